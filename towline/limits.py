@@ -1,0 +1,40 @@
+"""Every limit of the store in one place, with the relations between them.
+
+Sizes are bytes, times are milliseconds unless the name says otherwise.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+PAGE: Final = 4096
+
+# --- CommitLog (spec 2.1, 2.2, 2.5, 12)
+SEGMENT_SIZE_DEFAULT: Final = GIB
+MESSAGE_BODY_MAX: Final = 4 * MIB
+RECORD_OVERHEAD_MAX: Final = 64 * KIB  # a record may be this much larger than its body
+RECORD_SIZE_MAX: Final = MESSAGE_BODY_MAX + RECORD_OVERHEAD_MAX
+PROPERTIES_SIZE_MAX: Final = 32_767
+TOPIC_SIZE_MAX: Final = 127  # UTF-8 bytes; V1 reads the length as a signed byte
+RETRY_TOPIC_SIZE_MAX: Final = 255
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+BLANK_SIZE_MIN: Final = 8
+
+# --- kernels and requests
+KERNEL_BYTES_MAX: Final = 16 * MIB  # a kernel call never walks more, so a heartbeat is never late (H9)
+REQUEST_SIZE_MAX: Final = 8 * MIB  # record bytes of one put request
+REQUEST_GROUPS_MAX: Final = 1024  # (topic, queue) groups of one put request
+POPULATE_STEP: Final = 2 * MIB  # put populates its mapping ahead in steps of this size (H6)
+PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more drops the peer (H21)
+
+# --- shared tables
+QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
+SLAVES_MAX: Final = 16
+
+# --- waiting
+SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
+
+assert SEGMENT_SIZE_DEFAULT % PAGE == 0
+assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX
+assert REQUEST_SIZE_MAX + BLANK_SIZE_MIN <= SEGMENT_SIZE_DEFAULT
