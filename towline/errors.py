@@ -64,3 +64,160 @@ class MalformedFrame(TowlineError):
 
     remedy = Remedy.FIX_CALL
     advice = "talk to Towline with its own client of the same version"
+
+
+# --- what the caller asks to be stored
+
+
+class IllegalProperty(TowlineError):
+    """A property that could not be read back. Facts: its name, what is wrong."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "give every property a name and a value without the bytes 0x00, 0x01 and 0x02"
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name, self.problem = name, problem
+        super().__init__(name, problem)
+
+    def describe(self) -> str:
+        return f"property {self.name!r}: {self.problem}"
+
+
+# --- processes of a node
+
+
+class UnsupportedMachine(TowlineError):
+    """Facts: platform, machine."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "run the server on Linux x86-64; clients run anywhere"
+
+    def __init__(self, system: str, machine: str) -> None:
+        self.system, self.machine = system, machine
+        super().__init__(system, machine)
+
+    def describe(self) -> str:
+        return f"{self.system} on {self.machine} does not promise the store order that the positions rest on"
+
+
+class PositionsUnusable(TowlineError):
+    """Facts: path, why."""
+
+    remedy = Remedy.RESTART
+    advice = "start the node: `towline master start` or `towline slave start` writes the file anew"
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(path, why)
+
+    def describe(self) -> str:
+        return f"the positions file {self.path} {self.why}"
+
+
+class NotTheWriter(TowlineError):
+    """Facts: position, the duty that asked, the duties that own it."""
+
+    advice = "let the owner write it; the table is in ARCHITECTURE.md"
+
+    def __init__(self, position: str, duty: str, owner: str) -> None:
+        self.position, self.duty, self.owner = position, duty, owner
+        super().__init__(position, duty, owner)
+
+    def describe(self) -> str:
+        return f"{self.position} is written by {self.owner}, not by {self.duty}"
+
+
+class WrongGeneration(TowlineError):
+    """Facts: generation of the process, generation of the node."""
+
+    advice = "nothing to do: a process of an earlier start leaves by itself"
+
+    def __init__(self, mine: int, current: int) -> None:
+        self.mine, self.current = mine, current
+        super().__init__(mine, current)
+
+    def describe(self) -> str:
+        return f"this process belongs to start {self.mine} of the node, which is at {self.current}"
+
+
+class DutyTaken(TowlineError):
+    """Facts: duty, pid of its owner, lock file."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "stop that process first, or leave the duty to it"
+
+    def __init__(self, duty: str, pid: int, lock: str) -> None:
+        self.duty, self.pid, self.lock = duty, pid, lock
+        super().__init__(duty, pid, lock)
+
+    def describe(self) -> str:
+        return f"the duty {self.duty} is held by process {self.pid} ({self.lock})"
+
+
+class StoreTaken(TowlineError):
+    """Facts: store root, pid of the holder (0 if unknown)."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "stop that node (`towline master stop`), or use another store directory"
+
+    def __init__(self, store: str, pid: int) -> None:
+        self.store, self.pid = store, pid
+        super().__init__(store, pid)
+
+    def describe(self) -> str:
+        return f"the store {self.store} is in use by process {self.pid or 'of another program'}"
+
+
+class StoreNotWritable(TowlineError):
+    """Facts: path, reason of the operating system."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "give this user write permission on the directory, or name another one with --store"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(path, reason)
+
+    def describe(self) -> str:
+        return f"{self.path} cannot be written: {self.reason}"
+
+
+class NodeNotRunning(TowlineError):
+    """Facts: store root."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "start it with `towline master start` or `towline slave start`"
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        super().__init__(store)
+
+    def describe(self) -> str:
+        return f"no node is running on {self.store}"
+
+
+class StartFailed(TowlineError):
+    """Facts: duty, what it said."""
+
+    advice = "read run/node.log below the store directory; the last lines say why"
+
+    def __init__(self, duty: str, said: str) -> None:
+        self.duty, self.said = duty, said
+        super().__init__(duty, said)
+
+    def describe(self) -> str:
+        return f"{self.duty} did not start: {self.said}"
+
+
+class TooManyQueues(TowlineError):
+    """Facts: how many queues the table holds."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "use fewer topics or fewer queues per topic on one node"
+
+    def __init__(self, queues_max: int) -> None:
+        self.queues_max = queues_max
+        super().__init__(queues_max)
+
+    def describe(self) -> str:
+        return f"a node holds {self.queues_max} queues and all are taken"
