@@ -221,3 +221,31 @@ class TooManyQueues(TowlineError):
 
     def describe(self) -> str:
         return f"a node holds {self.queues_max} queues and all are taken"
+
+
+class IllegalTopic(TowlineError):
+    """A name that no topic may have. Facts: the name, what is wrong."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "choose a name of letters, digits, %, |, _ and -, at most 127 long"
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name, self.problem = name, problem
+        super().__init__(name, problem)
+
+    def describe(self) -> str:
+        return f"topic {self.name!r}: {self.problem}"
+
+
+class IllegalMessageId(TowlineError):
+    """A text that is not a message id. Facts: the text, what is wrong."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "give the id as the producer or the store returned it"
+
+    def __init__(self, text: str, problem: str) -> None:
+        self.text, self.problem = text, problem
+        super().__init__(text, problem)
+
+    def describe(self) -> str:
+        return f"message id {self.text!r}: {self.problem}"

@@ -1,0 +1,43 @@
+"""Which module does which duty, by name: the library may not import a process folder, it hands over."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, cast
+
+from towline.runtime.agent import Agent
+from towline.runtime.positions import Duty
+
+from .context import Node
+
+MODULES: Final = {
+    Duty.PUT: "master.put",
+    Duty.RECEIVE: "ha.receive",
+    Duty.ALLOCATE: "allocate.service",
+    Duty.FLUSH: "flush.service",
+    Duty.REPUT: "reput.service",
+    Duty.SERVE: "serve.service",
+    Duty.SEND: "ha.send",
+    Duty.FOLLOW: "slave.follow",
+}
+
+# In the order of starting; stopped in the order of `STOP_ORDER`.
+MASTER: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.SEND, Duty.PUT)
+SLAVE: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.RECEIVE, Duty.FOLLOW)
+
+# Writers first; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
+STOP_ORDER: Final = (
+    Duty.PUT,
+    Duty.RECEIVE,
+    Duty.FOLLOW,
+    Duty.REPUT,
+    Duty.SERVE,
+    Duty.SEND,
+    Duty.FLUSH,
+    Duty.ALLOCATE,
+)
+assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE)
+
+
+def builder(duty: Duty) -> Callable[[Node], Agent]:
+    """`build(node) -> Agent` of the duty's module; importing it is what a zygote does before it forks."""
+    return cast(Callable[[Node], Agent], import_module(MODULES[duty]).build)

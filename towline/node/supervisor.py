@@ -1,0 +1,346 @@
+"""The supervisor of a node: takes the store, recovers it, starts the pieces, restarts what dies, stops them in order.
+
+It watches exits (the zygote reaps and tells) and reports heartbeats that stand still; it never kills a slow process
+by itself (H9). Killed, it takes its zygote and the pieces with it: each dies with its parent (H8).
+"""
+
+import contextlib
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from towline.errors import DutyTaken, StartFailed, StoreNotWritable
+from towline.log.store_files import AbortFile, write_atomically
+from towline.places import Runtime, Store
+from towline.runtime.doorbell import make_bell
+from towline.runtime.locks import StoreLock, holder_of
+from towline.runtime.positions import Duty, Position, Positions, State
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
+
+from .context import make_private, runtime_of
+from .duties import STOP_ORDER
+from .endpoints import endpoints_of
+from .failure import read_failure
+
+START_MAX_S: Final = 60.0
+RECOVER_MAX_S: Final = 3600.0
+STOP_MAX_S: Final = 8.0
+BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
+STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
+SILENT_S: Final = 5.0  # a heartbeat older than this is reported
+
+
+@dataclass
+class Piece:
+    """One duty as the supervisor sees it."""
+
+    duty: Duty
+    pid: int = 0
+    started: float = 0.0
+    failures: int = 0
+    due: float | None = None  # monotonic time of the next start
+    reported_silent: bool = False
+
+
+@dataclass
+class Supervisor:
+    role: str  # "master" or "slave"
+    duties: tuple[Duty, ...]
+    store: Store
+    settings: Settings
+    log: logging.Logger
+    log_file: Path | None
+    _pieces: dict[Duty, Piece] = field(default_factory=dict)
+    _stopping: bool = False
+    _unread: bytes = b""
+
+    # --- life
+
+    def __post_init__(self) -> None:
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def start(self) -> None:
+        """Returns when every piece runs. Raises a TowlineError; then nothing of the node is left running."""
+        self._runtime: Runtime = runtime_of(self.store.root)
+        self._lock = self._take_store()
+        try:
+            self._prepare()
+            self._start_zygote()
+            self._recover()
+            self._abort = AbortFile(self.store.abort)
+            self._abort.create(os.getpid())
+            for duty in self.duties:
+                self._pieces[duty] = Piece(duty)
+                self._fork(self._pieces[duty])
+            self._await_running()
+            self._write_node()
+        except BaseException:
+            self._end_zygote()
+            self._leave()
+            raise
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT: restart what exits, report what stands still."""
+        line = self._positions.duty(Duty.SUPERVISE)
+        line.state = State.RUNNING
+        while not self._stopping:
+            self._turn(500)
+            line.beat()
+            self._restart_due()
+            self._report_silent()
+
+    def stop(self) -> bool:
+        """Stop the pieces in order. True when the store is clean: every byte durable and in its queue."""
+        self._stopping = True
+        for duty in STOP_ORDER:
+            if duty in self._pieces:
+                self._stop_piece(self._pieces[duty])
+        positions = self._positions
+        end = positions.get(Position.APPENDED)
+        clean = end == positions.get(Position.FLUSHED) == positions.get(Position.DISPATCHED)
+        clean = clean and not positions.get(Position.SYNC_FAILED)
+        if clean:
+            self._abort.remove()
+        else:
+            self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
+        self._end_zygote()
+        self._leave()
+        return clean
+
+    def request_stop(self, signum: int, frame: object) -> None:
+        """Signal handler. The byte ends a select early (a signal alone would only restart it)."""
+        self._stopping = True
+        os.write(self._wake, b"\0")
+
+    # --- start
+
+    def _take_store(self) -> StoreLock:
+        lock = StoreLock(self.store.lock)
+        try:
+            self.store.run.mkdir(exist_ok=True)
+            deadline = time.monotonic() + 2.0
+            while (taken := self._taken_duty()) is not None:
+                if time.monotonic() > deadline:
+                    raise DutyTaken(*taken)
+                select.select([], [], [], 0.01)  # pieces of a killed supervisor are on their way out
+        except OSError as error:
+            lock.release()
+            raise StoreNotWritable(str(self.store.run), error.strerror or str(error)) from None
+        except DutyTaken:
+            lock.release()
+            raise
+        return lock
+
+    def _taken_duty(self) -> tuple[str, int, str] | None:
+        for duty in Duty:
+            path = self.store.duty_lock(duty.label)
+            if pid := holder_of(path):
+                return duty.label, pid, str(path)
+        return None
+
+    def _prepare(self) -> None:
+        try:
+            make_private(self._runtime.root)
+        except OSError as error:
+            raise StoreNotWritable(str(self._runtime.root), str(error)) from None
+        for leftover in (*self._runtime.root.glob("*.sock"), *self.store.run.glob("*.failure")):
+            leftover.unlink()
+        write_atomically(self.store.settings, self.settings.to_json().encode())
+        self.generation = time.time_ns()
+        self._positions = Positions.create(self._runtime.positions, self.generation)
+        QueueEnds.create(self._runtime.queue_ends).close()
+        self._positions.duty(Duty.SUPERVISE).enter(self.generation)
+        for duty in Duty:
+            make_bell(self._runtime.bell(duty.label))
+
+    def _start_zygote(self) -> None:
+        mine, theirs = socket.socketpair()
+        environment = os.environ | {
+            name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+        }
+        arguments = [str(theirs.fileno()), str(os.getpid()), str(self.store.root), str(self.log_file or "-")]
+        command = [sys.executable, "-m", "towline.node.zygote", *arguments, *(duty.label for duty in self.duties)]
+        self._zygote = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
+        theirs.close()
+        self._control = mine
+        self._heard: list[dict[str, Any]] = []
+        self._await("zygote", lambda fact: "ready" in fact, START_MAX_S)
+
+    def _recover(self) -> None:
+        self._say({"fork": Duty.RECOVER.label})
+        pid = int(self._await("recover", lambda fact: fact.get("forked") == Duty.RECOVER.label, START_MAX_S)["pid"])
+        end = self._await("recover", lambda fact: fact.get("exited") == pid, RECOVER_MAX_S)
+        if end["status"] != 0:
+            self._raise_failure(Duty.RECOVER, end["status"])
+
+    def _fork(self, piece: Piece) -> None:
+        self._say({"fork": piece.duty.label})
+        fact = self._await(piece.duty.label, lambda fact: fact.get("forked") == piece.duty.label, START_MAX_S)
+        piece.pid, piece.started, piece.due = int(fact["pid"]), time.monotonic(), None
+
+    def _await_running(self) -> None:
+        deadline = time.monotonic() + START_MAX_S
+        while any(self._positions.duty(duty).state is not State.RUNNING for duty in self._pieces):
+            self._listen(5)
+            for fact in self._take_exits():
+                duty = next(piece.duty for piece in self._pieces.values() if piece.pid == fact["exited"])
+                self._raise_failure(duty, fact["status"])
+            if time.monotonic() > deadline:
+                raise StartFailed("the node", f"not every piece ran within {START_MAX_S:.0f} s")
+            if self._stopping:
+                raise StartFailed("the node", "was told to stop while it started")
+
+    def _raise_failure(self, duty: Duty, status: int) -> None:
+        known = read_failure(self.store, duty)
+        if known is not None:
+            raise known
+        raise StartFailed(duty.label, f"exit status {status}")
+
+    def _write_node(self) -> None:
+        facts = {
+            "pid": os.getpid(),
+            "role": self.role,
+            "generation": self.generation,
+            "runtime": str(self._runtime.root),
+            "endpoints": endpoints_of(self.settings, self._runtime, self.role),
+            "started": time.time_ns() // 1_000_000,
+            "zygote": self._zygote.pid,
+            "pieces": {duty.label: piece.pid for duty, piece in self._pieces.items()},
+        }
+        write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
+
+    # --- watching
+
+    def _turn(self, timeout_ms: int) -> None:
+        due = [piece.due for piece in self._pieces.values() if piece.due is not None]
+        if due:
+            timeout_ms = min(timeout_ms, max(0, int(1000 * (min(due) - time.monotonic())) + 1))
+        self._listen(timeout_ms)
+        for fact in self._take_exits():
+            for piece in self._pieces.values():
+                if piece.pid == fact["exited"]:
+                    self._note_exit(piece, fact["status"])
+
+    def _note_exit(self, piece: Piece, status: int) -> None:
+        now = time.monotonic()
+        piece.failures = 0 if now - piece.started > STEADY_S else piece.failures + 1
+        delay = BACKOFF_MS[min(max(piece.failures - 1, 0), len(BACKOFF_MS) - 1)] / 1000
+        piece.pid, piece.due = 0, now + delay
+        self.log.warning("%s exited with %s, starts again in %.1f s", piece.duty.label, status, delay)
+
+    def _restart_due(self) -> None:
+        if self._zygote.poll() is not None:
+            self._replace_zygote()
+        now, changed = time.monotonic(), False
+        for piece in self._pieces.values():
+            if piece.due is not None and piece.due <= now and not self._stopping:
+                try:
+                    self._fork(piece)
+                except StartFailed as error:  # the zygote went: the next turn replaces it
+                    self.log.warning("%s", error)
+                    return
+                changed = True
+        if changed:
+            self._write_node()
+
+    def _replace_zygote(self) -> None:
+        """Its children died with it; all are restarted as pieces, so no position is reset (H11)."""
+        self.log.warning("the zygote exited with %s; it and every piece start again", self._zygote.returncode)
+        self._control.close()
+        self._unread = b""
+        self._start_zygote()
+        for piece in self._pieces.values():
+            self._note_exit(piece, -signal.SIGKILL)
+
+    def _report_silent(self) -> None:
+        now = time.monotonic_ns()
+        for piece in self._pieces.values():
+            line = self._positions.duty(piece.duty)
+            silent = piece.pid != 0 and line.beat_ns and now - line.beat_ns > SILENT_S * 1e9
+            if silent and not piece.reported_silent:
+                self.log.warning("%s has stood still for %.0f s in %s", piece.duty.label, SILENT_S, line.state.name)
+            piece.reported_silent = bool(silent)
+
+    # --- stop
+
+    def _stop_piece(self, piece: Piece) -> None:
+        if not piece.pid:
+            return
+        deadline = time.monotonic() + STOP_MAX_S
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(piece.pid, signal.SIGTERM)
+        while piece.pid:
+            self._listen(50)
+            for fact in self._take_exits():
+                for other in self._pieces.values():
+                    if other.pid == fact["exited"]:
+                        other.pid = 0
+            if self._zygote.poll() is not None:
+                return
+            if time.monotonic() > deadline:
+                self.log.error("%s did not stop within %.0f s and is killed", piece.duty.label, STOP_MAX_S)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(piece.pid, signal.SIGKILL)
+                deadline += STOP_MAX_S
+
+    def _end_zygote(self) -> None:
+        zygote = getattr(self, "_zygote", None)
+        if zygote is None:
+            return
+        self._control.close()
+        try:
+            zygote.wait(2)
+        except subprocess.TimeoutExpired:
+            zygote.kill()
+            zygote.wait()
+
+    def _leave(self) -> None:
+        self.store.node.unlink(missing_ok=True)
+        shutil.rmtree(self._runtime.root, ignore_errors=True)
+        self._lock.release()
+
+    # --- talking with the zygote
+
+    def _say(self, fact: dict[str, object]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps(fact).encode() + b"\n")
+
+    def _listen(self, timeout_ms: int) -> None:
+        """Collect what the zygote says within the time; signals end the wait early."""
+        ready, _, _ = select.select([self._control, self._woken], [], [], timeout_ms / 1000)
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._control not in ready:
+            return
+        data = self._control.recv(65_536)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        self._heard += [json.loads(line) for line in lines]
+
+    def _take_exits(self) -> list[dict[str, Any]]:
+        exits = [fact for fact in self._heard if "exited" in fact]
+        self._heard = [fact for fact in self._heard if "exited" not in fact]
+        return exits
+
+    def _await(self, who: str, wanted: Any, seconds: float) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while True:
+            for fact in self._heard:
+                if wanted(fact):
+                    self._heard.remove(fact)
+                    return fact
+            if self._zygote.poll() is not None:
+                raise StartFailed(who, f"the zygote exited with {self._zygote.returncode}")
+            if time.monotonic() > deadline:
+                raise StartFailed(who, f"no answer within {seconds:.0f} s")
+            self._listen(100)

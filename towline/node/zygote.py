@@ -1,0 +1,113 @@
+"""The zygote: one thread, loads the compiled kernels and the pieces once, then forks whoever the supervisor asks for.
+
+A supervisor that has lived for hours has threads, and forking from it can deadlock (H10). The zygote never starts one:
+thread counts of the numeric libraries are 1 and no ZeroMQ context exists here. Children share its pages.
+
+Speaks JSON lines over one socket: {"fork": duty} is answered {"forked": duty, "pid": n}; {"exited": pid, "status": n}
+comes when a child was reaped.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from towline.runtime.positions import Duty
+from towline.runtime.process import die_with_parent, set_name
+
+from .duties import builder
+from .piece import run_piece
+from .recover import recover_node
+
+
+class Zygote:
+    def __init__(self, control: socket.socket, store: Path, log_file: Path | None) -> None:
+        self._control = control
+        self._store = store
+        self._log_file = log_file
+        self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._unread = b""
+
+    def serve(self) -> None:
+        """Until the supervisor closes the socket or dies."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        self._say({"ready": os.getpid()})
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._woken:
+                    os.read(self._woken, 4096)
+                elif not self._read_commands():
+                    return
+            self._reap()
+
+    def _read_commands(self) -> bool:
+        data = self._control.recv(65_536)
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._fork(json.loads(line)["fork"])
+        return bool(data)
+
+    def _fork(self, label: str) -> None:
+        zygote = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                die_with_parent(zygote)
+                status = self._become(label)
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        self._say({"forked": label, "pid": pid})
+
+    def _become(self, label: str) -> int:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        os.close(self._woken)
+        self._control.close()
+        duty = Duty.named(label)
+        if duty is Duty.RECOVER:
+            return recover_node(self._store, self._log_file)
+        return run_piece(duty, self._store, log_file=self._log_file)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._say({"exited": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _say(self, fact: dict[str, object]) -> None:
+        self._control.sendall(json.dumps(fact).encode() + b"\n")
+
+
+def main(arguments: list[str]) -> None:
+    """Arguments: socket descriptor, supervisor's pid, store, log file or '-', duties."""
+    control, parent, store, log_file, *labels = arguments
+    die_with_parent(int(parent))
+    set_name("towline:zygote")
+    import_module("towline.kernels.load").load_all()
+    for label in labels:
+        builder(Duty.named(label))
+    gc.collect()
+    gc.freeze()
+    connection = socket.socket(fileno=int(control))
+    Zygote(connection, Path(store), None if log_file == "-" else Path(log_file)).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

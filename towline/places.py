@@ -1,0 +1,108 @@
+"""Where things lie: the store directory (spec section 1, plus Towline's own files) and the runtime directory of a node.
+
+Pure paths; nothing here touches the disk.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The files of one store root. What RocketMQ knows has RocketMQ's name."""
+
+    root: Path
+
+    @property
+    def commitlog(self) -> Path:
+        return self.root / "commitlog"
+
+    @property
+    def consumequeue(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def staging(self) -> Path:
+        """Segments under construction: the same file system as commitlog/, but outside it."""
+        return self.root / "staging"
+
+    @property
+    def diverged(self) -> Path:
+        """Bytes that recovery cut off, kept aside."""
+        return self.root / "diverged"
+
+    @property
+    def durable(self) -> Path:
+        """How far the log is certainly on disk (H3)."""
+        return self.root / "durable"
+
+    @property
+    def identity(self) -> Path:
+        return self.root / "identity.json"
+
+    @property
+    def run(self) -> Path:
+        """What belongs to a running node: duty locks, effective settings, node.json, the node's log."""
+        return self.root / "run"
+
+    @property
+    def settings(self) -> Path:
+        return self.run / "settings.json"
+
+    @property
+    def node(self) -> Path:
+        return self.run / "node.json"
+
+    @property
+    def node_log(self) -> Path:
+        return self.run / "node.log"
+
+    def duty_lock(self, duty: str) -> Path:
+        return self.run / f"{duty}.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Shared memory, doorbells and sockets of a node: short paths (a socket's path has 107 bytes) in memory, mode 0700."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, store: Path, base: Path) -> "Runtime":
+        """`base` is a directory in memory; the name is a hash of the store's absolute path."""
+        return cls(base / hashlib.sha256(str(store).encode()).hexdigest()[:16])
+
+    @property
+    def positions(self) -> Path:
+        return self.root / "positions"
+
+    @property
+    def queue_ends(self) -> Path:
+        return self.root / "queue_ends"
+
+    def bell(self, duty: str) -> Path:
+        return self.root / f"{duty}.bell"
+
+    def socket(self, name: str) -> Path:
+        return self.root / f"{name}.sock"

@@ -1,0 +1,73 @@
+"""One duty cycle for every process: work while there is work, else sleep on the doorbell."""
+
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from towline.limits import SLEEP_MAX_MS
+
+from .doorbell import Doorbell
+from .positions import Duty, DutyLine, State
+
+
+class Agent(Protocol):
+    """The duty of one process. `duty` names its line in the positions file."""
+
+    duty: ClassVar[Duty]
+
+    def on_start(self) -> None:
+        """Open what the duty needs; called in the process that will do it."""
+        ...
+
+    def do_work(self) -> int:
+        """One turn. Never blocks. Returns how many things it did; 0 means nothing to do."""
+        ...
+
+    def sleep_ms(self) -> int:
+        """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
+        ...
+
+    def wait(self, bell: Doorbell, timeout_ms: int) -> None:
+        """Sleep until the bell or, for an agent with sockets, a message."""
+        ...
+
+    def drain(self) -> bool:
+        """Asked to stop: finish what is promised. True when nothing is left; called until then or until the deadline."""
+        ...
+
+    def on_close(self) -> None: ...
+
+
+class Idle:
+    """The order of H12: drain the bell, work; with nothing to do arm, look once more, sleep."""
+
+    def __init__(self, agent: Agent, bell: Doorbell) -> None:
+        self._agent = agent
+        self._bell = bell
+
+    def turn(self) -> None:
+        if self._agent.do_work():
+            return
+        self._bell.arm()
+        try:
+            if not self._agent.do_work():
+                self._agent.wait(self._bell, max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS)))
+        finally:
+            self._bell.disarm()
+        self._bell.drain()
+
+
+def run(agent: Agent, turn: Callable[[], None], line: DutyLine, stopped: Callable[[], bool]) -> None:
+    """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
+    try:
+        agent.on_start()
+        line.state = State.RUNNING
+        while not stopped():
+            turn()
+            line.beat()
+        line.state = State.STOPPING
+        while not agent.drain():
+            turn()
+            line.beat()
+    finally:
+        agent.on_close()
+        line.state = State.STOPPED

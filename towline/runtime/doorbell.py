@@ -1,0 +1,80 @@
+"""Doorbells: "look again". A lost ring may cost a little time (a sleep ends after 100 ms by itself), never correctness.
+
+A bell is a FIFO, so that a piece started by hand finds it by name. Both ends open it O_RDWR|O_NONBLOCK: with O_RDONLY
+the reader spins on end-of-file once the last writer has gone (H12). A full pipe is a bell that already rings.
+"""
+
+import os
+import select
+from pathlib import Path
+
+from .machine import fence
+from .positions import Duty, DutyLine, Positions
+
+
+def make_bell(path: Path) -> None:
+    """Create the FIFO unless it is there."""
+    if not path.exists():
+        os.mkfifo(path, 0o600)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+class Doorbell:
+    """The bell of this process. `arm`, look once more, then wait on `fileno`; `disarm` when awake (H12's order)."""
+
+    def __init__(self, path: Path, line: DutyLine) -> None:
+        make_bell(path)
+        self._fd = _open(path)
+        self._line = line
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def arm(self) -> None:
+        self._line.sleeping = True
+        fence()
+
+    def disarm(self) -> None:
+        self._line.sleeping = False
+
+    def wait(self, timeout_ms: int) -> None:
+        self._poll.poll(timeout_ms)
+
+    def drain(self) -> None:
+        try:
+            os.read(self._fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Ringer:
+    """Rings neighbours after a position was published: only those that sleep, once per turn."""
+
+    def __init__(self, positions: Positions, bells: dict[Duty, Path]) -> None:
+        self._targets: list[tuple[DutyLine, int]] = []
+        for duty, path in bells.items():
+            make_bell(path)
+            self._targets.append((positions.duty(duty), _open(path)))
+
+    def ring(self) -> None:
+        """Call after the position's store; the fence lies between that store and the look at who sleeps."""
+        fence()
+        for line, fd in self._targets:
+            if line.sleeping:
+                try:
+                    os.write(fd, b"\0")
+                except BlockingIOError:
+                    continue  # a full pipe rings already
+
+    def close(self) -> None:
+        for _, fd in self._targets:
+            os.close(fd)
+        self._targets = []

@@ -1,0 +1,260 @@
+"""Positions: where every duty stands, in shared memory. One 64-byte line each, one writer each, any number of readers.
+
+    line 0        magic, layout version, generation, first and second half of the boot id, role
+    lines 1..     one position each, word 0 (the table `Position` names its writer per role)
+    lines 16..    two lines per duty: beat, pid, sleeping, state, generation; then counters
+    lines 64..    one line per slave of a master: connected, appended, flushed, name hash
+
+The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
+No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
+"""
+
+import os
+import time
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Final
+
+from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
+from towline.limits import SLAVES_MAX
+
+from .machine import boot_id
+from .shared import SharedWords
+
+MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
+LAYOUT_VERSION: Final = 1
+LINE: Final = 8  # words of a 64-byte line
+_POSITIONS_AT: Final = 1
+_DUTIES_AT: Final = 16
+_SLAVES_AT: Final = 64
+SIZE: Final = (_SLAVES_AT + SLAVES_MAX) * LINE * 8
+
+
+class Duty(Enum):
+    """One process, one duty. The number is its place in the positions file."""
+
+    PUT = ("put", 0)
+    RECEIVE = ("receive", 1)  # ha receiver: on a slave in the place of put
+    ALLOCATE = ("allocate", 2)
+    FLUSH = ("flush", 3)
+    REPUT = ("reput", 4)
+    SERVE = ("serve", 5)
+    SEND = ("send", 6)  # ha sender of a master
+    FOLLOW = ("follow", 7)  # metadata of a slave
+    SUPERVISE = ("supervise", 8)
+    RECOVER = ("recover", 9)
+
+    def __init__(self, label: str, place: int) -> None:
+        self.label = label
+        self.place = place
+
+    @classmethod
+    def named(cls, label: str) -> "Duty":
+        return next(duty for duty in cls if duty.label == label)
+
+
+class Position(Enum):
+    """(line, the duties that may write it: one on a master, one on a slave). RECOVER writes all before any owner is."""
+
+    APPENDED = (0, (Duty.PUT, Duty.RECEIVE))
+    ALLOCATED = (1, (Duty.ALLOCATE,))
+    COMMITTED = (2, (Duty.FLUSH,))
+    FLUSHED = (3, (Duty.FLUSH,))
+    DISPATCHED = (4, (Duty.REPUT,))
+    REPLICATED = (5, (Duty.SEND,))
+    CONFIRMED = (6, (Duty.RECEIVE,))  # on a slave: what the master says is confirmed
+    LOG_MIN = (7, (Duty.PUT, Duty.RECEIVE))
+    STORE_TIMESTAMP = (8, (Duty.PUT, Duty.RECEIVE))  # of the newest record, ms
+    SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
+    DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
+    WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer wants next
+
+    def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
+        self.line = line
+        self.writers = writers
+        self.word = (_POSITIONS_AT + line) * LINE
+
+
+class State(IntEnum):
+    """What a duty says it is doing; a heartbeat that stands still is reported with it (H9)."""
+
+    ABSENT = 0
+    STARTING = 1
+    RUNNING = 2
+    SYNCING = 3
+    KERNEL = 4
+    RECOVERING = 5
+    STOPPING = 6
+    STOPPED = 7
+
+
+class Counter(IntEnum):
+    """Statistics of a duty, words of its second line."""
+
+    MESSAGES = 0
+    BYTES = 1
+    BATCHES = 2
+    REFUSED = 3
+    BUSY_NS = 4
+    SYNCS = 5
+    FALLBACKS = 6
+    LATE = 7
+
+
+class Writer:
+    """The only hand on one position."""
+
+    def __init__(self, words: memoryview, word: int) -> None:
+        self._words = words
+        self._word = word
+
+    def get(self) -> int:
+        return int(self._words[self._word])
+
+    def advance(self, value: int) -> None:
+        assert value >= self._words[self._word], f"a position never moves back: {self.get()} -> {value}"
+        self._words[self._word] = value
+
+
+class DutyLine:
+    """One duty's line: written by that process alone, read by its neighbours and by the supervisor."""
+
+    BEAT, PID, SLEEPING, STATE, GENERATION = range(5)
+
+    def __init__(self, words: memoryview, duty: Duty) -> None:
+        self.duty = duty
+        self._words = words
+        self._at = (_DUTIES_AT + 2 * duty.place) * LINE
+
+    def enter(self, generation: int, state: State = State.STARTING) -> None:
+        self._words[self._at + self.PID] = os.getpid()
+        self._words[self._at + self.GENERATION] = generation
+        self._words[self._at + self.SLEEPING] = 0
+        self.state = state
+
+    def beat(self) -> None:
+        self._words[self._at] = time.monotonic_ns()
+
+    @property
+    def beat_ns(self) -> int:
+        return int(self._words[self._at])
+
+    @property
+    def pid(self) -> int:
+        return int(self._words[self._at + self.PID])
+
+    @property
+    def sleeping(self) -> bool:
+        return bool(self._words[self._at + self.SLEEPING])
+
+    @sleeping.setter
+    def sleeping(self, value: bool) -> None:
+        self._words[self._at + self.SLEEPING] = value
+
+    @property
+    def state(self) -> State:
+        return State(self._words[self._at + self.STATE])
+
+    @state.setter
+    def state(self, value: State) -> None:
+        self._words[self._at + self.STATE] = value
+        self.beat()
+
+    def count(self, counter: Counter, amount: int = 1) -> None:
+        self._words[self._at + LINE + counter] += amount
+
+    def counter(self, counter: Counter) -> int:
+        return int(self._words[self._at + LINE + counter])
+
+
+class SlaveLine:
+    """What a master knows of one slave; written by the ha sender."""
+
+    CONNECTED, APPENDED, FLUSHED, NAME = range(4)
+
+    def __init__(self, words: memoryview, place: int) -> None:
+        assert 0 <= place < SLAVES_MAX
+        self._words = words
+        self._at = (_SLAVES_AT + place) * LINE
+
+    def set(self, *, connected: bool, appended: int, flushed: int) -> None:
+        self._words[self._at + self.APPENDED] = appended
+        self._words[self._at + self.FLUSHED] = flushed
+        self._words[self._at + self.CONNECTED] = connected
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._words[self._at + self.CONNECTED])
+
+    @property
+    def appended(self) -> int:
+        return int(self._words[self._at + self.APPENDED])
+
+    @property
+    def flushed(self) -> int:
+        return int(self._words[self._at + self.FLUSHED])
+
+
+class Positions:
+    """The mapped positions file of a running node."""
+
+    def __init__(self, shared: SharedWords) -> None:
+        self.path = shared.path
+        self._shared = shared
+        self.words = shared.words
+        self._slaves = [SlaveLine(shared.words, place) for place in range(SLAVES_MAX)]
+
+    @classmethod
+    def create(cls, path: Path, generation: int) -> "Positions":
+        shared = SharedWords.create(path, SIZE)
+        boot = boot_id().replace("-", "")
+        shared.words[1] = LAYOUT_VERSION
+        shared.words[2] = generation
+        shared.words[3] = int(boot[:15], 16)
+        shared.words[4] = int(boot[15:30], 16)
+        shared.words[0] = MAGIC
+        return cls(shared)
+
+    @classmethod
+    def open(cls, path: Path, *, writable: bool = True) -> "Positions":
+        """Raises PositionsUnusable when there is no file, or one of another layout or boot."""
+        try:
+            shared = SharedWords.open(path, writable=writable)
+        except (OSError, ValueError) as error:
+            raise PositionsUnusable(str(path), f"cannot be mapped ({error})") from None
+        words = shared.words
+        boot = boot_id().replace("-", "")
+        if len(words) * 8 != SIZE or words[0] != MAGIC:
+            raise PositionsUnusable(str(path), "is not a positions file")
+        if words[1] != LAYOUT_VERSION:
+            raise PositionsUnusable(str(path), f"has layout version {words[1]}, this program writes {LAYOUT_VERSION}")
+        if (words[3], words[4]) != (int(boot[:15], 16), int(boot[15:30], 16)):
+            raise PositionsUnusable(str(path), "was written before the machine's last boot")
+        return cls(shared)
+
+    @property
+    def generation(self) -> int:
+        return int(self.words[2])
+
+    def check_generation(self, generation: int) -> None:
+        if self.generation != generation:
+            raise WrongGeneration(generation, self.generation)
+
+    def get(self, position: Position) -> int:
+        return int(self.words[position.word])
+
+    def writer(self, position: Position, duty: Duty) -> Writer:
+        """Raises NotTheWriter unless the table names `duty` (RECOVER may write all: it runs before any owner)."""
+        if duty is not Duty.RECOVER and duty not in position.writers:
+            raise NotTheWriter(position.name, duty.label, " or ".join(writer.label for writer in position.writers))
+        return Writer(self.words, position.word)
+
+    def duty(self, duty: Duty) -> DutyLine:
+        return DutyLine(self.words, duty)
+
+    def slaves(self) -> list[SlaveLine]:
+        return self._slaves
+
+    def close(self) -> None:
+        self._slaves = []
+        self._shared.close()
