@@ -45,12 +45,14 @@ def encode(pairs: Iterable[tuple[str, str | None]]) -> bytes:
 
     Raises IllegalProperty for a name or value that a reader would not give back: empty, or with 0x00, 0x01 or 0x02.
     """
-    kept = [pair for pair in pairs if pair[1] is not None and not pair[0].startswith(TRANSIENT_PREFIX)]
+    kept = [pair for pair in pairs if pair[1] is not None]
     text = "".join([f"{name}\x01{value}\x02" for name, value in kept])
-    # The separators are counted once for all pairs; only when they do not add up is the guilty pair looked for.
-    count = len(kept)
-    sound = text.count(NAME_END) == count and text.count(PAIR_END) == count and "\x00" not in text
-    if not sound or not all(name and value for name, value in kept):
+    if TRANSIENT_PREFIX in text:
+        kept = [pair for pair in kept if not pair[0].startswith(TRANSIENT_PREFIX)]
+        text = "".join([f"{name}\x01{value}\x02" for name, value in kept])
+    # The text is checked once for all pairs; only when it is not sound is the guilty pair looked for.
+    sound = text.count(NAME_END) == len(kept) == text.count(PAIR_END) and "\x00" not in text
+    if not sound or "\x01\x02" in text or "\x02\x01" in text or text.startswith(NAME_END):
         raise _illegal(kept)
     try:
         return text.encode()

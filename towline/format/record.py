@@ -128,7 +128,7 @@ NO_HOST: Final = Host(bytes(IPV4_SIZE), 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record's content. Times are epoch ms, offsets are bytes, but `queue_offset` counts messages. `body` as stored."""
+    """The content of a record. Times are epoch ms, offsets bytes (`queue_offset`: messages), `body` as stored."""
 
     topic: bytes
     body: bytes = b""

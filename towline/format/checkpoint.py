@@ -1,0 +1,73 @@
+"""The checkpoint: up to which store time each kind of file was flushed (spec 6.6).
+
+    at  len  field
+     0  8  physic_msg_timestamp   store time covered by the last flush of the CommitLog
+     8  8  logics_msg_timestamp   store time covered by the last flush of the ConsumeQueues
+    16  8  index_msg_timestamp    store time covered by the last full IndexFile flushed
+    24  8  master_flushed_offset  since RocketMQ 5.0
+    32  8  confirm_phy_offset     since RocketMQ 5.1.1; Towline writes its confirmed offset
+
+The rest of the 4096 bytes is zero.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from towline.errors import MalformedFile
+from towline.limits import PAGE
+
+from .layout import Field, Layout
+
+LAYOUT: Final = Layout(
+    Field("physic_msg_timestamp", "q", "store time covered by the last flush of the CommitLog"),
+    Field("logics_msg_timestamp", "q", "store time covered by the last flush of the ConsumeQueues"),
+    Field("index_msg_timestamp", "q", "store time covered by the last full IndexFile flushed"),
+    Field("master_flushed_offset", "q", "since RocketMQ 5.0"),
+    Field("confirm_phy_offset", "q", "since RocketMQ 5.1.1; Towline writes its confirmed offset"),
+)
+SIZE: Final = PAGE
+assert SIZE == 4096, "RocketMQ maps 4096 bytes"
+
+SAFETY_MS: Final = 3_000  # recovery begins this much before the earliest flush
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Times are epoch ms, offsets bytes of the log."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Records stored before this time are flushed and dispatched to their queues."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
+
+    @property
+    def min_timestamp_index(self) -> int:
+        """Records stored before this time are also in full IndexFiles."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """4096 bytes."""
+    return LAYOUT.pack(
+        checkpoint.physic_msg_timestamp,
+        checkpoint.logics_msg_timestamp,
+        checkpoint.index_msg_timestamp,
+        checkpoint.master_flushed_offset,
+        checkpoint.confirm_phy_offset,
+    ).ljust(SIZE, b"\x00")
+
+
+def decode(data: bytes, path: str) -> Checkpoint:
+    """The checkpoint in `data`, the whole content of the file at `path`.
+
+    Raises MalformedFile, with the path, when the fields are not all there. What follows them is not looked at.
+    """
+    if len(data) < LAYOUT.size:
+        raise MalformedFile(path, f"a checkpoint has {SIZE} bytes, this file has {len(data)}")
+    return Checkpoint(*LAYOUT.unpack_from(data))

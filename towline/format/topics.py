@@ -1,0 +1,155 @@
+"""Topics: which names are legal, and the file config/topics.json (spec 1.3, 1.4, 2.5)."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import IllegalTopic, MalformedFile
+from towline.limits import RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
+
+TOPIC_SYS_FLAG_UNIT: Final = 1
+TOPIC_SYS_FLAG_UNIT_SUB: Final = 2
+
+SINGLE_TAG: Final = "SINGLE_TAG"
+MULTI_TAG: Final = "MULTI_TAG"
+QUEUE_NUMS_DEFAULT: Final = 4
+
+_LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+# A string, which is left alone, or a bare integer where a member name stands.
+_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic of a broker. Queues are numbered from 0; `perm` adds up PERM_ bits."""
+
+    topic_name: str
+    read_queue_nums: int = QUEUE_NUMS_DEFAULT
+    write_queue_nums: int = QUEUE_NUMS_DEFAULT
+    perm: int = PERM_READ_WRITE
+    order: bool = False
+    topic_filter_type: str = SINGLE_TAG
+    topic_sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataVersion:
+    """Which state of a configuration this is: `counter` grows with every change, `timestamp` in epoch ms."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTable:
+    """The content of topics.json: the topics by name."""
+
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = DataVersion()
+
+
+def check_topic(name: str) -> None:
+    """Raises IllegalTopic unless a client may create and use a topic of this name."""
+    if not name:
+        raise IllegalTopic(name, "the name is empty")
+    if not _LEGAL.fullmatch(name):
+        raise IllegalTopic(name, "only letters, digits, %, |, _ and - are legal in a name")
+    size_max = RETRY_TOPIC_SIZE_MAX if name.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
+    if len(name) > size_max:
+        raise IllegalTopic(name, f"the name has {len(name)} bytes, the limit is {size_max}")
+
+
+def dumps_topics(table: TopicTable) -> str:
+    """The text of topics.json, laid out as RocketMQ writes it: tabs, names sorted, no space after a colon."""
+    version = table.data_version
+    content = {
+        "dataVersion": {
+            "counter": version.counter,
+            "stateVersion": version.state_version,
+            "timestamp": version.timestamp,
+        },
+        "topicConfigTable": {name: _members(topic) for name, topic in table.topics.items()},
+    }
+    return json.dumps(content, indent="\t", separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def loads_topics(text: str, path: str) -> TopicTable:
+    """The topics in `text`, the content of the file at `path`, written by Towline, RocketMQ 4 or RocketMQ 5.
+
+    Unknown members are ignored, missing ones keep their defaults. Raises MalformedFile, with the path.
+    """
+    try:
+        content = loads_fastjson(text, path)
+        topics = {name: _topic(name, members) for name, members in content.get("topicConfigTable", {}).items()}
+        version = content.get("dataVersion", {})
+        return TopicTable(
+            topics=topics,
+            data_version=DataVersion(
+                counter=int(version.get("counter", 0)),
+                state_version=int(version.get("stateVersion", 0)),
+                timestamp=int(version.get("timestamp", 0)),
+            ),
+        )
+    except (AttributeError, TypeError, ValueError) as problem:
+        raise MalformedFile(path, f"it does not hold a table of topics ({problem})") from problem
+
+
+def loads_fastjson(text: str, path: str) -> dict[str, Any]:
+    """The object in `text`, in JSON or in fastjson's dialect, whose integer keys have no quotes; they become strings.
+
+    Raises MalformedFile, with `path`, for anything else.
+    """
+    try:
+        content = json.loads(_BARE_KEY.sub(_quoted, text))
+    except ValueError as problem:
+        raise MalformedFile(path, f"it is not JSON ({problem})") from problem
+    if not isinstance(content, dict):
+        raise MalformedFile(path, "it is not a JSON object")
+    return content
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found[0] if found["key"] is None else f'{found["before"]}"{found["key"]}"'
+
+
+def _members(topic: TopicConfig) -> dict[str, object]:
+    return {
+        "attributes": dict(topic.attributes),
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic_name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+def _topic(name: str, members: dict[str, Any]) -> TopicConfig:
+    return TopicConfig(
+        topic_name=str(members.get("topicName", name)),
+        read_queue_nums=int(members.get("readQueueNums", QUEUE_NUMS_DEFAULT)),
+        write_queue_nums=int(members.get("writeQueueNums", QUEUE_NUMS_DEFAULT)),
+        perm=int(members.get("perm", PERM_READ_WRITE)),
+        order=bool(members.get("order", False)),
+        topic_filter_type=str(members.get("topicFilterType", SINGLE_TAG)),
+        topic_sys_flag=int(members.get("topicSysFlag", 0)),
+        attributes={str(key): str(value) for key, value in members.get("attributes", {}).items()},
+    )
