@@ -104,7 +104,7 @@ def encode_header(header: Header) -> bytes:
 
 
 def decode_header(buffer: bytes | memoryview) -> Header:
-    """The header at the beginning of `buffer`. A count of 0 or less is taken as 1. Raises struct.error below 40 bytes."""
+    """The header at the beginning of `buffer`. A count of 0 or less reads as 1. Raises struct.error below 40 bytes."""
     header = Header(*LAYOUT.unpack_from(buffer))
     return header if header.index_count > 0 else replace(header, index_count=1)
 
