@@ -249,3 +249,180 @@ class IllegalMessageId(TowlineError):
 
     def describe(self) -> str:
         return f"message id {self.text!r}: {self.problem}"
+
+
+class UnknownTopic(TowlineError):
+    """Facts: topic."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "create it (`towline topic create`), or set auto_create_topic_enable"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(topic)
+
+    def describe(self) -> str:
+        return f"the topic {self.topic!r} does not exist and auto_create_topic_enable is off"
+
+
+class TopicExists(TowlineError):
+    """Facts: topic."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "use the topic as it is, or choose another name"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(topic)
+
+    def describe(self) -> str:
+        return f"the topic {self.topic!r} exists already"
+
+
+# --- the link
+
+
+class InvalidEndpoint(TowlineError):
+    """An address that cannot be one of ours. Facts: what was written, what is wrong."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "give an address such as tcp://127.0.0.1:10911 or ipc:///run/towline/put.sock"
+
+    def __init__(self, text: str, problem: str) -> None:
+        self.text, self.problem = text, problem
+        super().__init__(text, problem)
+
+    def describe(self) -> str:
+        return f"{self.text}: {self.problem}"
+
+
+class LinkRefused(TowlineError):
+    """One side of a link does not want the other. Facts: code, sentence with both sides' values."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "connect to the process that belongs to this cluster and store, with a client of its version"
+
+    def __init__(self, code: str, sentence: str) -> None:
+        self.code, self.sentence = code, sentence
+        super().__init__(code, sentence)
+
+    def describe(self) -> str:
+        return f"the link was refused ({self.code}): {self.sentence}"
+
+
+class NoAnswer(TowlineError):
+    """Nothing usable came back in time. Facts: endpoint, ms waited, what is known about the reason."""
+
+    remedy = Remedy.RETRY
+    advice = "check that the process runs and that the address is right, then try again"
+
+    def __init__(self, endpoint: str, waited_ms: int, trouble: str) -> None:
+        self.endpoint, self.waited_ms, self.trouble = endpoint, waited_ms, trouble
+        super().__init__(endpoint, waited_ms, trouble)
+
+    def describe(self) -> str:
+        return f"no answer from {self.endpoint} within {self.waited_ms} ms: {self.trouble}"
+
+
+# --- files of the store
+
+
+class SegmentSizeMismatch(TowlineError):
+    """Facts: path, its length, the configured size; bytes."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "set the segment size the store was made with, or restore the file from a copy; never change it in place"
+
+    def __init__(self, path: str, length: int, configured: int) -> None:
+        self.path, self.length, self.configured = path, length, configured
+        super().__init__(path, length, configured)
+
+    def describe(self) -> str:
+        return f"{self.path} is {self.length} bytes long, the configured size is {self.configured}"
+
+
+class ForeignFile(TowlineError):
+    """A file that has no place in a directory of segments. Facts: path, why."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "move the file out of the directory; only segments may stand there"
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(path, why)
+
+    def describe(self) -> str:
+        return f"{self.path} {self.why}"
+
+
+class DiskFull(TowlineError):
+    """Blocks could not be reserved. Facts: path, bytes asked for."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "free space on that file system, or shorten the time for which files are kept"
+
+    def __init__(self, path: str, size: int) -> None:
+        self.path, self.size = path, size
+        super().__init__(path, size)
+
+    def describe(self) -> str:
+        return f"no room for {self.size} bytes of {self.path}"
+
+
+class SyncFailed(TowlineError):
+    """The disk did not take bytes. Facts: path, range synced (0, 0: the whole file), errno, its text."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "look at the kernel log and the disk; nothing beyond the last durable offset is promised any more"
+
+    def __init__(self, path: str, start: int, end: int, errno: int, reason: str) -> None:
+        self.path, self.start, self.end, self.errno, self.reason = path, start, end, errno, reason
+        super().__init__(path, start, end, errno, reason)
+
+    def describe(self) -> str:
+        return f"sync of {self.path} bytes {self.start} to {self.end} failed: errno {self.errno} ({self.reason})"
+
+
+class NotInLog(TowlineError):
+    """Facts: offset asked for, first and end offset of the log here; bytes."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "ask for an offset between the two"
+
+    def __init__(self, offset: int, log_min: int, log_end: int) -> None:
+        self.offset, self.log_min, self.log_end = offset, log_min, log_end
+        super().__init__(offset, log_min, log_end)
+
+    def describe(self) -> str:
+        return f"offset {self.offset} is not in the log, which holds {self.log_min} to {self.log_end}"
+
+
+class AppendMismatch(TowlineError):
+    """Bytes for the log that do not continue it. Facts: their offset, their size, the log's end, room in its segment."""
+
+    remedy = Remedy.RETRY
+    advice = "start the handshake with the master again; it answers with the offset to go on from"
+
+    def __init__(self, offset: int, size: int, log_end: int, room: int) -> None:
+        self.offset, self.size, self.log_end, self.room = offset, size, log_end, room
+        super().__init__(offset, size, log_end, room)
+
+    def describe(self) -> str:
+        return (
+            f"{self.size} bytes for offset {self.offset} do not continue the log, "
+            f"which ends at {self.log_end} with {self.room} bytes left in its segment"
+        )
+
+
+class IdentityMismatch(TowlineError):
+    """Facts: path of the identity file, what differs, the value it holds, the value expected."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "give the store of that cluster, or an empty directory"
+
+    def __init__(self, path: str, what: str, held: str, expected: str) -> None:
+        self.path, self.what, self.held, self.expected = path, what, held, expected
+        super().__init__(path, what, held, expected)
+
+    def describe(self) -> str:
+        return f"{self.path} holds {self.what} {self.held}, expected was {self.expected}"

@@ -28,6 +28,12 @@ REQUEST_GROUPS_MAX: Final = 1024  # (topic, queue) groups of one put request
 POPULATE_STEP: Final = 2 * MIB  # put populates its mapping ahead in steps of this size (H6)
 PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more drops the peer (H21)
 
+# --- the link
+FRAME_SIZE_MAX: Final = REQUEST_SIZE_MAX + MIB  # bytes of one ZeroMQ part; more costs the sender its connection
+LINK_HIGH_WATER: Final = 1024  # messages queued for one peer, or from one
+SESSIONS_MAX: Final = 4096  # peers of one server that may stay greeted; the one silent for longest greets again
+GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting
+
 # --- shared tables
 QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
 SLAVES_MAX: Final = 16
@@ -38,3 +44,4 @@ SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
 assert SEGMENT_SIZE_DEFAULT % PAGE == 0
 assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX
 assert REQUEST_SIZE_MAX + BLANK_SIZE_MIN <= SEGMENT_SIZE_DEFAULT
+assert RECORD_SIZE_MAX < FRAME_SIZE_MAX < KERNEL_BYTES_MAX

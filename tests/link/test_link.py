@@ -1,0 +1,390 @@
+"""A server and its peers in one thread: nothing waits except on a condition with a deadline."""
+
+import json
+import socket as sockets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from towline.errors import LinkRefused, NoAnswer
+from towline.format.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
+from towline.limits import PARTS_MAX, SESSIONS_MAX
+from towline.link import server as server_module
+from towline.link.context import Context, close_context, new_context
+from towline.link.dealer import Link
+from towline.link.endpoints import ipc_endpoint
+from towline.link.poller import Poller
+from towline.link.server import Request, Sent, Server
+
+OWN = {"role": "put", "cluster": "c1", "store": "s1", "name": "broker-a"}
+FACTS = {"role": "producer", "cluster": "c1", "store": "s1", "name": "p"}
+DEADLINE_S = 10.0
+REQUEST = [ASK.pack(Kind.ASK, 1), b"{}"]
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = new_context()
+    yield made
+    close_context(made)
+
+
+@pytest.fixture
+def server(context: Context, tmp_path: Path) -> Iterator[Server]:
+    made = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN, high_water=8)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def raw(context: Context, server: Server) -> Iterator[zmq.Socket[bytes]]:
+    """A peer that sends whatever it likes."""
+    made = context.socket(zmq.DEALER)
+    made.set(zmq.LINGER, 0)
+    made.connect(server.endpoints[0])
+    yield made
+    made.close()
+
+
+def until(found: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        value = found()
+        if value:
+            return value
+    raise AssertionError(f"{what} did not come")
+
+
+def greet(link: Link, server: Server) -> dict[str, Any]:
+    """`greet` gets a moment, the server a turn, until the link stands."""
+
+    def attempt() -> dict[str, Any] | None:
+        try:
+            return link.greet(20)
+        except NoAnswer:
+            assert server.receive() is None
+            return None
+
+    welcome: dict[str, Any] = until(attempt, "the welcome")
+    return welcome
+
+
+def receive(server: Server) -> Request:
+    request: Request = until(server.receive, "the request")
+    return request
+
+
+def answer_of(raw: zmq.Socket[bytes], server: Server) -> list[bytes]:
+    """What a raw peer is answered."""
+
+    def attempt() -> list[bytes] | None:
+        assert server.receive() is None
+        return raw.recv_multipart() if raw.poll(5) else None
+
+    parts: list[bytes] = until(attempt, "the answer")
+    return parts
+
+
+def refusal_of(raw: zmq.Socket[bytes], server: Server) -> dict[str, str]:
+    head, facts = answer_of(raw, server)
+    assert kind_of(head) == Kind.REFUSAL
+    refusal: dict[str, str] = json.loads(facts)
+    return refusal
+
+
+class TestGreeting:
+    def test_a_greeted_peer_asks_and_is_answered(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        welcome = greet(link, server)
+        assert welcome == OWN
+        assert link.send([*REQUEST, b"x" * 100_000])
+        request = receive(server)
+        assert request.session.facts == FACTS
+        assert isinstance(request.parts[0], bytes)
+        assert [bytes(part) for part in request.parts] == [*REQUEST, b"x" * 100_000]
+        assert server.send(request.peer, [b"head", memoryview(b"y" * 100_000)], copy=False) is Sent.SENT
+        answer = until(link.receive, "the answer")
+        assert [bytes(part) for part in answer] == [b"head", b"y" * 100_000]
+        link.close()
+
+    def test_the_server_adds_facts_to_its_welcome_and_may_refuse(self, context: Context, tmp_path: Path) -> None:
+        def greet_only_producers(facts: dict[str, Any]) -> dict[str, Any]:
+            if facts["role"] != "producer":
+                raise LinkRefused("ROLE", f"you are {facts['role']} and this process takes producers")
+            return {"now": 17}
+
+        server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN, greet=greet_only_producers)
+        first, second = (
+            Link(context, server.endpoints[0], {**FACTS, "role": role}) for role in ("producer", "consumer")
+        )
+        assert greet(first, server) == {**OWN, "now": 17}
+        with pytest.raises(LinkRefused, match="you are consumer and this process takes producers"):
+            greet(second, server)
+        for item in (first, second, server):
+            item.close()
+
+    @pytest.mark.parametrize(
+        ("facts", "code", "values"),
+        [
+            ({**FACTS, "cluster": "c2"}, "CLUSTER", ("'c2'", "'c1'")),
+            ({**FACTS, "store": "s9"}, "STORE", ("'s9'", "'s1'")),
+        ],
+        ids=["cluster", "store"],
+    )
+    def test_another_cluster_or_store_is_refused_naming_both(
+        self, context: Context, server: Server, facts: dict[str, str], code: str, values: tuple[str, str]
+    ) -> None:
+        link = Link(context, server.endpoints[0], facts)
+        with pytest.raises(LinkRefused) as refused:
+            greet(link, server)
+        assert refused.value.code == code
+        assert all(value in str(refused.value) for value in values)
+        assert link.lost
+        link.close()
+
+    def test_a_fact_that_one_side_leaves_out_is_not_compared(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], {"role": "admin", "store": ""})
+        assert greet(link, server)["store"] == "s1"
+        link.close()
+
+    @pytest.mark.parametrize(
+        ("head", "code", "values"),
+        [
+            (GREETING.pack(Kind.GREETING, 0x12345678, 1, 1), "MAGIC", ("12345678", f"{MAGIC:08X}")),
+            (
+                GREETING.pack(Kind.GREETING, MAGIC, VERSION_MAX + 1, VERSION_MAX + 4),
+                "VERSION",
+                (f"{VERSION_MAX + 1} to {VERSION_MAX + 4}", f"{VERSION_MIN} to {VERSION_MAX}"),
+            ),
+            (GREETING.pack(Kind.GREETING, MAGIC, 0, 0), "VERSION", ("0 to 0", f"{VERSION_MIN} to {VERSION_MAX}")),
+        ],
+        ids=["magic", "newer", "older"],
+    )
+    def test_another_magic_or_version_is_refused_naming_both(
+        self, server: Server, raw: zmq.Socket[bytes], head: bytes, code: str, values: tuple[str, str]
+    ) -> None:
+        raw.send_multipart([head, json_part(FACTS)])
+        refusal = refusal_of(raw, server)
+        assert refusal["code"] == code
+        assert all(value in refusal["sentence"] for value in values)
+        assert not server.sessions
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            [bytes([Kind.GREETING])],
+            [GREETING.pack(Kind.GREETING, MAGIC, 1, 1)],
+            [GREETING.pack(Kind.GREETING, MAGIC, 1, 1), b"{"],
+            [GREETING.pack(Kind.GREETING, MAGIC, 1, 1), b"[]"],
+            [GREETING.pack(Kind.GREETING, MAGIC, 1, 1), b"\xff" * 20],
+            [GREETING.pack(Kind.GREETING, MAGIC, 1, 1), b" " * 100_000],
+        ],
+        ids=["short head", "no facts", "half of JSON", "no object", "not UTF-8", "too large"],
+    )
+    def test_a_greeting_that_cannot_be_read_is_refused(
+        self, server: Server, raw: zmq.Socket[bytes], parts: list[bytes]
+    ) -> None:
+        raw.send_multipart(parts)
+        assert refusal_of(raw, server)["code"] == "MALFORMED"
+
+    @pytest.mark.parametrize("parts", [REQUEST, [b""], [b"\xff" * 50]], ids=["request", "empty", "random"])
+    def test_who_does_not_greet_first_is_told_so(
+        self, server: Server, raw: zmq.Socket[bytes], parts: list[bytes]
+    ) -> None:
+        raw.send_multipart(parts)
+        assert refusal_of(raw, server)["code"] == "NOT_GREETED"
+
+    def test_a_peer_that_the_server_forgot_finds_its_link_lost(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        server.forget(next(iter(server.sessions)))
+        assert link.send(REQUEST)
+
+        def lost() -> bool:
+            assert server.receive() is None
+            assert link.receive() is None
+            return link.lost
+
+        until(lost, "the loss")
+        link.close()
+
+    def test_the_peer_that_was_silent_for_longest_is_forgotten_first(
+        self, context: Context, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert SESSIONS_MAX > 2
+        monkeypatch.setattr(server_module, "SESSIONS_MAX", 2)
+        links = [Link(context, server.endpoints[0], {**FACTS, "name": name}) for name in ("a", "b", "c")]
+        for link in links[:2]:
+            greet(link, server)
+        assert links[0].send(REQUEST)
+        receive(server)
+        greet(links[2], server)
+        assert [session.facts["name"] for session in server.sessions.values()] == ["a", "c"]
+        for link in links:
+            link.close()
+
+
+class TestFlood:
+    def test_a_message_of_too_many_parts_costs_its_sender_the_connection(
+        self, context: Context, server: Server, raw: zmq.Socket[bytes]
+    ) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        monitor = raw.get_monitor_socket(int(zmq.EVENT_DISCONNECTED))
+        raw.send_multipart([b"part"] * 5_000)
+
+        def cut() -> bool:
+            assert server.receive() is None
+            return bool(monitor.poll(0))
+
+        until(cut, "the end of the connection")
+        raw.disable_monitor()
+        monitor.close(linger=0)
+        assert link.send(REQUEST)
+        assert receive(server).session.facts == FACTS
+        assert not link.lost
+        link.close()
+
+    def test_parts_up_to_the_limit_pass(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        assert link.send([REQUEST[0], *[b"part"] * (PARTS_MAX - 1)])
+        assert len(receive(server).parts) == PARTS_MAX
+        assert link.send([REQUEST[0], *[b"part"] * PARTS_MAX])
+        until(lambda: server.receive() is None and link.lost, "the loss")
+        assert not server.sessions
+        link.close()
+
+    def test_a_frame_above_the_limit_costs_its_sender_the_connection(self, context: Context, tmp_path: Path) -> None:
+        server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN, frame_size_max=1_000)
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        assert link.send([REQUEST[0], bytes(1_001)])
+        until(lambda: server.receive() is None and link.lost, "the loss")
+        link.close()
+        server.close()
+
+    def test_a_dropped_request_cuts_its_peer(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        assert link.send(REQUEST)
+        server.drop(receive(server))
+        until(lambda: link.lost, "the loss")
+        assert not server.sessions
+        link.close()
+
+
+class TestSending:
+    def test_an_answer_to_a_full_peer_pauses_and_to_a_gone_peer_says_so(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS, high_water=8)
+        greet(link, server)
+        peer = next(iter(server.sessions))
+        until(lambda: server.send(peer, [b"x" * 60_000]) is Sent.PAUSED, "the pause")
+        link.close()
+        until(lambda: server.send(peer, [b"x"]) is Sent.GONE, "the end")
+        assert peer not in server.sessions
+
+    def test_a_peer_nobody_heard_of_is_gone(self, server: Server) -> None:
+        assert server.send(b"nobody", [b"x"]) is Sent.GONE
+
+    def test_a_link_whose_server_went_away_is_lost_and_sends_nothing(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        assert not link.lost
+        server.close()
+        until(lambda: link.lost, "the loss")
+        assert not link.send(REQUEST)
+        link.close()
+
+    def test_a_full_server_makes_send_return_false(self, context: Context, server: Server) -> None:
+        link = Link(context, server.endpoints[0], FACTS, high_water=8)
+        greet(link, server)
+        until(lambda: not link.send([REQUEST[0], b"x" * 60_000]), "the back-pressure")
+        assert not link.lost
+        link.close()
+
+
+class TestConnecting:
+    def test_nobody_there_is_no_answer(self, context: Context, tmp_path: Path) -> None:
+        link = Link(context, ipc_endpoint(tmp_path, "nobody"), FACTS)
+        with pytest.raises(NoAnswer, match=r"nobody\.sock within 30 ms: nobody listens there"):
+            link.greet(30)
+        link.close()
+
+    def test_a_server_of_another_kind_is_no_answer(self, context: Context) -> None:
+        with sockets.create_server(("127.0.0.1", 0)) as listener:
+            link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", FACTS)
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(64))
+                with pytest.raises(NoAnswer):
+                    link.greet(50)
+            link.close()
+
+    def test_a_server_that_comes_later_is_found(self, context: Context, tmp_path: Path) -> None:
+        endpoint = ipc_endpoint(tmp_path, "put")
+        link = Link(context, endpoint, FACTS)
+        with pytest.raises(NoAnswer):
+            link.greet(1)
+        server = Server(context, [endpoint], own=OWN)
+        assert greet(link, server) == OWN
+        link.close()
+        server.close()
+
+    def test_the_socket_file_of_a_dead_server_is_replaced_and_any_other_file_kept(
+        self, context: Context, tmp_path: Path
+    ) -> None:
+        with sockets.socket(sockets.AF_UNIX) as dead:
+            dead.bind(str(tmp_path / "put.sock"))
+        server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
+        link = Link(context, server.endpoints[0], FACTS)
+        assert greet(link, server) == OWN
+        link.close()
+        server.close()
+
+    def test_port_0_is_replaced_by_the_port_the_kernel_chose(self, context: Context) -> None:
+        server = Server(context, ["tcp://127.0.0.1:0"], own=OWN)
+        link = Link(context, server.endpoints[0], FACTS)
+        assert not server.endpoints[0].endswith(":0")
+        assert greet(link, server) == OWN
+        link.close()
+        with pytest.raises(OSError, match="in use"):
+            Server(context, server.endpoints, own=OWN)
+        server.close()
+
+
+class TestPoller:
+    def test_it_wakes_for_a_server_a_link_and_a_doorbell_and_otherwise_waits(
+        self, context: Context, server: Server
+    ) -> None:
+        link = Link(context, server.endpoints[0], FACTS)
+        greet(link, server)
+        poller = Poller(server, link)
+        until(lambda: server.receive() is None and link.receive() is None and not poller.poll(0), "the calm")
+        began = time.monotonic()
+        assert not poller.poll(30)
+        assert time.monotonic() - began >= 0.029
+        near, far = sockets.socketpair()
+        poller.add(near.fileno())
+        assert link.send(REQUEST)
+        assert poller.poll(5_000)
+        assert poller.ready(server)
+        assert not poller.ready(near.fileno())
+        server.send(receive(server).peer, [b"answer"])
+        until(lambda: poller.poll(0) and poller.ready(link), "the answer")
+        assert link.receive() == [b"answer"]
+        far.send(b"!")
+        assert poller.poll(5_000)
+        assert poller.ready(near.fileno())
+        near.recv(1)
+
+        poller.remove(near.fileno())
+        far.send(b"!")
+        assert not poller.poll(0)
+        near.close()
+        far.close()
+        link.close()

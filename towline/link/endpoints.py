@@ -1,0 +1,89 @@
+"""Addresses of the link: `ipc://<path>` on this machine, `tcp://<host>:<port>` anywhere."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from towline.errors import InvalidEndpoint
+
+IPC_PATH_SIZE_MAX: Final = 107  # sun_path of Linux holds 108 bytes with the closing NUL
+PORT_MAX: Final = 65_535
+_FORMS: Final = "write ipc://PATH, tcp://HOST:PORT or HOST:PORT"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address. `path` is set for ipc, `host` and `port` for tcp; port 0 lets the kernel choose when binding."""
+
+    scheme: str
+    path: str = ""
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.scheme == "ipc":
+            return f"ipc://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"tcp://{host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Nobody outside this machine can reach it."""
+        if self.scheme == "ipc" or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse(text: str) -> Endpoint:
+    """The endpoint a person or a setting named. Raises InvalidEndpoint with the part that is wrong."""
+    scheme, mark, rest = text.strip().partition("://")
+    if not mark:
+        scheme, rest = "tcp", scheme
+    if scheme == "ipc":
+        return _ipc(text, rest)
+    if scheme == "tcp":
+        return _tcp(text, rest)
+    raise InvalidEndpoint(text, f"{scheme}:// is not a transport of Towline; {_FORMS}")
+
+
+def ipc_endpoint(runtime_dir: Path | str, name: str) -> str:
+    """The endpoint of the process `name` in a runtime directory. Raises InvalidEndpoint when the path is too long."""
+    path = str(Path(runtime_dir) / f"{name}.sock")
+    return str(_ipc(f"ipc://{path}", path))
+
+
+def tcp_endpoint(host: str, port: int) -> str:
+    """`host` is a name, an IPv4 address, or an IPv6 address with or without brackets."""
+    host = host.strip("[]")
+    shown = f"[{host}]" if ":" in host else host
+    return str(_tcp(f"{shown}:{port}", f"{shown}:{port}"))
+
+
+def _ipc(text: str, path: str) -> Endpoint:
+    size = len(path.encode())
+    if not path.startswith("/"):
+        raise InvalidEndpoint(text, "the path of an ipc endpoint must begin with /")
+    if size > IPC_PATH_SIZE_MAX:
+        raise InvalidEndpoint(text, f"its path has {size} bytes and a Unix socket's {IPC_PATH_SIZE_MAX} at most")
+    if "\0" in path:
+        raise InvalidEndpoint(text, "its path holds a NUL byte")
+    return Endpoint("ipc", path=path)
+
+
+def _tcp(text: str, rest: str) -> Endpoint:
+    host, mark, port = rest.rpartition(":")
+    if not mark or not host:
+        raise InvalidEndpoint(text, f"it has no port; {_FORMS}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidEndpoint(text, "an IPv6 address stands in brackets, as in tcp://[::1]:10911")
+    if not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
+        raise InvalidEndpoint(text, f"its port {port!r} is not a number from 0 to {PORT_MAX}")
+    if not host or any(character.isspace() or character in "/;@" for character in host):
+        raise InvalidEndpoint(text, f"{host!r} is no host name or address")
+    return Endpoint("tcp", host=host, port=int(port))

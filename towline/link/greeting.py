@@ -1,0 +1,105 @@
+"""How a link begins: the side that connects greets, the other answers with a welcome or a refusal.
+
+A greeting has two parts: the head (magic and version range) and a JSON object of facts. Facts both sides may state:
+
+    role     what the speaker is: producer, consumer, admin, ha receiver, put, serve, ...
+    cluster  cluster id; a mismatch is refused
+    store    store id; a mismatch is refused
+    name     what people call the speaker
+
+A fact that one side leaves empty is not compared: a producer need not know the store's id.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.errors import LinkRefused, MalformedFrame
+from towline.format.frames import (
+    GREETING,
+    MAGIC,
+    VERSION_MAX,
+    VERSION_MIN,
+    Buffer,
+    Kind,
+    expect,
+    json_part,
+    read_json,
+)
+from towline.limits import GREETING_SIZE_MAX
+
+COMPARED: Final = ("cluster", "store")
+
+# Codes of a refusal. A process that refuses a greeting for a reason of its own adds its own words.
+MALFORMED: Final = "MALFORMED"
+MAGIC_DIFFERS: Final = "MAGIC"
+VERSION_DIFFERS: Final = "VERSION"
+NOT_GREETED: Final = "NOT_GREETED"
+TOO_MANY_PARTS: Final = "TOO_MANY_PARTS"
+
+
+@dataclass(slots=True)
+class Greeting:
+    """What the other side said about itself. `version` is the one agreed on."""
+
+    version: int
+    facts: dict[str, Any]
+
+
+def encode_greeting(facts: Mapping[str, Any]) -> list[bytes]:
+    return [GREETING.pack(Kind.GREETING, MAGIC, VERSION_MIN, VERSION_MAX), json_part(dict(facts))]
+
+
+def encode_welcome(version: int, facts: Mapping[str, Any]) -> list[bytes]:
+    return [GREETING.pack(Kind.WELCOME, MAGIC, version, version), json_part(dict(facts))]
+
+
+def encode_refusal(refused: LinkRefused) -> list[bytes]:
+    head = GREETING.pack(Kind.REFUSAL, MAGIC, VERSION_MIN, VERSION_MAX)
+    return [head, json_part({"code": refused.code, "sentence": refused.sentence})]
+
+
+def read_greeting(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
+    """The greeting in `parts`, compared with our `own` facts.
+
+    Raises LinkRefused with a sentence that names both sides' values, MalformedFrame when it is no greeting at all.
+    """
+    _, magic, version_min, version_max = expect(GREETING, parts[0])
+    if magic != MAGIC:
+        raise LinkRefused(MAGIC_DIFFERS, f"the greeting's magic is {magic:08X} and ours is {MAGIC:08X}")
+    version = min(version_max, VERSION_MAX)
+    if version < max(version_min, VERSION_MIN):
+        raise LinkRefused(
+            VERSION_DIFFERS,
+            f"you speak protocol versions {version_min} to {version_max} and we {VERSION_MIN} to {VERSION_MAX}",
+        )
+    facts = _facts(parts)
+    for name in COMPARED:
+        theirs, ours = facts.get(name), own.get(name)
+        if theirs and ours and theirs != ours:
+            raise LinkRefused(name.upper(), f"you belong to {name} {theirs!r} and we to {name} {ours!r}")
+    return Greeting(version, facts)
+
+
+def read_welcome(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
+    """The same checks from the other end of the link; a refusal is raised as LinkRefused."""
+    kind, magic, *_ = expect(GREETING, parts[0])
+    if kind == Kind.REFUSAL and magic == MAGIC:
+        raise read_refusal(parts)
+    if kind != Kind.WELCOME:
+        raise MalformedFrame(f"the answer to a greeting is of kind {kind}")
+    return read_greeting(parts, own)
+
+
+def read_refusal(parts: Sequence[Buffer]) -> LinkRefused:
+    """What a refusal says, as the error to raise."""
+    facts = _facts(parts)
+    return LinkRefused(str(facts.get("code", MALFORMED)), str(facts.get("sentence", "")))
+
+
+def _facts(parts: Sequence[Buffer]) -> dict[str, Any]:
+    if len(parts) != 2:
+        raise MalformedFrame(f"a greeting of {len(parts)} parts where 2 are needed")
+    if len(parts[1]) > GREETING_SIZE_MAX:
+        raise MalformedFrame(f"the facts of a greeting have {len(parts[1])} bytes; {GREETING_SIZE_MAX} are allowed")
+    return read_json(parts[1])
