@@ -398,7 +398,7 @@ class NotInLog(TowlineError):
 
 
 class AppendMismatch(TowlineError):
-    """Bytes for the log that do not continue it. Facts: their offset, their size, the log's end, room in its segment."""
+    """Bytes that do not continue the log. Facts: their offset and size, the log's end, room left in its segment."""
 
     remedy = Remedy.RETRY
     advice = "start the handshake with the master again; it answers with the offset to go on from"

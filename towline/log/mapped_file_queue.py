@@ -1,0 +1,155 @@
+"""A directory of segment files that together are one stream of bytes (spec 1.1).
+
+Places are found by the base offsets in the file names, never by an index into the list: leading files are deleted, and
+a stream may begin anywhere.
+"""
+
+import stat
+from bisect import bisect_right
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from towline.errors import ForeignFile, SegmentSizeMismatch
+
+from .mapped_file import Graveyard, MappedFile
+from .segment_files import segment_base, segment_name, sync_directory
+
+OPEN_MAX: Final = 64  # mappings a reader keeps; more only costs file descriptors and page tables
+
+
+def list_segments(directory: Path, size: int, *, remove_empty_last: bool = False) -> list[int]:
+    """Base offsets of the segments of `directory` in order; sub-directories are skipped, a missing directory is empty.
+
+    A zero-length last file is what a crash between create and reserve leaves: it does not count, and is removed if
+    asked. Raises SegmentSizeMismatch for any other length, ForeignFile for a name that is no offset of this stream.
+    """
+    if not directory.is_dir():
+        return []
+    lengths = [(path, length) for path in sorted(directory.iterdir()) if (length := _length(path)) is not None]
+    if lengths and lengths[-1][1] == 0 and segment_base(lengths[-1][0].name) is not None:
+        empty, _ = lengths.pop()
+        if remove_empty_last:
+            empty.unlink()
+            sync_directory(directory)
+    return [_checked_base(path, length, size) for path, length in lengths]
+
+
+class MappedFileQueue:
+    """The segments of one directory, `size` bytes each, opened when first asked for. Not loaded until `load`."""
+
+    def __init__(self, directory: Path, size: int, *, writable: bool = False, open_max: int = OPEN_MAX) -> None:
+        assert size > 0
+        assert open_max > 0
+        self.directory, self.size, self.writable = directory, size, writable
+        self._open_max = open_max
+        self._bases: list[int] = []
+        self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
+        self._graveyard = Graveyard()
+
+    def load(self) -> None:
+        """Reads the directory by the load rules of `list_segments`. Only a writable queue removes anything."""
+        self._take(list_segments(self.directory, self.size, remove_empty_last=self.writable))
+
+    def refresh(self) -> bool:
+        """Picks up files that appeared or went away since. Whether there were any. Raises like `load`."""
+        before = self._bases
+        self._take(list_segments(self.directory, self.size))
+        return self._bases != before
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Base offsets in order."""
+        return tuple(self._bases)
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the stream; 0 without files."""
+        return self._bases[0] if self._bases else 0
+
+    @property
+    def end(self) -> int:
+        """End of the last file, written or not; 0 without files."""
+        return self._bases[-1] + self.size if self._bases else 0
+
+    def gap(self) -> int | None:
+        """The first offset inside [min_offset, end) that no file holds; None if the files join."""
+        for base, following in zip(self._bases, self._bases[1:], strict=False):
+            if base + self.size != following:
+                return base + self.size
+        return None
+
+    def base_of(self, offset: int) -> int | None:
+        """Base of the file that holds `offset`; None if none does."""
+        index = bisect_right(self._bases, offset) - 1
+        if index < 0 or offset >= self._bases[index] + self.size:
+            return None
+        return self._bases[index]
+
+    def path_of(self, base: int) -> Path:
+        return self.directory / segment_name(base)
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The mapped file that holds `offset`; None if none does.
+
+        It may be closed by the call for the `open_max`th other file: keep its array or a slice, not the file.
+        """
+        base = self.base_of(offset)
+        if base is None:
+            return None
+        mapped = self._open.get(base)
+        if mapped is None:
+            mapped = MappedFile.open(self.path_of(base), self.size, writable=self.writable)
+            self._open[base] = mapped
+            while len(self._open) > self._open_max:
+                self._graveyard.bury(self._open.popitem(last=False)[1])
+        self._open.move_to_end(base)
+        return mapped
+
+    def remove(self, base: int) -> None:
+        """Unlinks the file of `base` durably. Readers that mapped it keep their bytes."""
+        assert self.writable, f"{self.directory} was opened for reading"
+        self._bases.remove(base)
+        self._close(base)
+        self.path_of(base).unlink()
+        sync_directory(self.directory)
+
+    def close(self) -> bool:
+        """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""
+        for base in list(self._open):
+            self._close(base)
+        return self.sweep() == 0
+
+    def sweep(self) -> int:
+        """Unmaps closed files whose bytes were let go. Returns how many still wait."""
+        return self._graveyard.sweep()
+
+    def _take(self, bases: list[int]) -> None:
+        for base in self._open.keys() - set(bases):
+            self._close(base)
+        self._bases = bases
+
+    def _close(self, base: int) -> None:
+        mapped = self._open.pop(base, None)
+        if mapped is not None:
+            self._graveyard.bury(mapped)
+
+
+def _length(path: Path) -> int | None:
+    """None for a sub-directory, and for a file that was deleted since the directory was read."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return None if stat.S_ISDIR(found.st_mode) else found.st_size
+
+
+def _checked_base(path: Path, length: int, size: int) -> int:
+    base = segment_base(path.name)
+    if base is None:
+        raise ForeignFile(str(path), "is not named by 20 decimal digits, so it is no segment")
+    if length != size:
+        raise SegmentSizeMismatch(str(path), length, size)
+    if base % size:
+        raise ForeignFile(str(path), f"is named by an offset that is no multiple of the segment size {size}")
+    return base

@@ -1,0 +1,192 @@
+"""Segment files: their names, and how they come into being, are published, reserved and zeroed.
+
+A file appears in its directory at full size, with its blocks reserved and synced, by link(2) and never by rename:
+rename would replace the file that another process published and mapped a moment before (hazard H4).
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from towline.errors import DiskFull, SyncFailed
+from towline.limits import MIB, PAGE
+
+from .mapped_file import MappedFile
+
+NAME_DIGITS: Final = 20
+WARM_STEP: Final = 4 * MIB
+_ZERO_STEP: Final = MIB
+_FALLOC_FL_KEEP_SIZE: Final = 0x01
+_FALLOC_FL_ZERO_RANGE: Final = 0x10
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_CANNOT_ZERO: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.fallocate.restype = ctypes.c_int
+
+
+def segment_name(base: int) -> str:
+    """The name of the file whose first byte is byte `base` of its stream (spec 1.1)."""
+    return f"{base:0{NAME_DIGITS}d}"
+
+
+def segment_base(name: str) -> int | None:
+    """The reverse; None for a name that is not 20 decimal digits."""
+    return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def create_segment(staging: Path, size: int, name: str) -> Path:
+    """A new file `staging/name` of `size` reserved zero bytes, synced.
+
+    Raises DiskFull (nothing is left behind), FileExistsError, or SyncFailed.
+    """
+    path = staging / name
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        reserve(fd, 0, size)
+        _sync(fd, path)
+    except (DiskFull, SyncFailed, OSError):
+        path.unlink()
+        raise
+    finally:
+        os.close(fd)
+    return path
+
+
+def warm_in_steps(path: Path, size: int, *, sync: bool = False) -> Iterator[int]:
+    """Brings a new file into the page cache, WARM_STEP bytes at a time; yields the end of each step.
+
+    `sync` writes each step out, so that the disk is not asked for everything at once later.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(fd)
+    mapped = MappedFile.open(path, size, writable=True)
+    try:
+        for start in range(0, size, WARM_STEP):
+            end = min(start + WARM_STEP, size)
+            mapped.populate(start, end)
+            if sync:
+                mapped.sync(start, end)
+            yield end
+    finally:
+        mapped.release()
+
+
+def warm(path: Path, size: int, *, sync: bool = False) -> None:
+    """All steps of `warm_in_steps`."""
+    for _ in warm_in_steps(path, size, sync=sync):
+        pass
+
+
+def publish(staged: Path, target: Path) -> bool:
+    """Links `staged` to `target` and removes the staged name. False if `target` exists: then `staged` is dropped.
+
+    File and directories are synced either way, so on return the entry of `target` is durable, whoever made it.
+    """
+    sync_file(staged)
+    try:
+        os.link(staged, target)
+        won = True
+    except FileExistsError:
+        won = False
+    sync_directory(target.parent)
+    staged.unlink()
+    sync_directory(staged.parent)
+    return won
+
+
+def clear_staging(staging: Path) -> int:
+    """Removes what a killed process left under construction; returns how many files. Only before any process starts."""
+    left = [path for path in staging.iterdir() if path.is_file()]
+    for path in left:
+        path.unlink()
+    sync_directory(staging)
+    return len(left)
+
+
+def reserve(fd: int, start: int, end: int) -> None:
+    """Reserves the blocks of [start, end), holes included, and keeps what is written. Raises DiskFull."""
+    if end <= start:
+        return
+    try:
+        os.posix_fallocate(fd, start, end - start)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(_path_of(fd), end - start) from error
+        raise
+
+
+def zero_range(fd: int, start: int, end: int) -> None:
+    """Zeroes [start, end) and keeps its blocks reserved, length unchanged; not synced.
+
+    Whole pages by FALLOC_FL_ZERO_RANGE, the rest and where that is not supported by written zeros. PUNCH_HOLE would
+    give the reservation back. Raises DiskFull or OSError.
+    """
+    assert start >= 0
+    assert end <= os.fstat(fd).st_size, f"[{start}, {end}) reaches past the end of {_path_of(fd)}"
+    first, last = start + -start % PAGE, end - end % PAGE
+    if first >= last or not _zero_pages(fd, first, last):
+        _write_zeros(fd, start, end)
+        return
+    _write_zeros(fd, start, first)
+    _write_zeros(fd, last, end)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory durable. Raises SyncFailed."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _sync(fd, path)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Makes a file durable, whoever wrote it. Raises SyncFailed."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _sync(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _sync(fd: int, path: Path) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(str(path), 0, 0, error.errno or errno.EIO, error.strerror or "") from error
+
+
+def _zero_pages(fd: int, start: int, end: int) -> bool:
+    """Whether the file system zeroed whole pages by itself."""
+    mode = _FALLOC_FL_ZERO_RANGE | _FALLOC_FL_KEEP_SIZE
+    if _libc.fallocate(fd, mode, start, end - start) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _FULL:
+        raise DiskFull(_path_of(fd), end - start)
+    if number not in (*_CANNOT_ZERO, errno.EINTR):
+        raise OSError(number, os.strerror(number), _path_of(fd))
+    return False
+
+
+def _write_zeros(fd: int, start: int, end: int) -> None:
+    zeros = memoryview(bytes(min(_ZERO_STEP, max(0, end - start))))
+    while start < end:
+        try:
+            start += os.pwrite(fd, zeros[: end - start], start)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(_path_of(fd), end - start) from error
+            raise
+
+
+def _path_of(fd: int) -> str:
+    return str(Path(f"/proc/self/fd/{fd}").readlink())
