@@ -18,10 +18,10 @@ from .mapped_file import MappedFile
 
 NAME_DIGITS: Final = 20
 WARM_STEP: Final = 4 * MIB
+FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 _ZERO_STEP: Final = MIB
 _FALLOC_FL_KEEP_SIZE: Final = 0x01
 _FALLOC_FL_ZERO_RANGE: Final = 0x10
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _CANNOT_ZERO: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,7 +118,7 @@ def reserve(fd: int, start: int, end: int) -> None:
     try:
         os.posix_fallocate(fd, start, end - start)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL_ERRNOS:
             raise DiskFull(_path_of(fd), end - start) from error
         raise
 
@@ -170,7 +170,7 @@ def _zero_pages(fd: int, start: int, end: int) -> bool:
     if _libc.fallocate(fd, mode, start, end - start) == 0:
         return True
     number = ctypes.get_errno()
-    if number in _FULL:
+    if number in FULL_ERRNOS:
         raise DiskFull(_path_of(fd), end - start)
     if number not in (*_CANNOT_ZERO, errno.EINTR):
         raise OSError(number, os.strerror(number), _path_of(fd))
@@ -183,7 +183,7 @@ def _write_zeros(fd: int, start: int, end: int) -> None:
         try:
             start += os.pwrite(fd, zeros[: end - start], start)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL_ERRNOS:
                 raise DiskFull(_path_of(fd), end - start) from error
             raise
 

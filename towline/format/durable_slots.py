@@ -1,0 +1,66 @@
+"""A slot of the durable-offset file: the state behind a number that grows, so that two slots can be written in turn.
+
+    at  len  field
+     0  8  sequence  number of the write; the valid slot with the greater one holds
+     8  52  state    as in `durable`
+    60  4  crc       CRC-32 of the bytes before it
+
+The file is two slots of 512 bytes, each a sector of the oldest disks. A write that is torn leaves the other slot.
+"""
+
+import zlib
+from typing import Final
+
+from towline.errors import MalformedFile
+
+from . import durable
+from .layout import Field, Layout
+
+LAYOUT: Final = Layout(
+    Field("sequence", "Q", "number of the write; the valid slot with the greater one holds"),
+    Field("state", f"{durable.SIZE}s", "as in `durable`"),
+    Field("crc", "I", "CRC-32 of the bytes before it"),
+)
+SLOT_SIZE: Final = 512
+SLOT_COUNT: Final = 2
+SIZE: Final = SLOT_COUNT * SLOT_SIZE
+assert LAYOUT.size <= SLOT_SIZE
+assert SLOT_COUNT == 2, "a new file ends with the slot of sequence 1"
+
+
+def encode(sequence: int, state: durable.Durable) -> bytes:
+    """One slot, 512 bytes, to be written at byte `place(sequence)`. Sequences begin with 1."""
+    assert sequence > 0
+    covered = LAYOUT.pack(sequence, durable.encode(state), 0)[: LAYOUT.offset["crc"]]
+    return (covered + zlib.crc32(covered).to_bytes(4, "big")).ljust(SLOT_SIZE, b"\x00")
+
+
+def place(sequence: int) -> int:
+    """Where in the file the slot of that number stands: beside the one before it."""
+    return sequence % SLOT_COUNT * SLOT_SIZE
+
+
+def first(state: durable.Durable) -> bytes:
+    """A new file whose only valid slot has sequence 1; the other one is zero."""
+    return bytes(place(1)) + encode(1, state)
+
+
+def decode(data: bytes, path: str) -> tuple[int, durable.Durable]:
+    """Sequence and state of the newest valid slot of the whole file.
+
+    Raises MalformedFile for another size, when neither slot is valid, or for a state of another version.
+    """
+    if len(data) != SIZE:
+        raise MalformedFile(path, f"the durable-offset file has {SIZE} bytes, this one has {len(data)}")
+    valid = [slot for at in range(0, SIZE, SLOT_SIZE) if (slot := _slot(data[at : at + SLOT_SIZE])) is not None]
+    if not valid:
+        raise MalformedFile(path, "neither of its two slots is valid")
+    sequence, state = max(valid)
+    return sequence, durable.decode(state, path)
+
+
+def _slot(data: bytes) -> tuple[int, bytes] | None:
+    sequence, state, crc = LAYOUT.unpack_from(data)
+    if sequence == 0 or crc != zlib.crc32(data[: LAYOUT.offset["crc"]]):
+        return None
+    return sequence, state

@@ -1,0 +1,255 @@
+"""The CommitLog's bytes: read by any process, written by one.
+
+`CommitLogReader` maps segments read-only. How far it may read is its caller's to know: this module sees files, and the
+last of them is full of zeros. `LogTail` is the writer's end; beyond it every byte of the segment is zero (hazard H1).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import AppendMismatch, MalformedRecord, NotInLog
+from towline.format import blank, record
+from towline.format.rules import Rule
+from towline.limits import PAGE, POPULATE_STEP
+
+from .mapped_file import Graveyard, MappedFile
+from .mapped_file_queue import OPEN_MAX, MappedFileQueue
+from .segment_files import segment_name
+
+FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
+_MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
+
+NextSegment = Callable[[int], MappedFile]
+
+
+class CommitLogReader:
+    """Read-only bytes of the log by offset. Segments are mapped when first asked for and kept in an LRU."""
+
+    def __init__(self, directory: Path, segment_size: int, *, open_max: int = OPEN_MAX) -> None:
+        self.segment_size = segment_size
+        self.queue = MappedFileQueue(directory, segment_size, open_max=open_max)
+
+    def load(self) -> None:
+        """Reads the directory. Raises SegmentSizeMismatch, ForeignFile."""
+        self.queue.load()
+
+    def refresh(self) -> bool:
+        """Picks up segments that appeared or were deleted; whether there were any."""
+        return self.queue.refresh()
+
+    def segment_of(self, offset: int) -> int:
+        """Base of the segment in which `offset` lies, whether its file exists or not."""
+        return offset - offset % self.segment_size
+
+    def array(self, base: int) -> npt.NDArray[np.uint8]:
+        """The segment that begins at `base`, read-only. Raises NotInLog when its file does not exist."""
+        return self._mapped(base).array
+
+    def slice(self, offset: int, end: int) -> memoryview:
+        """The bytes from `offset` to `end` or to the end of the segment, whichever comes first: no copy, read-only."""
+        assert end >= offset
+        base = self.segment_of(offset)
+        view = self._mapped(offset).view
+        return view[offset - base : min(end - base, self.segment_size)]
+
+    def record(self, offset: int, end_limit: int) -> memoryview:
+        """The record at `offset`, which must end at or before `end_limit` and inside its segment.
+
+        Size and magic are checked, the content is not. Raises NotInLog; MalformedRecord, its `at` the log offset.
+        """
+        view = self.slice(offset, end_limit)
+        if len(view) < record.SIZE_MIN:
+            raise _malformed(Rule.ENDS_INSIDE, offset)
+        if int.from_bytes(view[4:8], "big") not in _MAGICS:
+            raise _malformed(Rule.MAGIC, offset)
+        size = int.from_bytes(view[:4], "big", signed=True)
+        if size < record.SIZE_MIN:
+            raise _malformed(Rule.SIZE_TOO_SMALL, offset)
+        if size > len(view):
+            raise _malformed(Rule.SIZE_PAST_END, offset)
+        return view[:size]
+
+    def close(self) -> bool:
+        """Unmaps everything. False while somebody holds bytes; `queue.sweep()` tries again."""
+        return self.queue.close()
+
+    def _mapped(self, offset: int) -> MappedFile:
+        mapped = self.queue.find(offset)
+        if mapped is None and self.queue.refresh():
+            mapped = self.queue.find(offset)
+        if mapped is None:
+            raise NotInLog(offset, self.queue.min_offset, self.queue.end)
+        return mapped
+
+
+class LogTail:
+    """The writer's end of the log. One process holds one: put on a master, the ha receiver on a slave.
+
+    A request is copied behind `position` with its first 8 bytes left zero, validated and stamped there in place, then
+    either published or withdrawn (H2). `position` is the log's end; to publish it as APPENDED is the caller's.
+
+    `next_segment(base)` hands over the writable mapping of the segment that begins at `base`, making it if need be;
+    what it raises leaves the tail as it was.
+    """
+
+    __slots__ = ("_at", "_graveyard", "_populated", "_segment", "_zero_next", "base", "next_segment", "segment_size")
+
+    def __init__(self, segment: MappedFile | None, segment_size: int, position: int, next_segment: NextSegment) -> None:
+        """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for."""
+        self.segment_size = segment_size
+        self.next_segment = next_segment
+        self._graveyard = Graveyard()
+        self._zero_next = 0
+        self._segment = segment
+        if segment is None:
+            assert position % segment_size == 0, f"byte {position} lies inside a segment that is not there"
+            self.base, self._at = position - segment_size, segment_size  # as if the segment before were full
+        else:
+            assert segment.writable
+            assert segment.size == segment_size
+            self._at = position % segment_size
+            self.base = position - self._at
+        self._populated = self._at - self._at % PAGE
+
+    @classmethod
+    def open(cls, directory: Path, segment_size: int, position: int, next_segment: NextSegment) -> "LogTail":
+        """The tail at `position` of the log in `directory`. Raises NotInLog if `position` lies inside a missing file.
+
+        The blocks from `position` on must be reserved already (H7) and be zero, or be zeroed by `zero_after` first.
+        """
+        base = position - position % segment_size
+        path = directory / segment_name(base)
+        if path.exists():
+            return cls(MappedFile.open(path, segment_size, writable=True), segment_size, position, next_segment)
+        if position != base:
+            raise NotInLog(position, base, base)
+        return cls(None, segment_size, position, next_segment)
+
+    @property
+    def position(self) -> int:
+        """The log's end."""
+        return self.base + self._at
+
+    @property
+    def room(self) -> int:
+        """Bytes left in the active segment."""
+        return self.segment_size - self._at
+
+    @property
+    def segment(self) -> MappedFile:
+        """The active segment. Only after the first `roll` where the log began without one."""
+        assert self._segment is not None, "no segment is open yet: roll first"
+        return self._segment
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the active segment, for the kernel that validates and stamps in place."""
+        return self.segment.array
+
+    def fits(self, size: int) -> bool:
+        """Whether a request of `size` bytes may be copied here; otherwise `blank` and `roll` (spec 2.2)."""
+        return blank.fits(size, self.room)
+
+    def copy_request(self, frame: bytes | memoryview) -> int:
+        """Copies `frame` behind the end, its first 8 bytes left zero. Returns the byte in `array` where it stands."""
+        size, at = len(frame), self._at
+        assert size > FIRST_WORD_SIZE
+        assert self.fits(size), f"{size} bytes and a blank do not fit into {self.room}"
+        self._populate_to(at + size)
+        view = self.segment.view
+        view[at : at + FIRST_WORD_SIZE] = bytes(FIRST_WORD_SIZE)
+        view[at + FIRST_WORD_SIZE : at + size] = frame[FIRST_WORD_SIZE:]
+        return at
+
+    def publish(self, first_word: bytes, size: int) -> int:
+        """Stores the 8 bytes that make the copied request part of the log. Returns the new end."""
+        assert size <= self.room
+        self.segment.store_first_word(self._at, first_word)
+        self._at += size
+        return self.position
+
+    def withdraw(self, at: int, size: int) -> None:
+        """Zeroes a copied request that was refused, before the refusal is answered: nothing of it can come back."""
+        assert at == self._at, f"byte {at} is not behind the end {self._at}"
+        self.array[at : at + size] = 0
+
+    def blank(self) -> int:
+        """Ends the active segment with a blank and moves to its end, which is returned. Does nothing at the end."""
+        if self.room:
+            self._populate_to(self._at + blank.SIZE)
+            self.segment.store_first_word(self._at, blank.encode(self.room))
+            self._at = self.segment_size
+        return self.position
+
+    def roll(self) -> int:
+        """Goes on in the next segment, whose base is returned. What `next_segment` raises leaves the tail as it was."""
+        assert self.room == 0, f"{self.room} bytes are left in the active segment"
+        base = self.base + self.segment_size
+        segment = self.next_segment(base)
+        assert segment.writable
+        assert segment.size == self.segment_size
+        if self._zero_next:
+            _zero(segment, 0, self._zero_next)
+            self._zero_next = 0
+        if self._segment is not None:
+            self._graveyard.bury(self._segment)
+        self._segment, self.base, self._at, self._populated = segment, base, 0, 0
+        return base
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> int:
+        """Appends bytes of the master's log, blanks included, and returns the new end. A full segment is rolled first.
+
+        A slice may end inside a record, not beyond the segment. Raises AppendMismatch if it does, or if `offset` is not
+        the end; what `next_segment` raises.
+        """
+        room = self.room or self.segment_size
+        if offset != self.position or len(data) > room:
+            raise AppendMismatch(offset, len(data), self.position, room)
+        if not self.room:
+            self.roll()
+        end = self._at + len(data)
+        self._populate_to(end)
+        self.segment.view[self._at : end] = data
+        self._at = end
+        return self.position
+
+    def zero_after(self, position: int, length: int) -> None:
+        """Zeroes what a killed writer may have left behind the log's end, and syncs it; before the first append.
+
+        For a restart of the writer alone (H11): it goes on at the published APPENDED. A writer publishes that before it
+        copies the next request, so at most one request was copied behind it: `length` is request_size_max and the
+        blank, for the ha receiver the longest slice. The writer may have rolled before it copied, so the first `length`
+        bytes of the next segment are zeroed when the tail gets there. A whole-node start does not come here: recovery
+        zeroes everything. Raises SyncFailed.
+        """
+        assert position == self.position, f"the end is {self.position}, not {position}"
+        if self._segment is not None:
+            _zero(self._segment, self._at, min(self._at + length, self.segment_size))
+        self._zero_next = min(length, self.segment_size)
+
+    def close(self) -> bool:
+        """Unmaps the active segment. False while somebody holds bytes of any segment."""
+        if self._segment is not None:
+            self._graveyard.bury(self._segment)
+            self._segment = None
+        return self._graveyard.sweep() == 0
+
+    def _populate_to(self, end: int) -> None:
+        """Populates in steps up to the one that holds `end`, so that no page of the request faults (H6)."""
+        while self._populated < end:
+            step_end = min(self._populated + POPULATE_STEP, self.segment_size)
+            self.segment.populate(self._populated, step_end)
+            self._populated = step_end
+
+
+def _zero(segment: MappedFile, start: int, end: int) -> None:
+    segment.array[start:end] = 0
+    segment.sync(start, end)
+
+
+def _malformed(rule: Rule, at: int) -> MalformedRecord:
+    return MalformedRecord(rule.name, rule.sentence, at)

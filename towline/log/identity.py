@@ -1,0 +1,67 @@
+"""`identity.json`: whose log a store holds.
+
+Nodes that hold the same log share the cluster; each store directory has its own id.
+"""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from towline.errors import IdentityMismatch, MalformedFile
+
+from .store_files import write_atomically
+
+NAME: Final = "identity.json"
+FORMAT_VERSION: Final = 1
+STORE_ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """`store_id` is 32 hexadecimal digits, random, given once to each store directory."""
+
+    format_version: int = FORMAT_VERSION
+    cluster: str
+    store_id: str
+
+
+class IdentityFile:
+    def __init__(self, store: Path) -> None:
+        self.path = store / NAME
+
+    def load(self) -> Identity | None:
+        """None for a store that has none yet, as a real broker's. Raises MalformedFile, IdentityMismatch (version)."""
+        try:
+            content = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise MalformedFile(str(self.path), f"it is not JSON: {error}") from error
+        try:
+            version, cluster, store_id = content["format_version"], content["cluster"], content["store_id"]
+            valid = isinstance(cluster, str) and len(bytes.fromhex(store_id)) == STORE_ID_BYTES
+        except (KeyError, TypeError, ValueError) as error:
+            raise MalformedFile(str(self.path), f"no identity can be read from it: {error!r}") from error
+        if version != FORMAT_VERSION:
+            raise IdentityMismatch(str(self.path), "format version", str(version), str(FORMAT_VERSION))
+        if not valid:
+            raise MalformedFile(str(self.path), "its store id is not 32 hexadecimal digits")
+        return Identity(cluster=cluster, store_id=store_id)
+
+    def create(self, cluster: str) -> Identity:
+        """A new identity in that cluster, written durably. The store must have none."""
+        assert not self.path.exists(), f"{self.path} exists: a store keeps its identity"
+        identity = Identity(cluster=cluster, store_id=secrets.token_hex(STORE_ID_BYTES))
+        write_atomically(self.path, json.dumps(asdict(identity), indent="\t").encode() + b"\n")
+        return identity
+
+    def adopt(self, cluster: str) -> Identity:
+        """The identity the store has, or a new one. Raises IdentityMismatch if it is of another cluster."""
+        identity = self.load()
+        if identity is None:
+            return self.create(cluster)
+        if identity.cluster != cluster:
+            raise IdentityMismatch(str(self.path), "cluster", identity.cluster, cluster)
+        return identity
