@@ -1,0 +1,398 @@
+"""The ConsumeQueue files of a store: `consumequeue/<topic>/<queueId>/<20 digits>`, 20-byte entries (spec 3).
+
+Files are sparse and full-sized, and written with pwrite only: through a mapping a full disk would be SIGBUS (H7).
+Readers and writer keep a bounded number of files open over all queues, so 10,000 queues need neither as many
+descriptors nor any mapping. The one writer is reput, before it recovery; every reader stays below the end
+that reput published.
+"""
+
+import errno
+import os
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMismatch, SyncFailed
+from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
+from towline.limits import MIB
+
+from .segment_files import segment_base, segment_name, sync_directory
+
+Entries = npt.NDArray[np.void]  # dtype ENTRY
+
+_BLOCK: Final = 4096  # entries that recovery looks at in one read
+_ZERO_STEP: Final = MIB
+
+
+class Boundary(Enum):
+    """Which message a time stands for when several, or none, were stored at it (spec 3.4)."""
+
+    LOWER = "lower"  # the first one stored at the time or later
+    UPPER = "upper"  # the last one stored at the time or earlier
+
+
+class ConsumeQueueFiles:
+    """All queues below `root`. `file_size` in bytes, a multiple of 20. For one thread; any number of processes read."""
+
+    def __init__(self, root: Path, file_size: int, open_max: int) -> None:
+        assert file_size > 0
+        assert file_size % SIZE == 0, f"a file of {file_size} bytes does not hold whole entries"
+        assert open_max > 0
+        self.root, self.file_size = root, file_size
+        self._open_max = open_max
+        self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
+        self._durable_names: set[Path] = set()  # their directory entries were synced by this object
+
+    def write(self, topic: str, queue_id: int, first_queue_offset: int, entries: bytes | memoryview | Entries) -> None:
+        """Writes whole entries for `first_queue_offset` and the following ones, making files as needed; not synced.
+
+        What is empty before the first entry of a file is filled with fillers (spec 3.2): a queue may begin anywhere.
+        Writing the same entries again changes nothing. Raises DiskFull, SegmentSizeMismatch or IllegalTopic.
+        """
+        data = np.frombuffer(entries, dtype=np.uint8).data
+        assert len(data) % SIZE == 0
+        at = first_queue_offset * SIZE
+        while data:
+            within = at % self.file_size
+            size = min(len(data), self.file_size - within)
+            fd = self._writable(topic, queue_id, at - within, within)
+            self._store(fd, data[:size], within)
+            data = data[size:]
+            at += size
+
+    def read(self, topic: str, queue_id: int, from_offset: int, count: int) -> Entries:
+        """Up to `count` entries from `from_offset` on, dtype ENTRY, all from one file; none where nothing was written.
+
+        Entry i of the answer is number `from_offset` + i. A filler stands in its place: skip where `is_filler`.
+        """
+        at = from_offset * SIZE
+        within = at % self.file_size
+        fd = self._readable(topic, queue_id, at - within)
+        if fd is None or count <= 0:
+            return np.empty(0, dtype=ENTRY)
+        entries = _entries(fd, within, min(count * SIZE, self.file_size - within))
+        empty = entries["record_size"] <= 0
+        return entries[: int(empty.argmax())] if empty.any() else entries
+
+    def list_queues(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue directory, in order. Other names are skipped, as a broker does."""
+        if not self.root.is_dir():
+            return []
+        topics = [path for path in self.root.iterdir() if path.is_dir()]
+        return sorted(
+            (topic.name, int(queue.name))
+            for topic in topics
+            for queue in topic.iterdir()
+            if queue.name.isascii() and queue.name.isdigit() and str(int(queue.name)) == queue.name and queue.is_dir()
+        )
+
+    def end_of(self, topic: str, queue_id: int, below_phy: int) -> tuple[int, int]:
+        """(first entry, end) of what a queue holds of the log before `below_phy`, to which its files must be synced.
+
+        The end is the first entry that is empty, no entry, or of a record at `below_phy` or later. The first entry is
+        the first that is no filler. A queue of which nothing is kept is empty at the beginning of its first file, or
+        at 0 for `below_phy` 0. Raises SegmentSizeMismatch or ForeignFile.
+        """
+        bases = self.bases(topic, queue_id)
+        if not bases or below_phy <= 0:
+            return 0, 0
+        end = bases[0] // SIZE
+        for base in reversed(bases):
+            kept = self._kept(topic, queue_id, base, below_phy)
+            if kept:
+                end = base // SIZE + kept
+                break
+        first = bases[0] // SIZE
+        if first < end and is_filler(self.read(topic, queue_id, first, 1)).any():
+            first = bisect_left(
+                range(end), True, lo=first, key=lambda n: not is_filler(self.read(topic, queue_id, n, 1)).all()
+            )
+        return first, end
+
+    def cut(self, topic: str, queue_id: int, end_offset: int) -> bool:
+        """Zeroes every entry from `end_offset` on, durably, and removes the files behind it. Whether anything changed.
+
+        The first file stays, because its name keeps the queue's place when nothing else does; cutting at 0 removes it.
+        Raises SyncFailed: entries cut off must not come back with the next start (H1).
+        """
+        end = end_offset * SIZE
+        bases = self.bases(topic, queue_id)
+        changed = False
+        for base in bases:
+            if base >= end and (base > bases[0] or end == 0):
+                self._remove(topic, queue_id, base)
+                changed = True
+            elif base + self.file_size > end:
+                fd = self._readable(topic, queue_id, base)
+                if fd is not None and self._zero(topic, queue_id, base, max(0, end - base)):
+                    changed = True
+        if changed:
+            sync_directory(self._directory(topic, queue_id))
+        return changed
+
+    def sync(self, topic: str, queue_id: int, from_offset: int, to_offset: int) -> None:
+        """Makes entries [from_offset, to_offset) durable, with the names of their files. Raises SyncFailed.
+
+        Any process may call it: it covers what others wrote. A file removed meanwhile is skipped.
+        """
+        start, end = from_offset * SIZE, to_offset * SIZE
+        for base in range(start - start % self.file_size, end, self.file_size):
+            fd = self._readable(topic, queue_id, base)
+            if fd is None:
+                continue
+            path = self._path(topic, queue_id, base)
+            _sync(fd, path)
+            for name in (path, path.parent, path.parent.parent):
+                if name not in self._durable_names:
+                    sync_directory(name.parent)
+                    self._durable_names.add(name)
+
+    def min_offset_after(self, topic: str, queue_id: int, log_min: int, min_offset: int, end_offset: int) -> int:
+        """The first entry of [min_offset, end_offset) of a record still in the log; the end if none is (spec 3.3)."""
+        if min_offset < end_offset and self._physical(topic, queue_id, min_offset) >= log_min:
+            return min_offset
+        return bisect_left(
+            range(end_offset),
+            True,
+            lo=min_offset,
+            hi=end_offset,
+            key=lambda offset: self._physical(topic, queue_id, offset) >= log_min,
+        )
+
+    def search_time(
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp: int,
+        boundary: Boundary,
+        *,
+        min_offset: int,
+        end_offset: int,
+        log_min: int,
+        store_time: Callable[[int], int],
+    ) -> int:
+        """The queue offset that stands for `timestamp` (epoch ms), within [min_offset, end_offset] (spec 3.4).
+
+        `store_time(physical_offset)` reads a record's time from the log; below 0 if it cannot. LOWER: the end if all
+        are earlier. UPPER: the minimum if all are later.
+        """
+
+        def time_of(offset: int) -> int:
+            physical = self._physical(topic, queue_id, offset)
+            return -1 if physical < log_min else max(0, store_time(physical))
+
+        offsets = range(end_offset)
+        if boundary is Boundary.LOWER:
+            return bisect_left(offsets, True, lo=min_offset, key=lambda offset: time_of(offset) >= timestamp)
+        following = bisect_left(offsets, True, lo=min_offset, key=lambda offset: time_of(offset) > timestamp)
+        return max(min_offset, following - 1)
+
+    def delete_expired(self, topic: str, queue_id: int, log_min: int) -> int:
+        """Removes leading files of which no record is in the log any more, never the last (spec 8.8). How many."""
+        bases = self.bases(topic, queue_id)
+        count = 0
+        for base in bases[:-1]:
+            if self._physical(topic, queue_id, (base + self.file_size) // SIZE - 1) >= log_min:
+                break
+            self._remove(topic, queue_id, base)
+            count += 1
+        return count
+
+    def bases(self, topic: str, queue_id: int) -> list[int]:
+        """The first byte of each file of a queue, in order; other names are skipped. Raises ForeignFile."""
+        directory = self._directory(topic, queue_id)
+        try:
+            names = [path.name for path in directory.iterdir()]
+        except FileNotFoundError:
+            return []
+        bases = sorted(base for base in map(segment_base, names) if base is not None)
+        for base in bases:
+            if base % self.file_size:
+                path = str(directory / segment_name(base))
+                raise ForeignFile(path, f"is named by an offset that is no multiple of the file size {self.file_size}")
+        return bases
+
+    def close(self) -> None:
+        """Closes every file. The object may go on to be used."""
+        while self._open:
+            os.close(self._open.popitem()[1][0])
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def _physical(self, topic: str, queue_id: int, offset: int) -> int:
+        """Where the record of an entry stands; -1 for a filler or no entry."""
+        entries = self.read(topic, queue_id, offset, 1)
+        return -1 if len(entries) == 0 or is_filler(entries)[0] else int(entries["physical_offset"][0])
+
+    def _kept(self, topic: str, queue_id: int, base: int, below_phy: int) -> int:
+        """How many leading entries of a file are entries of records before `below_phy`."""
+        fd = self._readable(topic, queue_id, base)
+        if fd is None:
+            return 0
+
+        def lost(block: int) -> bool:
+            return not _is_entry(_entries(fd, block * _BLOCK * SIZE, SIZE), below_phy).all()
+
+        block = bisect_left(range(-(-self.file_size // (_BLOCK * SIZE))), True, key=lost) - 1
+        if block < 0:
+            return 0
+        start = block * _BLOCK * SIZE
+        entries = _entries(fd, start, min(_BLOCK * SIZE, self.file_size - start))
+        good = _is_entry(entries, below_phy)
+        physical = entries["physical_offset"].astype(np.int64)
+        good[1:] &= is_filler(entries[1:]) | (physical[1:] > physical[:-1]) | is_filler(entries[:-1])
+        return block * _BLOCK + (len(good) if good.all() else int(good.argmin()))
+
+    def _zero(self, topic: str, queue_id: int, base: int, start: int) -> bool:
+        """Zeroes a file from byte `start` on where anything is written, and syncs it. Whether anything was."""
+        fd, _ = self._descriptor(topic, queue_id, base, writable=True)
+        dirty = False
+        for at, size in _written(fd, start, self.file_size):
+            self._store(fd, memoryview(bytes(size)), at)
+            dirty = True
+        if dirty:
+            _sync(fd, self._path(topic, queue_id, base))
+        return dirty
+
+    def _store(self, fd: int, data: memoryview, at: int) -> None:
+        while data:
+            try:
+                size = os.pwrite(fd, data, at)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskFull(str(Path(f"/proc/self/fd/{fd}").readlink()), len(data)) from error
+                raise
+            data = data[size:]
+            at += size
+
+    def _readable(self, topic: str, queue_id: int, base: int) -> int | None:
+        """A descriptor to read from; None if there is no file, or only a name that a crash left without a length."""
+        known = self._open.get((topic, queue_id, base))
+        if known is not None:
+            self._open.move_to_end((topic, queue_id, base))
+            return known[0]
+        try:
+            return self._descriptor(topic, queue_id, base, writable=False)[0]
+        except FileNotFoundError:
+            return None
+
+    def _writable(self, topic: str, queue_id: int, base: int, within: int) -> int:
+        """A descriptor to write to from byte `within` on; the file is made, and everything before that filled."""
+        key = (topic, queue_id, base)
+        known = self._open.get(key)
+        if known is not None and known[1]:
+            self._open.move_to_end(key)
+            return known[0]
+        try:
+            fd, length = self._descriptor(topic, queue_id, base, writable=True)
+        except FileNotFoundError:
+            self._directory(topic, queue_id).mkdir(parents=True, exist_ok=True)
+            fd, length = self._descriptor(topic, queue_id, base, writable=True, create=True)
+        if length == 0:
+            os.ftruncate(fd, self.file_size)
+        if within and not _entries(fd, within - SIZE, SIZE)["record_size"][0]:
+            written = np.flatnonzero(_entries(fd, 0, within)["record_size"])
+            first = int(written[-1]) + 1 if len(written) else 0
+            self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
+        return fd
+
+    def _descriptor(
+        self, topic: str, queue_id: int, base: int, *, writable: bool, create: bool = False
+    ) -> tuple[int, int]:
+        """Opens a file, or takes the open one if it serves. Returns descriptor and length.
+
+        Without `create` a missing file raises FileNotFoundError; so does one of length 0 that is opened for reading.
+        """
+        key = (topic, queue_id, base)
+        known = self._open.get(key)
+        if known is not None and (known[1] or not writable):
+            return known[0], self.file_size
+        path = self._path(topic, queue_id, base)
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o644)
+        length = os.fstat(fd).st_size
+        if length != self.file_size and (length or not writable):
+            os.close(fd)
+            if length:
+                raise SegmentSizeMismatch(str(path), length, self.file_size)
+            raise FileNotFoundError(errno.ENOENT, "a file without a length", str(path))
+        self._close(key)
+        self._open[key] = (fd, writable)
+        while len(self._open) > self._open_max:
+            os.close(self._open.popitem(last=False)[1][0])
+        return fd, length
+
+    def _remove(self, topic: str, queue_id: int, base: int) -> None:
+        self._close((topic, queue_id, base))
+        path = self._path(topic, queue_id, base)
+        path.unlink(missing_ok=True)
+        self._durable_names.discard(path)
+
+    def _close(self, key: tuple[str, int, int]) -> None:
+        known = self._open.pop(key, None)
+        if known is not None:
+            os.close(known[0])
+
+    def _path(self, topic: str, queue_id: int, base: int) -> Path:
+        return self._directory(topic, queue_id) / segment_name(base)
+
+    def _directory(self, topic: str, queue_id: int) -> Path:
+        # A log made elsewhere may hold any topic; none may lead out of the store.
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+            raise IllegalTopic(topic, "the name cannot be a directory")
+        return self.root / topic / str(queue_id)
+
+
+def is_filler(entries: Entries) -> npt.NDArray[np.bool_]:
+    """Which entries only fill the place before a queue's first message: no record stands behind them."""
+    filler: npt.NDArray[np.bool_] = entries["record_size"] == FILLER_RECORD_SIZE
+    return filler
+
+
+def _is_entry(entries: Entries, below_phy: int) -> npt.NDArray[np.bool_]:
+    """Which are entries of a record before `below_phy`, or fillers."""
+    physical = entries["physical_offset"]
+    inside: npt.NDArray[np.bool_] = (entries["record_size"] > 0) & (physical >= 0)
+    return inside & ((physical < below_phy) | is_filler(entries))
+
+
+def _entries(fd: int, at: int, size: int) -> Entries:
+    """The entries in [at, at + size) of a file; empty ones where the file is too short."""
+    data = os.pread(fd, size, at)
+    return np.frombuffer(data if len(data) == size else data.ljust(size, b"\0"), dtype=ENTRY)
+
+
+def _written(fd: int, start: int, end: int) -> list[tuple[int, int]]:
+    """(at, size) of the stretches of [start, end) that hold anything but zeros, looking only at blocks that exist."""
+    found: list[tuple[int, int]] = []
+    at = start
+    while at < end:
+        try:
+            at = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            raise
+        stop = min(os.lseek(fd, at, os.SEEK_HOLE), end)
+        while at < stop:
+            data = np.frombuffer(os.pread(fd, min(_ZERO_STEP, stop - at), at), dtype=np.uint8)
+            used = np.flatnonzero(data)
+            if len(used):
+                found.append((at + int(used[0]), int(used[-1] - used[0]) + 1))
+            at += max(1, len(data))
+    return found
+
+
+def _sync(fd: int, path: Path) -> None:
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise SyncFailed(str(path), 0, 0, error.errno or errno.EIO, error.strerror or "") from error
