@@ -1,6 +1,7 @@
-"""Why a piece gave up, carried from the piece to its supervisor as a file: an error's class, its facts, its sentence."""
+"""Why a process gave up, carried to whoever started it: an error's class, its facts, its sentence."""
 
 import json
+from typing import Any
 
 import towline.errors
 from towline.errors import StartFailed, TowlineError
@@ -9,19 +10,28 @@ from towline.places import Store
 from towline.runtime.positions import Duty
 
 
+def facts_of(error: TowlineError) -> dict[str, Any]:
+    """What JSON can carry of an error; `error_of` makes it an error again."""
+    return {"error": type(error).__name__, "facts": list(error.args), "sentence": str(error)}
+
+
+def error_of(facts: dict[str, Any], who: str) -> TowlineError:
+    """The error as itself where its class is known, else what `who` said while it started."""
+    known = getattr(towline.errors, facts["error"], None)
+    if isinstance(known, type) and issubclass(known, TowlineError):
+        return known(*facts["facts"])
+    return StartFailed(who, facts["sentence"])
+
+
 def write_failure(store: Store, duty: Duty, error: TowlineError) -> None:
-    facts = {"error": type(error).__name__, "facts": list(error.args), "sentence": str(error)}
-    write_atomically(store.run / f"{duty.label}.failure", json.dumps(facts).encode())
+    write_atomically(store.run / f"{duty.label}.failure", json.dumps(facts_of(error)).encode())
 
 
 def read_failure(store: Store, duty: Duty) -> TowlineError | None:
-    """The error a piece left behind, as itself where its class is known."""
+    """The error a piece left behind; it is taken away."""
     path = store.run / f"{duty.label}.failure"
     if not path.exists():
         return None
     facts = json.loads(path.read_text(encoding="utf-8"))
     path.unlink()
-    known = getattr(towline.errors, facts["error"], None)
-    if isinstance(known, type) and issubclass(known, TowlineError):
-        return known(*facts["facts"])
-    return StartFailed(duty.label, facts["sentence"])
+    return error_of(facts, duty.label)

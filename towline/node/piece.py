@@ -6,7 +6,7 @@ from pathlib import Path
 
 from towline.errors import TowlineError
 from towline.places import Store
-from towline.runtime.agent import Idle, run
+from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.locks import DutyLock
 from towline.runtime.logging import configure
@@ -32,13 +32,12 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         node.line.enter(node.generation)
         bell = Doorbell(node.runtime.bell(duty.label), node.line)
         agent = builder(duty)(node)
-        idle = Idle(agent, bell)
         mine = node.generation
 
         def leave() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, idle.turn, node.line, leave)
+        run(agent, bell, node.line, leave)
     except TowlineError as error:
         log.error("%s", error)
         write_failure(store, duty, error)

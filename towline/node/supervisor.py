@@ -166,9 +166,7 @@ class Supervisor:
 
     def _start_zygote(self) -> None:
         mine, theirs = socket.socketpair()
-        environment = os.environ | {
-            name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-        }
+        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.store.root), str(self.log_file or "-")]
         command = [sys.executable, "-m", "towline.node.zygote", *arguments, *(duty.label for duty in self.duties)]
         self._zygote = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)

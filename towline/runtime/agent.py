@@ -14,8 +14,8 @@ class Agent(Protocol):
 
     duty: ClassVar[Duty]
 
-    def on_start(self) -> None:
-        """Open what the duty needs; called in the process that will do it."""
+    def on_start(self, bell: Doorbell) -> None:
+        """Open what the duty needs; called in the process that will do it. `bell` is what it sleeps on."""
         ...
 
     def do_work(self) -> int:
@@ -26,7 +26,7 @@ class Agent(Protocol):
         """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
         ...
 
-    def wait(self, bell: Doorbell, timeout_ms: int) -> None:
+    def wait(self, timeout_ms: int) -> None:
         """Sleep until the bell or, for an agent with sockets, a message."""
         ...
 
@@ -50,23 +50,24 @@ class Idle:
         self._bell.arm()
         try:
             if not self._agent.do_work():
-                self._agent.wait(self._bell, max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS)))
+                self._agent.wait(max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS)))
         finally:
             self._bell.disarm()
         self._bell.drain()
 
 
-def run(agent: Agent, turn: Callable[[], None], line: DutyLine, stopped: Callable[[], bool]) -> None:
+def run(agent: Agent, bell: Doorbell, line: DutyLine, stopped: Callable[[], bool]) -> None:
     """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
+    idle = Idle(agent, bell)
     try:
-        agent.on_start()
+        agent.on_start(bell)
         line.state = State.RUNNING
         while not stopped():
-            turn()
+            idle.turn()
             line.beat()
         line.state = State.STOPPING
         while not agent.drain():
-            turn()
+            idle.turn()
             line.beat()
     finally:
         agent.on_close()

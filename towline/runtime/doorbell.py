@@ -4,6 +4,7 @@ A bell is a FIFO, so that a piece started by hand finds it by name. Both ends op
 the reader spins on end-of-file once the last writer has gone (H12). A full pipe is a bell that already rings.
 """
 
+import contextlib
 import os
 import select
 from pathlib import Path
@@ -46,10 +47,8 @@ class Doorbell:
         self._poll.poll(timeout_ms)
 
     def drain(self) -> None:
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.read(self._fd, 4096)
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
         os.close(self._fd)

@@ -36,6 +36,17 @@ class StoreLock:
         os.close(self._fd)
 
 
+def store_holder(path: Path) -> int:
+    """Pid of the process that holds a store's `lock`, 0 when nobody does. Never call it in the holder: see above."""
+    if not path.exists():
+        return 0
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _record_lock_holder(fd)
+    finally:
+        os.close(fd)
+
+
 def _record_lock_holder(fd: int) -> int:
     """The pid that F_GETLK names, 0 when the lock has gone meanwhile."""
     form = "hhqqi4x"

@@ -9,6 +9,7 @@ The file is volatile: recovery writes it anew at each start of a node and nothin
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
 """
 
+import contextlib
 import os
 import time
 from enum import Enum, IntEnum
@@ -67,7 +68,8 @@ class Position(Enum):
     STORE_TIMESTAMP = (8, (Duty.PUT, Duty.RECEIVE))  # of the newest record, ms
     SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
     DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
-    WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer wants next
+    WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in
+    DISPATCHED_TIMESTAMP = (12, (Duty.REPUT,))  # store time of the newest dispatched record, ms
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -206,6 +208,9 @@ class Positions:
 
     @classmethod
     def create(cls, path: Path, generation: int) -> "Positions":
+        if path.exists():  # a process of an earlier start that still lives sees that it has to leave
+            with contextlib.suppress(OSError, ValueError):
+                SharedWords.open(path).words[2] = generation
         shared = SharedWords.create(path, SIZE)
         boot = boot_id().replace("-", "")
         shared.words[1] = LAYOUT_VERSION

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from towline.errors import PositionsUnusable, TooManyQueues
 from towline.limits import QUEUES_MAX, RETRY_TOPIC_SIZE_MAX
 
@@ -105,6 +108,12 @@ class QueueEnds:
 
     def max_offset(self, place: int) -> int:
         return int(self._words[_HEAD_WORDS + place * _SLOT_WORDS + 1])
+
+    def max_offsets(self) -> npt.NDArray[np.int64]:
+        """A copy of every queue's max offset, by place."""
+        count = self.count
+        table = np.frombuffer(self._words, dtype=np.int64, count=count * _SLOT_WORDS, offset=_HEAD_WORDS * 8)
+        return table.reshape(count, _SLOT_WORDS)[:, 1].copy()
 
     def read(self, place: int) -> QueueEnd:
         at = _HEAD_WORDS + place * _SLOT_WORDS

@@ -1,0 +1,90 @@
+"""The allocate process: segments ahead of the writer, so that no put pays for creating one or for its page faults."""
+
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from towline.errors import DiskFull
+from towline.limits import SLEEP_MAX_MS
+from towline.log.mapped_file_queue import MappedFileQueue
+from towline.log.next_segment import ensure_segment
+from towline.node.context import Node
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position, State
+
+AHEAD: Final = 2  # next and next-next
+FULL_DISK_PAUSE_MS: Final = 1000
+
+
+class AllocateAgent:
+    duty: ClassVar[Duty] = Duty.ALLOCATE
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._size = node.settings.mapped_file_size_commit_log
+        self._line = node.line
+        self._allocated = node.writer(Position.ALLOCATED)
+        self._paused_until = 0
+        self._removed_below = 0
+
+    def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
+        self._ringer = self._node.ringer(Duty.PUT, Duty.RECEIVE)
+
+    def do_work(self) -> int:
+        """One segment per turn: the lowest that is missing, as the writer needs it first."""
+        self._remove_below_log_min()
+        if self._node.clock.monotonic_ms() < self._paused_until:
+            return 0
+        wanted = self._node.positions.get(Position.WANTED)
+        for base in range(wanted, wanted + (AHEAD + 1) * self._size, self._size):
+            if base + self._size > self._allocated.get():
+                return self._make(base)
+        return 0
+
+    def sleep_ms(self) -> int:
+        return SLEEP_MAX_MS
+
+    def wait(self, timeout_ms: int) -> None:
+        self._bell.wait(timeout_ms)
+
+    def drain(self) -> bool:
+        """A clean stop leaves no unused segment behind, but only once the writer has gone: it may have mapped `next`."""
+        positions = self._node.positions
+        if all(positions.duty(writer).state in (State.ABSENT, State.STOPPED) for writer in Position.APPENDED.writers):
+            end = positions.get(Position.APPENDED)
+            self._remove(lambda base: base >= end)
+        return True
+
+    def on_close(self) -> None:
+        """Nothing is held between turns."""
+
+    def _make(self, base: int) -> int:
+        store = self._node.store
+        try:
+            made = ensure_segment(store.commitlog, store.staging, base, self._size, warmed=True)
+        except DiskFull as error:
+            self._line.count(Counter.REFUSED)
+            self._paused_until = self._node.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
+            self._node.log.error("%s", error)
+            return 0
+        self._allocated.advance(base + self._size)
+        self._line.count(Counter.BATCHES, int(made))
+        self._ringer.ring()
+        return 1
+
+    def _remove_below_log_min(self) -> None:
+        log_min = self._node.positions.get(Position.LOG_MIN)
+        if log_min > self._removed_below:
+            self._remove(lambda base: base + self._size <= log_min)
+            self._removed_below = log_min
+
+    def _remove(self, unwanted: Callable[[int], bool]) -> None:
+        segments = MappedFileQueue(self._node.store.commitlog, self._size, writable=True)
+        segments.load()
+        for base in segments.bases:
+            if unwanted(base):
+                segments.remove(base)
+
+
+def build(node: Node) -> AllocateAgent:
+    return AllocateAgent(node)

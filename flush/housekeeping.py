@@ -1,0 +1,169 @@
+"""What flush does beside the CommitLog: queues and index to disk, the durable-offset file, the checkpoint.
+
+A thread of its own, because these syncs may take long and no acknowledgement waits for them; they run without the GIL.
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from towline.errors import TowlineError
+from towline.format.checkpoint import Checkpoint
+from towline.format.durable import Durable
+from towline.format.index_file import decode_header
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.store_files import CheckpointFile, DurableFile
+from towline.node.context import Node
+from towline.runtime.positions import Position
+
+from .policy import QueueFlush
+
+QUEUE_FILES_OPEN_MAX: Final = 64
+ENTRY: Final = 20
+FINISH_MAX_S: Final = 10.0
+
+
+class Housekeeper:
+    """`note` after each sync of the log; `finish` once at a clean stop."""
+
+    def __init__(self, node: Node) -> None:
+        settings = node.settings
+        self._node = node
+        self._policy = QueueFlush(
+            settings.flush_consume_queue_least_pages, settings.flush_consume_queue_thorough_interval
+        )
+        self._interval_s = settings.flush_interval_consume_queue / 1000
+        self._segment_size = settings.mapped_file_size_commit_log
+        self._durable_file = DurableFile(node.store.durable)
+        self._durable = self._durable_file.load() or Durable()
+        self._checkpoint_file = CheckpointFile(node.store.checkpoint)
+        self._checkpoint = self._checkpoint_file.load() or Checkpoint()
+        self._ends = node.queue_ends()
+        self._queues = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        self._synced = self._ends.max_offsets()
+        self._index_done: set[Path] = set()
+        self._last_thorough = 0
+        self._physic_timestamp = self._checkpoint.physic_msg_timestamp
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def note(self, timestamp: int, *, rolled: bool) -> None:
+        """The log was synced up to records of store time `timestamp`."""
+        self._physic_timestamp = timestamp
+        if rolled:
+            self._wake.set()
+
+    def sync_failed(self) -> None:
+        with self._lock:
+            self._store_durable(failed=True)
+
+    def finish(self) -> None:
+        self.stop()
+        self._round(thorough=True)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(FINISH_MAX_S)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+            now = self._node.clock.monotonic_ms()
+            thorough = self._policy.thorough(self._last_thorough, now)
+            try:
+                self._round(thorough=thorough)
+            except (OSError, TowlineError):
+                self._node.log.exception("queues or state files could not be synced; the next round tries again")
+
+    def _round(self, *, thorough: bool) -> None:
+        with self._lock:
+            if thorough:
+                self._last_thorough = self._node.clock.monotonic_ms()
+            self._flush_queues(thorough=thorough)
+            self._store_durable(failed=self._durable.sync_failed)
+            self._store_checkpoint()
+
+    def _flush_queues(self, *, thorough: bool) -> None:
+        """The watermark moves when every queue is synced up to it; then recovery starts dispatching there."""
+        positions = self._node.positions
+        timestamp, dispatched = positions.get(Position.DISPATCHED_TIMESTAMP), positions.get(Position.DISPATCHED)
+        if dispatched <= self._durable.queues_durable:
+            return
+        ends = self._ends.max_offsets()
+        before = np.zeros(len(ends), dtype=np.int64)
+        before[: len(self._synced)] = self._synced
+        dirty = (ends - before) * ENTRY
+        least = 1 if thorough else max(1, self._policy.least_pages * 4096)
+        for place in np.flatnonzero(dirty >= least):
+            end = self._ends.read(int(place))
+            self._queues.sync(end.topic.decode(), end.queue_id, int(before[place]), int(ends[place]))
+            before[place] = ends[place]
+        self._synced = before
+        if np.array_equal(before, ends):
+            index_timestamp = self._sync_index()
+            self._durable = Durable(
+                flushed=self._durable.flushed,
+                segment_base=self._durable.segment_base,
+                queues_durable=dispatched,
+                log_min=self._durable.log_min,
+                sync_failed=self._durable.sync_failed,
+            )
+            self._checkpoint = Checkpoint(
+                physic_msg_timestamp=self._checkpoint.physic_msg_timestamp,
+                logics_msg_timestamp=timestamp,
+                index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
+            )
+
+    def _sync_index(self) -> int:
+        """Store time covered by the last full index file (spec 4.3)."""
+        files = sorted(path for path in self._node.store.index.iterdir() if path.name.isdecimal())
+        covered = 0
+        for path in files:
+            if path in self._index_done:
+                continue
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fdatasync(fd)
+                if path != files[-1]:
+                    self._index_done.add(path)
+                    covered = decode_header(os.pread(fd, 40, 0)).end_timestamp
+            finally:
+                os.close(fd)
+        return covered
+
+    def _store_durable(self, *, failed: bool) -> None:
+        positions = self._node.positions
+        flushed = positions.get(Position.FLUSHED)
+        durable = Durable(
+            flushed=flushed,
+            segment_base=flushed - flushed % self._segment_size,
+            queues_durable=self._durable.queues_durable,
+            log_min=positions.get(Position.LOG_MIN),
+            sync_failed=failed,
+        )
+        if durable != self._durable_file.newest:
+            self._durable_file.store(durable)
+        self._durable = durable
+
+    def _store_checkpoint(self) -> None:
+        checkpoint = Checkpoint(
+            physic_msg_timestamp=self._physic_timestamp,
+            logics_msg_timestamp=self._checkpoint.logics_msg_timestamp,
+            index_msg_timestamp=self._checkpoint.index_msg_timestamp,
+        )
+        if checkpoint != self._checkpoint_file.newest:
+            self._checkpoint_file.store(checkpoint)
+        self._checkpoint = checkpoint

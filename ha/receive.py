@@ -1,0 +1,191 @@
+"""The ha receiver of a slave: takes CommitLog bytes from the master and appends them at the exact offset."""
+
+import gc
+import zlib
+from typing import Any, ClassVar, Final
+
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
+from towline.limits import KIB, MIB, SLEEP_MAX_MS
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+from towline.log.commit_log import CommitLogReader, LogTail
+from towline.log.store_files import Identity
+from towline.node.context import Node
+from towline.node.greeting import own_facts
+from towline.node.tail import open_tail
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position
+
+TAIL_CRC_MAX: Final = 64 * KIB
+GREET_MS: Final = 500
+RETRY_MS: Final = 500
+ACK_MS: Final = 1000
+BYTES_PER_TURN: Final = 8 * MIB
+HIGH_WATER: Final = 1024
+SLICE_MAX: Final = 16 * MIB  # of one frame; also what a killed receiver may have left behind APPENDED
+
+
+class ReceiveAgent:
+    duty: ClassVar[Duty] = Duty.RECEIVE
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._line = node.line
+        self._appended = node.writer(Position.APPENDED)
+        self._confirmed = node.writer(Position.CONFIRMED)
+        self._log_min = node.writer(Position.LOG_MIN)
+        self._link: Link | None = None
+        self._epoch = 0
+        self._acked = (-1, -1)
+        self._acked_ms = 0
+        self._heard_ms = 0
+        self._retry_at = 0
+
+    def on_start(self, bell: Doorbell) -> None:
+        node = self._node
+        self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
+        self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
+        self._tail: LogTail = open_tail(node, SLICE_MAX)
+        self._context = new_context()
+        self._poller = Poller(bell.fileno())
+        gc.disable()
+
+    def do_work(self) -> int:
+        now = self._node.clock.monotonic_ms()
+        if self._link is None:
+            return self._connect(now) if now >= self._retry_at else 0
+        done = self._take(now)
+        if self._link is not None:
+            self._acknowledge(now)
+            silent = now - self._heard_ms > self._node.settings.ha_housekeeping_interval
+            if self._link.lost or silent:
+                self._leave("the master is silent" if silent else "the link broke")
+        return done
+
+    def sleep_ms(self) -> int:
+        return SLEEP_MAX_MS
+
+    def wait(self, timeout_ms: int) -> None:
+        self._poller.poll(timeout_ms)
+
+    def drain(self) -> bool:
+        return True
+
+    def on_close(self) -> None:
+        if hasattr(self, "_context"):
+            if self._link is not None:
+                self._link.close()
+            close_context(self._context)
+
+    # --- the link
+
+    def _connect(self, now: int) -> int:
+        facts = self._facts()
+        link = Link(
+            self._context, self._node.settings.ha_master_address, facts, frame_size_max=SLICE_MAX, high_water=HIGH_WATER
+        )
+        try:
+            welcome = link.greet(GREET_MS)
+            self._agree(welcome)
+        except (LinkRefused, NoAnswer, MalformedFrame) as error:
+            link.close()
+            self._retry_at = self._node.clock.monotonic_ms() + RETRY_MS
+            self._node.log.warning("%s", error)
+            return 0
+        self._link = link
+        self._poller.add(link)
+        self._epoch, self._heard_ms, self._acked = int(welcome["epoch"]), now, (-1, -1)
+        self._acknowledge(now)
+        self._node.log.info("follows the master from %d", self._tail.position)
+        return 1
+
+    def _facts(self) -> dict[str, Any]:
+        """The greeting: where our log ends, and the CRC of what stands before that, so that two histories never mix."""
+        end, low = self._tail.position, self._log_min.get()
+        size = self._node.settings.mapped_file_size_commit_log
+        empty = end == low
+        segment = end - (end % size or size)
+        start = max(low, segment, end - TAIL_CRC_MAX)
+        tail = b"" if empty else self._reader.slice(start, end)
+        facts = own_facts(self._node, "slave")
+        if empty:
+            facts["store"] = ""  # an empty slave takes the master's store id over
+        return facts | {
+            "name": self._node.settings.broker_name,
+            "end": end,
+            "empty": empty,
+            "segment_size": size,
+            "tail_size": len(tail),
+            "tail_crc": zlib.crc32(tail),
+        }
+
+    def _agree(self, welcome: dict[str, Any]) -> None:
+        start = welcome.get("start")
+        if not isinstance(start, int) or not isinstance(welcome.get("epoch"), int):
+            raise MalformedFrame("the master's welcome names no start of the stream")
+        if start != self._tail.position:
+            if self._tail.position != self._log_min.get():
+                raise MalformedFrame(f"the master wants to begin at {start}, our log ends at {self._tail.position}")
+            self._tail.close()
+            self._log_min.advance(start)
+            self._appended.advance(start)
+            self._tail = open_tail(self._node, SLICE_MAX)
+        Identity.adopt(self._node.store.identity, str(welcome["cluster"]), str(welcome["store"]))
+
+    def _leave(self, why: str) -> None:
+        assert self._link is not None
+        self._node.log.warning("the link to the master ends at %d: %s", self._tail.position, why)
+        self._poller.remove(self._link)
+        self._link.close()
+        self._link = None
+
+    # --- the stream
+
+    def _take(self, now: int) -> int:
+        done = taken = 0
+        try:
+            while taken < BYTES_PER_TURN and self._link is not None and (parts := self._link.receive()) is not None:
+                done += 1
+                self._heard_ms = now
+                taken += self._apply(parts)
+        except (MalformedFrame, LinkRefused) as error:
+            self._line.count(Counter.REFUSED)
+            self._leave(str(error))
+        if done:
+            self._ringer.ring()
+        return done
+
+    def _apply(self, parts: list[Buffer]) -> int:
+        """Append one slice. Anything but the next byte of our log from the master we greeted ends the link."""
+        if kind_of(parts[0]) != Kind.HA_DATA:
+            raise MalformedFrame(f"kind {kind_of(parts[0])} is no word of a master")
+        _, size, epoch, offset, confirmed = expect(HA_DATA, parts[0])
+        data = parts[1] if len(parts) == 2 else b""
+        if epoch != self._epoch or offset != self._tail.position or len(data) != size:
+            raise MalformedFrame(
+                f"a slice of {len(data)} bytes at {offset} in epoch {epoch} does not follow {self._tail.position} "
+                f"in epoch {self._epoch}"
+            )
+        if size:
+            self._appended.advance(self._tail.append_raw(offset, data))
+            self._line.count(Counter.BYTES, size)
+            self._line.count(Counter.BATCHES)
+        if confirmed > self._confirmed.get():
+            self._confirmed.advance(confirmed)
+        return int(size)
+
+    def _acknowledge(self, now: int) -> None:
+        assert self._link is not None
+        held = (self._appended.get(), self._node.positions.get(Position.FLUSHED))
+        held = (held[0], min(held))
+        if held == self._acked and now - self._acked_ms < ACK_MS:
+            return
+        limit = held[0] + self._node.settings.ha_window_bytes
+        if self._link.send([HA_ACK.pack(Kind.HA_ACK, self._epoch, *held, limit)]):
+            self._acked, self._acked_ms = held, now
+
+
+def build(node: Node) -> ReceiveAgent:
+    return ReceiveAgent(node)

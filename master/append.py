@@ -1,0 +1,167 @@
+"""A request on its way into the log: admit its groups, copy it once, validate and stamp in one kernel call, publish.
+
+Order (H2): sizes are checked first; the frame is copied with its first 8 bytes left zero; the kernel validates all of
+it, then stamps; only then are the 8 bytes stored, then APPENDED. A refused request's range is zeroed before the
+answer, and the queue-offset table changes only when everything has passed.
+"""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from towline.errors import DiskFull
+from towline.format import blank
+from towline.format.frames import Buffer, Group
+from towline.format.rules import Rule
+from towline.format.status import PutStatus
+from towline.kernels.rows import GROUP
+from towline.kernels.stamp import RESULT_SIZE, validate_and_stamp
+from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
+from towline.log.commit_log import CommitLogReader
+from towline.node.context import Node
+from towline.node.tail import open_tail
+from towline.runtime.positions import Position
+
+from .admission import Refusal
+from .offsets import QueueOffsets
+from .topics import Topics
+
+DISK_FULL_RETRY_MS: Final = 1000
+FIRST_WORD: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A stored request: the log's end after it, and where each group's first record went."""
+
+    end: int
+    places: list[tuple[int, int]]
+
+
+class Appender:
+    """The one hand on the end of a master's log."""
+
+    def __init__(self, node: Node, topics: Topics) -> None:
+        self._node = node
+        self._topics = topics
+        settings = node.settings
+        self._appended = node.writer(Position.APPENDED)
+        self._timestamp = node.writer(Position.STORE_TIMESTAMP)
+        self._request_limit = settings.request_limit
+        self._body_max = settings.max_message_size
+        self._host = _host(settings.broker_ip1, settings.listen_port)
+        self._offsets = QueueOffsets()
+        self._groups = np.zeros(REQUEST_GROUPS_MAX, dtype=GROUP)
+        self._arena = np.zeros(REQUEST_GROUPS_MAX * RETRY_TOPIC_SIZE_MAX, dtype=np.uint8)
+        self._arena_view = memoryview(self._arena)
+        self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
+
+    def resume(self) -> None:
+        """At the published end, after zeroing what a killed writer may have left behind it (H1, H11)."""
+        node = self._node
+        dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
+        reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
+        self._offsets.load(node.queue_ends(), reader, dispatched, appended)
+        reader.close()
+        self._tail = open_tail(node, self._request_limit + blank.SIZE)
+
+    def close(self) -> None:
+        if hasattr(self, "_tail"):
+            self._tail.close()
+
+    def append(self, groups: Sequence[Group], records: Buffer, now_ms: int) -> Appended | Refusal:
+        """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970."""
+        refusal = self._admit(groups, len(records))
+        if refusal is not None:
+            return refusal
+        size = len(records)
+        try:
+            self._make_room(size)
+        except DiskFull as error:
+            return Refusal(PutStatus.DISK_FULL, str(error), retry_after_ms=DISK_FULL_RETRY_MS)
+        timestamp = max(now_ms, self._timestamp.get())
+        places = self._fill(groups)
+        at = self._tail.copy_request(memoryview(records))
+        first = bytes(records[:FIRST_WORD])
+        rule = validate_and_stamp(
+            self._tail.array,
+            at,
+            size,
+            int.from_bytes(first, "big", signed=True),
+            self._groups,
+            len(groups),
+            self._arena,
+            self._tail.base,
+            timestamp,
+            self._host,
+            self._body_max,
+            True,
+            self._result,
+        )
+        if rule != Rule.OK:
+            self._tail.withdraw(at, size)
+            return self._refused(Rule(rule))
+        start = self._tail.position
+        end = self._tail.publish(first, size)
+        self._appended.advance(end)
+        self._timestamp.advance(timestamp)
+        self._offsets.take(groups, self._groups["next_offset"][: len(groups)].tolist())
+        return Appended(end, [(offset, start + before) for offset, before in places])
+
+    # --- before a byte is copied
+
+    def _make_room(self, size: int) -> None:
+        """A request that does not fit begins the next segment (spec 2.2); the blank counts from the next APPENDED on."""
+        if not self._tail.fits(size):
+            self._tail.blank()
+            self._tail.roll()
+
+    def _admit(self, groups: Sequence[Group], size: int) -> Refusal | None:
+        if size > self._request_limit:
+            return Refusal(
+                PutStatus.MESSAGE_ILLEGAL,
+                f"a request of {size} bytes; {self._request_limit} are allowed here: send fewer records at once",
+            )
+        if sum(group.size for group in groups) != size or size < FIRST_WORD:
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
+        for group in groups:
+            queues = self._topics.write_queues(group.topic)
+            name = group.topic.decode("utf-8", "replace")
+            if queues < 0:
+                return Refusal(PutStatus.TOPIC_NOT_EXIST, f"the topic {name!r} does not exist; create it first")
+            if queues == 0:
+                return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is not writable")
+            if not 0 <= group.queue_id < queues:
+                return Refusal(PutStatus.UNKNOWN_QUEUE, f"{name!r} has queues 0 to {queues - 1}, not {group.queue_id}")
+        if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
+        return None
+
+    def _fill(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
+        """Fill the kernel's rows. Returns each group's first queue offset and its first byte in the request."""
+        places = []
+        at = before = 0
+        for row, group in enumerate(groups):
+            end = at + len(group.topic)
+            self._arena_view[at:end] = group.topic
+            following = self._offsets.next_of(group.topic, group.queue_id)
+            self._groups[row] = (group.size, group.count, following, at, len(group.topic), group.queue_id)
+            places.append((following, before))
+            at, before = end, before + group.size
+        return places
+
+    # --- after the kernel
+
+    def _refused(self, rule: Rule) -> Refusal:
+        record = int(self._result[0])
+        status = PutStatus.PROPERTIES_SIZE_EXCEEDED if rule is Rule.PROPERTIES_TOO_LARGE else PutStatus.MESSAGE_ILLEGAL
+        return Refusal(status, f"record {record} of the request: {rule.name}: {rule.sentence}", rule, record)
+
+
+def _host(address: str, port: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    packed = socket.inet_pton(family, address) + port.to_bytes(4, "big")
+    return np.frombuffer(packed, dtype=np.uint8).copy()

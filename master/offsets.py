@@ -1,0 +1,51 @@
+"""The queue-offset table: the next QUEUEOFFSET of every queue (spec 5.3).
+
+It changes only after every group of a request has passed (H2). After a restart of put alone it must equal the queues'
+ends plus what lies in [dispatched, appended) of the log, before anything is answered (H11).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from towline.errors import CorruptLog
+from towline.format.frames import Group
+from towline.format.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from towline.kernels.directory import QueueDirectory
+from towline.log.commit_log import CommitLogReader
+from towline.log.dispatch import DispatchScan
+from towline.runtime.queue_ends import QueueEnds
+
+UNCOUNTED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)  # they take no place in a queue
+
+
+class QueueOffsets:
+    def __init__(self) -> None:
+        self._next: dict[tuple[bytes, int], int] = {}
+
+    def load(self, ends: QueueEnds, log: CommitLogReader, dispatched: int, appended: int) -> None:
+        """`dispatched` must have been read before `ends`, so that no record falls between the two."""
+        for end in ends:
+            self._next[end.topic, end.queue_id] = end.max_offset
+        directory = QueueDirectory()
+        scan = DispatchScan(log, directory)
+        position = dispatched
+        while position < appended:
+            batch = scan.read(position, appended)
+            if batch.end == position:
+                raise CorruptLog(log.path_of(position), position, batch.rule.name, batch.rule.sentence)
+            following = np.zeros(len(directory), dtype=np.int64)
+            counted = batch.rows[~np.isin(batch.rows["transaction"], UNCOUNTED)]
+            np.maximum.at(following, counted["queue_index"], counted["queue_offset"] + 1)
+            for place in np.flatnonzero(following):
+                key = directory.topic(int(place)), directory.queue_id(int(place))
+                self._next[key] = max(self._next.get(key, 0), int(following[place]))
+            position = batch.end
+
+    def next_of(self, topic: bytes, queue_id: int) -> int:
+        return self._next.get((topic, queue_id), 0)
+
+    def take(self, groups: Sequence[Group], following: Sequence[int]) -> None:
+        for group, offset in zip(groups, following, strict=True):
+            self._next[group.topic, group.queue_id] = offset

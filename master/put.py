@@ -1,0 +1,231 @@
+"""The put process: takes batches from producers, stamps and appends them, answers when the promise is kept."""
+
+import gc
+import time
+from typing import Any, ClassVar, Final
+
+from towline.runtime.settings import BrokerRole, FlushDiskType
+
+from towline.errors import MalformedFrame, TowlineError
+from towline.format.frames import (
+    ANSWER,
+    ASK,
+    Kind,
+    decode_put,
+    encode_put_answer,
+    encode_put_refusal,
+    expect,
+    json_part,
+    kind_of,
+    read_json,
+)
+from towline.format.status import PutStatus
+from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, SLEEP_MAX_MS
+from towline.link.context import close_context, new_context
+from towline.link.poller import Poller
+from towline.link.server import Request, Server
+from towline.log.store_files import ConfigFile
+from towline.node.context import Node
+from towline.node.endpoints import endpoints_of
+from towline.node.greeting import own_facts, welcome
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position
+
+from .acks import Progress, Promise, Stored, Waiting
+from .admission import Gate, Refusal
+from .append import Appender
+from .topics import Topics
+
+REQUESTS_PER_TURN: Final = 256
+BYTES_PER_TURN: Final = 16 * MIB  # then doorbells ring, so that flush and the sender work while put goes on
+DRAIN_MS: Final = 3000
+
+
+class PutAgent:
+    duty: ClassVar[Duty] = Duty.PUT
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._settings = node.settings
+        settings = node.settings
+        self._promise = Promise(
+            flushed=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            replicated=settings.broker_role is BrokerRole.SYNC_MASTER,
+            flush_timeout_ms=settings.sync_flush_timeout,
+            slave_timeout_ms=settings.slave_timeout,
+        )
+        self._waiting = Waiting(self._promise)
+        self._line = node.line
+        self._slave_seen_ms = node.clock.monotonic_ms()
+        self._drain_until: int | None = None
+
+    def on_start(self, bell: Doorbell) -> None:
+        node, settings = self._node, self._settings
+        self._topics = Topics(
+            ConfigFile(node.store.config / "topics.json"),
+            node.clock,
+            auto_create=settings.auto_create_topic_enable,
+            queue_nums_default=settings.default_topic_queue_nums,
+        )
+        self._topics.load()
+        self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT, Duty.SEND)
+        self._appender = Appender(node, self._topics)
+        self._appender.resume()
+        self._gate = Gate(
+            node.positions,
+            waiting_max=settings.put_waiting_max,
+            flush_backlog_max=settings.flush_backlog_max,
+        )
+        self._context = new_context()
+        self._server = Server(
+            self._context,
+            endpoints_of(settings, node.runtime, "master")["put"],
+            own=own_facts(node, "put"),
+            greet=welcome(node, request_limit=settings.request_limit),
+            frame_size_max=max(settings.request_limit, MIB),
+        )
+        self._poller = Poller(self._server, bell.fileno())
+        # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
+        gc.disable()
+
+    def do_work(self) -> int:
+        done = self._take_requests()
+        return done + self._answer_stored()
+
+    def sleep_ms(self) -> int:
+        return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
+
+    def wait(self, timeout_ms: int) -> None:
+        self._poller.poll(timeout_ms)
+
+    def drain(self) -> bool:
+        now = self._node.clock.monotonic_ms()
+        if self._drain_until is None:
+            self._drain_until = now + DRAIN_MS
+        return not len(self._waiting) or now >= self._drain_until
+
+    def on_close(self) -> None:
+        if hasattr(self, "_server"):
+            self._server.close()
+            close_context(self._context)
+
+    # --- requests
+
+    def _take_requests(self) -> int:
+        closed = self._gate.look(len(self._waiting))
+        if self._drain_until is not None:
+            closed = Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "cause=stopping: the node is being stopped")
+        done = taken = 0
+        while done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
+            request = self._server.receive()
+            if request is None:
+                break
+            done += 1
+            taken += self._handle(request, closed)
+        if taken:
+            self._ringer.ring()
+        return done
+
+    def _handle(self, request: Request, closed: Refusal | None) -> int:
+        """Bytes appended for this request."""
+        try:
+            kind = kind_of(request.parts[0])
+            if kind == Kind.PUT and len(request.parts) == 2:
+                return self._put(request, closed)
+            if kind == Kind.ASK and len(request.parts) == 2:
+                self._ask(request)
+                return 0
+            raise MalformedFrame(
+                f"kind {kind} in {len(request.parts)} parts is no request to put ({PARTS_MAX} at most)"
+            )
+        except MalformedFrame as error:
+            self._line.count(Counter.REFUSED)
+            self._node.log.warning("a peer is dropped: %s", error)
+            self._server.drop(request)
+            return 0
+
+    def _put(self, request: Request, closed: Refusal | None) -> int:
+        head, records = request.parts
+        request_id, _epoch, deadline, groups = decode_put(head, REQUEST_GROUPS_MAX)
+        now = self._node.clock.now_ms()
+        if closed is None and deadline < now:
+            closed = Refusal(PutStatus.EXPIRED, f"the request's deadline passed {now - deadline} ms ago")
+        if closed is not None:
+            return self._refuse(request.peer, request_id, closed)
+        started = time.perf_counter_ns()
+        result = self._appender.append(groups, records, now)
+        self._line.count(Counter.BUSY_NS, time.perf_counter_ns() - started)
+        if isinstance(result, Refusal):
+            return self._refuse(request.peer, request_id, result)
+        self._line.count(Counter.BATCHES)
+        self._line.count(Counter.MESSAGES, sum(group.count for group in groups))
+        self._line.count(Counter.BYTES, len(records))
+        stored_ms = self._node.clock.monotonic_ms()
+        self._waiting.add(Stored(result.end, stored_ms, request.peer, request_id, result.places))
+        return len(records)
+
+    def _refuse(self, peer: bytes, request_id: int, refusal: Refusal) -> int:
+        self._line.count(Counter.REFUSED)
+        answer = encode_put_refusal(
+            request_id, refusal.status, refusal.rule, refusal.record, refusal.retry_after_ms, refusal.sentence
+        )
+        self._server.send(peer, [answer])
+        return 0
+
+    # --- answers
+
+    def _answer_stored(self) -> int:
+        now = self._node.clock.monotonic_ms()
+        done = 0
+        for stored, status in self._waiting.release(self._progress(now), now):
+            answer = encode_put_answer(stored.request_id, status, stored.places)
+            self._server.send(stored.peer, [answer])
+            done += 1
+        return done
+
+    def _progress(self, now_ms: int) -> Progress:
+        positions = self._node.positions
+        flushed = positions.get(Position.FLUSHED)
+        if positions.get(Position.SYNC_FAILED):
+            flushed = -1  # after a failed sync nothing is promised any more (H5)
+        if not self._promise.replicated:
+            return Progress(flushed, 0, 0)
+        if any(slave.connected for slave in positions.slaves()):
+            self._slave_seen_ms = now_ms
+        return Progress(flushed, positions.get(Position.REPLICATED), now_ms - self._slave_seen_ms)
+
+    # --- questions about topics
+
+    def _ask(self, request: Request) -> None:
+        _, request_id = expect(ASK, request.parts[0])
+        question = read_json(request.parts[1])
+        try:
+            facts, status = self._answer(question), 0
+        except TowlineError as error:
+            facts, status = {"error": type(error).__name__, "sentence": str(error)}, 1
+        head = ANSWER.pack(Kind.ANSWER, status, request_id, 0)
+        self._server.send(request.peer, [head, json_part(facts)])
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        match question:
+            case {"op": "route", "topic": str(name)}:
+                return self._route(self._topics.route(name, int(question.get("queues", 0))).topic_name)
+            case {"op": "create_topic", "topic": str(name), "queues": int(queues)}:
+                return self._route(self._topics.create(name, queues).topic_name)
+            case {"op": "topics"}:
+                return {"topics": [self._route(name) for name in self._topics.names()]}
+        raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")
+
+    def _route(self, name: str) -> dict[str, Any]:
+        topic = self._topics.get(name)
+        assert topic is not None
+        return {
+            "topic": name,
+            "write_queues": topic.write_queue_nums,
+            "read_queues": topic.read_queue_nums,
+            "perm": topic.perm,
+        }
+
+
+def build(node: Node) -> PutAgent:
+    return PutAgent(node)

@@ -1,0 +1,6 @@
+"""`python -m reput --store DIR`: the reput process of a running node, started by hand."""
+
+from towline.node.piece import main
+
+if __name__ == "__main__":
+    main("reput")

@@ -1,0 +1,106 @@
+"""Reading the log as reput does: batches of dispatch rows over [start, end), found by one kernel call each.
+
+Used by reput, by put when it is restarted alone (its queue offsets beyond what was dispatched), and by whoever
+rebuilds queues from a log.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format.record import LAYOUT
+from towline.format.rules import Rule
+from towline.kernels.directory import QueueDirectory
+from towline.kernels.dispatch import KEY_COUNT, STATE_SIZE, scan_dispatch
+from towline.kernels.rows import DISPATCH, KEY, Stop
+from towline.kernels.scan import COUNT, REACHED
+from towline.limits import KERNEL_BYTES_MAX
+
+from .commit_log import CommitLogReader
+
+RECORDS_MAX: Final = 65_536
+KEYS_MAX: Final = 4 * RECORDS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one stretch of one segment. `rows` and `keys` are views that the next read overwrites.
+
+    `start` and `end` are physical; positions in the rows count in `log`, whose first byte is `base`. `rule` is not OK
+    when the record at `end` is bad; `waits` when it is not whole yet.
+    """
+
+    start: int
+    end: int
+    base: int
+    log: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.void]
+    keys: npt.NDArray[np.void]
+    rule: Rule
+    waits: bool
+
+
+class DispatchScan:
+    """Scans a log from any record's start; new queues are registered in `directory` as they are met."""
+
+    def __init__(self, log: CommitLogReader, directory: QueueDirectory, delays_ms: tuple[int, ...] = ()) -> None:
+        self._log = log
+        self._directory = directory
+        self._delays = np.array(delays_ms, dtype=np.int64)
+        self._rows = np.zeros(RECORDS_MAX, dtype=DISPATCH)
+        self._keys = np.zeros(KEYS_MAX, dtype=KEY)
+        self._state = np.zeros(STATE_SIZE, dtype=np.int64)
+
+    def read(self, start: int, end: int) -> Batch:
+        """The batch that begins at `start`, at most KERNEL_BYTES_MAX long, and never past `end` or the segment."""
+        size = self._log.segment_size
+        base = start - start % size
+        log = self._log.array(base)
+        stop = min(end, base + size, start + KERNEL_BYTES_MAX)
+        while True:
+            slots, queues, arena = self._directory.arrays
+            reason = scan_dispatch(
+                log,
+                start - base,
+                stop - base,
+                base,
+                slots,
+                queues,
+                arena,
+                self._delays,
+                self._rows,
+                self._keys,
+                self._state,
+            )
+            reached, count = int(self._state[REACHED]), int(self._state[COUNT])
+            if reason != Stop.UNKNOWN_QUEUE:
+                break
+            self._register(log, reached, count)
+            if count:  # what was found so far is a batch of its own
+                break
+        found, rule, waits = self._verdict(reason, base + reached, stop, end)
+        rows, keys = self._rows[:count], self._keys[: int(self._state[KEY_COUNT])]
+        return Batch(start, found, base, log, rows, keys, rule, waits)
+
+    def _register(self, log: npt.NDArray[np.uint8], at: int, row: int) -> None:
+        begin, length = int(self._rows[row]["topic_start"]), int(self._rows[row]["topic_length"])
+        queue_at = at + LAYOUT.offset["queue_id"]
+        queue_id = int.from_bytes(log[queue_at : queue_at + 4].tobytes(), "big", signed=True)
+        self._directory.add(log[begin : begin + length].tobytes(), queue_id)
+
+    def _verdict(self, reason: int, reached: int, stop: int, limit: int) -> tuple[int, Rule, bool]:
+        """(end of the batch, rule broken there, whether the record there is not whole yet)."""
+        border = reached - reached % self._log.segment_size + self._log.segment_size
+        if reason == Stop.BLANK:
+            return (border, Rule.OK, False) if border <= limit else (reached, Rule.OK, True)
+        if reason == Stop.END:
+            return reached, Rule.SIZE_TOO_SMALL, False
+        if reason == Rule.ENDS_INSIDE:
+            if stop == border:
+                return reached, Rule.SIZE_PAST_END, False
+            return reached, Rule.OK, stop == limit
+        if reason > 0:
+            return reached, Rule(reason), False
+        return reached, Rule.OK, False

@@ -1,0 +1,29 @@
+"""The visible end of the log: what cannot be taken back (H15). Reput, reads and offsets stop there on every node."""
+
+from collections.abc import Callable
+
+from towline.runtime.positions import Position
+from towline.runtime.settings import BrokerRole, FlushDiskType
+
+from .context import Node
+
+
+def confirmed_of(node: Node) -> Callable[[], int]:
+    """A function that reads the confirmed end from the positions, chosen once by role and flush mode.
+
+    Master: the least of appended, flushed under SYNC_FLUSH, replicated under SYNC_MASTER. Slave: the least of what the
+    master says is confirmed, its own appended, and its own flushed under SYNC_FLUSH.
+    """
+    settings, positions = node.settings, node.positions
+    parts = [Position.APPENDED]
+    if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        parts.append(Position.FLUSHED)
+    if settings.broker_role is BrokerRole.SYNC_MASTER:
+        parts.append(Position.REPLICATED)
+    if settings.broker_role is BrokerRole.SLAVE:
+        parts.append(Position.CONFIRMED)
+
+    def confirmed() -> int:
+        return min(positions.get(part) for part in parts)
+
+    return confirmed

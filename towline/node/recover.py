@@ -1,0 +1,58 @@
+"""The first process of a node's start: recovers the store's files and writes the positions before any owner exists."""
+
+from pathlib import Path
+
+from towline.errors import TowlineError
+from towline.log.recovery import Recovered, recover
+from towline.log.segment_files import clear_staging
+from towline.runtime.logging import configure
+from towline.runtime.positions import Duty, Position, Positions, State
+from towline.runtime.process import StopFlag, set_name
+from towline.runtime.queue_ends import QueueEnds
+
+from .context import Node
+from .failure import write_failure
+
+
+def recover_node(store_root: Path, log_file: Path | None) -> int:
+    """Exit status of the recover process; a failure is left where the supervisor finds it."""
+    StopFlag()
+    set_name("towline:recover")
+    log = configure(Duty.RECOVER.label, log_file)
+    node = Node.of(store_root, Duty.RECOVER)
+    try:
+        node.line.enter(node.generation, State.RECOVERING)
+        node.store.staging.mkdir(exist_ok=True)
+        clear_staging(node.store.staging)
+        recovered = recover(node.store, node.settings.recovery_settings())
+        publish(node.positions, node.queue_ends(writable=True), recovered)
+    except TowlineError as error:
+        log.error("%s", error)
+        write_failure(node.store, Duty.RECOVER, error)
+        return 1
+    for note in recovered.notes:
+        log.warning("%s", note)
+    log.info("recovered in %.3f s: log %d to %d", recovered.seconds, recovered.log_min, recovered.end)
+    node.line.state = State.STOPPED
+    return 0
+
+
+def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None:
+    """Every position of a new generation. What was dispatched before was confirmed, so the replicas' marks begin there."""
+    values = {
+        Position.LOG_MIN: recovered.log_min,
+        Position.APPENDED: recovered.end,
+        Position.COMMITTED: recovered.end,
+        Position.FLUSHED: recovered.end,
+        Position.DISPATCHED: recovered.dispatched,
+        Position.CONFIRMED: recovered.dispatched,
+        Position.REPLICATED: recovered.dispatched,
+        Position.ALLOCATED: recovered.allocated,
+        Position.WANTED: recovered.active_base,
+        Position.STORE_TIMESTAMP: recovered.last_store_timestamp,
+        Position.DISPATCHED_TIMESTAMP: 0,
+    }
+    for position, value in values.items():
+        positions.writer(position, Duty.RECOVER).advance(value)
+    for queue in recovered.queues:
+        ends.add(queue.topic.encode(), queue.queue_id, queue.min_offset, queue.end_offset, recovered.dispatched)

@@ -1,0 +1,180 @@
+"""What a running node says of itself, read from the outside: positions, heartbeats, counters, memory, disk.
+
+Nothing is asked of the node's processes, so reading costs them nothing.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from towline.errors import NodeNotRunning, PositionsUnusable
+from towline.places import Runtime, Store
+from towline.runtime.clock import SystemClock
+from towline.runtime.positions import Counter, Duty, Position, Positions, State
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
+
+from .confirmed import confirmed_of
+from .context import Node, runtime_of
+
+_BLOCK: Final = 512  # bytes of st_blocks
+
+
+def open_node(store_root: Path) -> Node:
+    """A reader's view of a running node: its positions are mapped read-only. Raises NodeNotRunning."""
+    store = Store(store_root.resolve())
+    runtime = runtime_of(store.root)
+    try:
+        positions = Positions.open(runtime.positions, writable=False)
+        settings = Settings.from_json(store.settings.read_text(encoding="utf-8"))
+    except (PositionsUnusable, FileNotFoundError):
+        raise NodeNotRunning(str(store.root)) from None
+    log = logging.getLogger("status")
+    return Node(store, runtime, settings, positions, Duty.SUPERVISE, positions.generation, log, SystemClock())
+
+
+def node_facts(store_root: Path) -> dict[str, Any]:
+    """run/node.json: pid, role, endpoints, pieces. Raises NodeNotRunning when nobody answers for it."""
+    store = Store(store_root.resolve())
+    try:
+        facts: dict[str, Any] = json.loads(store.node.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NodeNotRunning(str(store.root)) from None
+    if not psutil.pid_exists(facts["pid"]):
+        raise NodeNotRunning(str(store.root))
+    return facts
+
+
+def read_status(store_root: Path) -> dict[str, Any]:
+    """Everything `towline master status` shows, as JSON can carry it. Sizes in bytes. Raises NodeNotRunning."""
+    facts = node_facts(store_root)
+    node = open_node(store_root)
+    positions = node.positions
+    try:
+        pieces = _pieces(node, facts)
+        lag = _lag(node, facts["role"])
+        return {
+            "role": facts["role"],
+            "pid": facts["pid"],
+            "store": str(node.store.root),
+            "generation": positions.generation,
+            "started_ms": facts["started"],
+            "broker_role": node.settings.broker_role.value,
+            "flush_disk_type": node.settings.flush_disk_type.value,
+            "pieces": pieces,
+            "pss": sum(piece["pss"] for piece in pieces),
+            "positions": {position.name.lower(): positions.get(position) for position in Position},
+            "confirmed": lag.pop("confirmed"),
+            "lag": lag,
+            "slaves": _slaves(positions),
+            "queues": _queue_count(node.runtime),
+            "endpoints": facts["endpoints"],
+            "disk": disk_sizes(node.store),
+        }
+    finally:
+        positions.close()
+
+
+def memory_of(pid: int, excluded: Iterable[Path]) -> tuple[int, int]:
+    """(PSS, USS) in bytes of the anonymous and library pages of a process; (0, 0) when it has gone.
+
+    Mappings of files below the `excluded` directories are left out: pages of the store are the kernel's cache, and
+    positions are shared.
+    """
+    prefixes = tuple(f"{directory}/" for directory in excluded)
+    try:
+        mappings = psutil.Process(pid).memory_maps(grouped=False)
+    except psutil.Error:
+        return 0, 0
+    counted = [mapping for mapping in mappings if not mapping.path.startswith(prefixes)]
+    return sum(m.pss for m in counted), sum(m.private_clean + m.private_dirty for m in counted)
+
+
+def disk_sizes(store: Store) -> dict[str, dict[str, int]]:
+    """Per part of the store: `size` as the files say, `allocated` as the file system holds (queues are sparse)."""
+    parts = {"commitlog": store.commitlog, "consumequeue": store.consumequeue, "index": store.index}
+    return {name: _sizes(path) for name, path in (parts | {"staging": store.staging}).items()}
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    size = allocated = 0
+    for path in directory.rglob("*"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:  # linked into place or removed meanwhile
+            continue
+        if path.is_file():
+            size, allocated = size + found.st_size, allocated + _BLOCK * found.st_blocks
+    return {"size": size, "allocated": allocated}
+
+
+def _pieces(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
+    found = [_piece(node, Duty.SUPERVISE, facts["pid"])]
+    found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
+    for duty in Duty:
+        line = node.positions.duty(duty)
+        if duty not in (Duty.SUPERVISE, Duty.RECOVER) and line.state is not State.ABSENT:
+            found.append(_piece(node, duty, line.pid))
+    return found
+
+
+def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
+    line = node.positions.duty(duty)
+    alive = psutil.pid_exists(pid)
+    return {
+        "duty": duty.label,
+        "pid": pid,
+        "state": line.state.name if alive else "GONE",
+        "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // 1_000_000,
+        "sleeping": line.sleeping,
+        "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
+    } | _use(node, pid)
+
+
+def _use(node: Node, pid: int) -> dict[str, Any]:
+    pss, uss = memory_of(pid, (node.store.root, node.runtime.root))
+    try:
+        times = psutil.Process(pid).cpu_times()
+        return {"pss": pss, "uss": uss, "cpu_s": round(times.user + times.system, 3)}
+    except psutil.Error:
+        return {"pss": pss, "uss": uss, "cpu_s": 0.0}
+
+
+def _lag(node: Node, role: str) -> dict[str, int]:
+    """Bytes that each duty is behind the writer (reput: behind what it may dispatch)."""
+    positions = node.positions
+    dispatched, flushed = positions.get(Position.DISPATCHED), positions.get(Position.FLUSHED)
+    replicated = positions.get(Position.REPLICATED)
+    confirmed = confirmed_of(node)()
+    appended = positions.get(Position.APPENDED)
+    lag = {"confirmed": confirmed, "flush": appended - flushed, "dispatch": appended - dispatched}
+    return lag | ({"replicate": appended - replicated} if role == "master" else {})
+
+
+def _slaves(positions: Positions) -> list[dict[str, Any]]:
+    end = positions.get(Position.APPENDED)
+    return [
+        {
+            "place": place,
+            "connected": line.connected,
+            "appended": line.appended,
+            "flushed": line.flushed,
+            "behind": end - line.flushed,
+        }
+        for place, line in enumerate(positions.slaves())
+        if line.connected or line.appended
+    ]
+
+
+def _queue_count(runtime: Runtime) -> int:
+    ends = QueueEnds.open(runtime.queue_ends)
+    try:
+        return ends.count
+    finally:
+        ends.close()
