@@ -1,0 +1,39 @@
+"""The first step of the `towline` command: see that the process folders beside `towline` are ours, then hand over.
+
+The folders have common names (`flush`, `ha`, `cli`). In a checkout and in site-packages alike they are siblings of
+`towline`; another package of such a name found earlier on the path would be started in their place.
+"""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import towline
+from towline.errors import ShadowedPackage
+
+PROCESSES: Final = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "cli", "loadtest")
+
+
+def home() -> Path:
+    """The directory that holds `towline` and the process folders: a checkout or site-packages."""
+    assert towline.__file__ is not None
+    return Path(towline.__file__).resolve().parents[1]
+
+
+def check_siblings() -> None:
+    """Raises ShadowedPackage with both paths."""
+    for name in PROCESSES:
+        spec = find_spec(name)
+        found = Path(spec.origin).resolve().parents[1] if spec and spec.origin else None
+        if found != home():
+            raise ShadowedPackage(name, str(found or "nowhere"), str(home()))
+
+
+def main() -> None:
+    try:
+        check_siblings()
+    except ShadowedPackage as error:
+        sys.exit(f"towline: {error}")
+    import_module("cli.main").main()
