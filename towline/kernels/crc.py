@@ -1,0 +1,66 @@
+"""IEEE CRC-32, the one of zlib and of `java.util.zip.CRC32` (spec 2.6)."""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .compiled import I64, READ, Bytes, helper, kernel
+from .words import load_u8, raw_u32
+
+_POLYNOMIAL: Final = 0xEDB8_8320  # bit-reversed
+_WORD: Final = 0xFFFF_FFFF
+_SLICES: Final = 16
+
+
+def _tables() -> npt.NDArray[np.uint32]:
+    """Row 0 advances the CRC by one byte; row n by that byte and n zero bytes behind it."""
+    tables: npt.NDArray[np.uint32] = np.zeros((_SLICES, 256), np.uint32)
+    row: npt.NDArray[Any] = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        row = np.where(row & 1, (row >> 1) ^ np.uint32(_POLYNOMIAL), row >> 1)
+    tables[0] = row
+    for number in range(1, _SLICES):
+        before = tables[number - 1]
+        tables[number] = (before >> 8) ^ tables[0][before & 0xFF]
+    return tables
+
+
+_TABLES: Final = _tables()
+
+
+@helper
+def _entry(row: int, byte: int) -> int:
+    return np.int64(_TABLES[row, byte & 0xFF])  # type: ignore[return-value]
+
+
+@helper
+def _word(word: int, row: int) -> int:
+    """The part of four bytes whose last one advances by `row` zero bytes."""
+    first = _entry(row + 3, word) ^ _entry(row + 2, word >> 8)
+    return first ^ _entry(row + 1, word >> 16) ^ _entry(row, word >> 24)
+
+
+@helper
+def crc_of(buffer: Bytes, start: int, length: int) -> int:
+    """The CRC in [0, 2**32) of `length` bytes from `start` on."""
+    at = start
+    end = start + length
+    crc = _WORD
+    while at + _SLICES <= end:
+        first = _word(raw_u32(buffer, at) ^ crc, 12) ^ _word(raw_u32(buffer, at + 4), 8)
+        crc = first ^ _word(raw_u32(buffer, at + 8), 4) ^ _word(raw_u32(buffer, at + 12), 0)
+        at += _SLICES
+    while at + 4 <= end:
+        crc = _word(raw_u32(buffer, at) ^ crc, 0)
+        at += 4
+    while at < end:
+        crc = (crc >> 8) ^ _entry(0, crc ^ load_u8(buffer, at))
+        at += 1
+    return crc ^ _WORD
+
+
+@kernel(I64(READ, I64, I64))
+def crc32(buffer: Bytes, start: int, length: int) -> int:
+    """The CRC in [0, 2**32) of `length` bytes from `start` on; 0 for no bytes."""
+    return crc_of(buffer, start, length)

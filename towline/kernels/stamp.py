@@ -1,0 +1,241 @@
+"""Put: one pass validates a whole request where it was copied, a second one stamps it (spec 2.1, 5.3).
+
+The first record's first 8 bytes (TOTALSIZE, MAGIC) are zero in the log while this runs and come as an argument, so
+that no crash can leave a refused request behind as records; the caller stores them when everything else stands.
+"""
+
+from typing import Any, Final
+
+from towline.format.record import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from towline.format.rules import Rule
+from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
+
+from .compiled import FLAG, GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
+from .crc import crc_of
+from .shape import (
+    BODY_CRC,
+    CRC_MASK,
+    HEAD_SIZE,
+    IPV6_MORE,
+    MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    SIZE_MIN,
+    STORE_HOST,
+    STORE_SHIFT,
+    STORE_TIMESTAMP,
+    SYS_FLAG,
+    TOTAL_SIZE,
+    born_more,
+    holds_nul,
+    hosts_more,
+    parts,
+    properties_sound,
+    same_bytes,
+)
+from .words import load_i32, load_u32, raw_store_u32, raw_u32, store_i64
+
+RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the log array
+IPV4_HOST_SIZE: Final = 8
+IPV6_HOST_SIZE: Final = IPV4_HOST_SIZE + IPV6_MORE
+_WORD: Final = 0xFFFF_FFFF
+
+
+@helper
+def _head_rule(log: Bytes, at: int, room: int, size: int, magic: int, ipv6: int, queue_id: int, max_body: int) -> int:
+    """The rule that a record's fixed fields break, where `room` bytes of its group are left."""
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return Rule.MAGIC.value
+    sys_flag = load_u32(log, at + SYS_FLAG)
+    if (sys_flag >> STORE_SHIFT) & 1 != ipv6:
+        return Rule.STORE_HOST_FLAG.value
+    if size < SIZE_MIN + hosts_more(sys_flag):
+        return Rule.SIZE_TOO_SMALL.value
+    if size > room:
+        return Rule.SIZE_PAST_END.value
+    if size > max_body + RECORD_OVERHEAD_MAX:
+        return Rule.RECORD_TOO_LARGE.value
+    if load_i32(log, at + QUEUE_ID) != queue_id:
+        return Rule.QUEUE_ID.value
+    return Rule.OK.value
+
+
+@helper
+def _rest_rule(
+    log: Bytes,
+    at: int,
+    end: int,
+    magic: int,
+    arena: Bytes,
+    topic_start: int,
+    topic_length: int,
+    max_body: int,
+    crc: bool,
+) -> int:
+    """The rule that body, topic or properties break, in the record that spans [at, end)."""
+    body_at = at + HEAD_SIZE + hosts_more(load_u32(log, at + SYS_FLAG))
+    rule, body_size, topic_at, topic_size, properties_at = parts(log, at, end, magic, body_at)
+    if rule != Rule.OK:
+        return rule
+    if body_size > max_body:
+        return Rule.BODY_TOO_LARGE.value
+    if topic_size != topic_length or not same_bytes(log, topic_at, arena, topic_start, topic_size):
+        return Rule.TOPIC_MISMATCH.value
+    if holds_nul(log, topic_at, topic_at + topic_size):
+        return Rule.TOPIC_FORM.value
+    if not properties_sound(log, properties_at, end):
+        return Rule.PROPERTIES_FORM.value
+    if crc and crc_of(log, body_at, body_size) & CRC_MASK != load_u32(log, at + BODY_CRC):
+        return Rule.BODY_CRC.value
+    return Rule.OK.value
+
+
+@helper
+def _group_rule(groups: Rows, number: int, room: int, arena: Bytes) -> int:
+    """The rule that a group's own numbers break, where `room` bytes of the request are left."""
+    size = groups[number].size
+    start = groups[number].topic_start
+    length = groups[number].topic_length
+    if size < 0 or size > room:
+        return Rule.GROUP_SIZE.value
+    if groups[number].count < 1:
+        return Rule.COUNT_MISMATCH.value
+    if length < 1 or length > RETRY_TOPIC_SIZE_MAX or start < 0 or start + length > arena.size:
+        return Rule.TOPIC_LENGTH.value
+    return Rule.OK.value
+
+
+@helper
+def _group_records(
+    log: Bytes,
+    at: int,
+    first_word: int,
+    group: Any,
+    arena: Bytes,
+    ipv6: int,
+    max_body: int,
+    check_crc: bool,
+) -> tuple[int, int, int]:
+    """The first rule that a record of the group breaks, its number in the group, and the byte reached."""
+    end = at + group.size
+    count = group.count
+    queue_id = group.queue_id
+    topic_start = group.topic_start
+    topic_length = group.topic_length
+    for index in range(count):
+        room = end - at
+        if room < SIZE_MIN:
+            return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at
+        size = load_i32(log, at + TOTAL_SIZE)
+        magic = load_u32(log, at + MAGIC)
+        if index == 0 and first_word != 0:
+            size = first_word >> 32
+            magic = first_word & _WORD
+        rule = _head_rule(log, at, room, size, magic, ipv6, queue_id, max_body)
+        if rule == Rule.OK:
+            rule = _rest_rule(log, at, at + size, magic, arena, topic_start, topic_length, max_body, check_crc)
+        if rule != Rule.OK:
+            return rule, index, at
+        at += size
+    return Rule.OK.value if at == end else Rule.GROUP_SIZE.value, count, at
+
+
+@helper
+def _validate(
+    log: Bytes,
+    at: int,
+    end: int,
+    first_word: int,
+    groups: Rows,
+    group_count: int,
+    arena: Bytes,
+    ipv6: int,
+    max_body: int,
+    check_crc: bool,
+    result: Numbers,
+) -> int:
+    """The first rule that is broken, with the place in `result`."""
+    before = 0
+    result[0] = 0
+    result[1] = at
+    for number in range(group_count):
+        rule = _group_rule(groups, number, end - at, arena)
+        if rule != Rule.OK:
+            return rule
+        rule, index, at = _group_records(
+            log, at, first_word if number == 0 else 0, groups[number], arena, ipv6, max_body, check_crc
+        )
+        before += index
+        result[0] = before
+        result[1] = at
+        if rule != Rule.OK:
+            return rule
+    return Rule.OK.value if at == end else Rule.GROUP_SIZE.value
+
+
+@helper
+def _stamp(
+    log: Bytes, at: int, size: int, groups: Rows, group_count: int, base: int, timestamp: int, host: Bytes
+) -> None:
+    """Stamps the records of a valid request, the first of which has `size` bytes; moves the groups' next offsets."""
+    for number in range(group_count):
+        next_offset = groups[number].next_offset
+        for index in range(groups[number].count):
+            if number > 0 or index > 0:
+                size = load_i32(log, at + TOTAL_SIZE)
+            sys_flag = load_u32(log, at + SYS_FLAG)
+            transaction = sys_flag & TRANSACTION_MASK
+            if transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+                store_i64(log, at + QUEUE_OFFSET, 0)
+            else:
+                store_i64(log, at + QUEUE_OFFSET, next_offset)
+                next_offset += 1
+            store_i64(log, at + PHYSICAL_OFFSET, base + at)
+            more = born_more(sys_flag)
+            store_i64(log, at + more + STORE_TIMESTAMP, timestamp)
+            for step in range(0, host.size, 4):
+                raw_store_u32(log, at + more + STORE_HOST + step, raw_u32(host, step))
+            at += size
+        groups[number].next_offset = next_offset
+
+
+@kernel(I64(WRITE, I64, I64, I64, GROUPS, I64, READ, I64, I64, READ, I64, FLAG, NUMBERS))
+def validate_and_stamp(
+    log: Bytes,
+    at: int,
+    size: int,
+    first_word: int,
+    groups: Rows,
+    group_count: int,
+    arena: Bytes,
+    base: int,
+    store_timestamp: int,
+    store_host: Bytes,
+    max_body: int,
+    check_crc: bool,
+    result: Numbers,
+) -> int:
+    """The broken `Rule`, or 0 and the request at log[at : at + size] is stamped, but for its first 8 bytes.
+
+    `first_word` is those 8 bytes as one big-endian signed number; in the log they are not read. `groups` are rows of
+    GROUP, in the order of their records; their topics stand in `arena`. `base` is the log offset of log[0],
+    `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes. After a refusal
+    nothing is stamped, `groups` are as before, and `result` holds index and byte position of the bad record.
+    """
+    if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
+        return Rule.STORE_HOST_FLAG.value
+    if at < 0 or size < 0 or at + size > log.size:
+        return Rule.ENDS_INSIDE.value
+    ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
+    end = at + size
+    rule = _validate(log, at, end, first_word, groups, group_count, arena, ipv6, max_body, check_crc, result)
+    if rule == Rule.OK:
+        _stamp(log, at, first_word >> 32, groups, group_count, base, store_timestamp, store_host)
+    return rule

@@ -1,0 +1,102 @@
+"""Words at any byte of a buffer, in the big-endian order of the files, and the places of special bytes.
+
+Each is one or a few machine instructions; none checks bounds.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+
+from .compiled import Bytes, instruction
+
+BLOCK: Final = 32  # bytes that `below`, `equal` look at
+
+_BYTE = ir.IntType(8)
+_VECTOR = ir.VectorType(_BYTE, BLOCK)
+
+
+def _address(context: Any, builder: Any, signature: Any, args: Any, kind: Any) -> Any:
+    """A pointer to `kind` at args[1] bytes into the array args[0]."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    data = builder.bitcast(array.data, _BYTE.as_pointer())
+    return builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer())
+
+
+def _swap(builder: Any, value: Any) -> Any:
+    bits = value.type.width
+    declare: Any = cgutils.get_or_insert_function
+    function = declare(builder.module, ir.FunctionType(value.type, [value.type]), f"llvm.bswap.i{bits}")
+    return builder.call(function, [value])
+
+
+def _loader(bits: int, signed: bool, big_endian: bool) -> Callable[[Bytes, int], int]:
+    def load(typing_context: Any, buffer: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(bits)
+            value = builder.load(_address(context, builder, signature, args, word), align=1)
+            if big_endian and bits > 8:
+                value = _swap(builder, value)
+            if bits == 64:
+                return value
+            return builder.sext(value, ir.IntType(64)) if signed else builder.zext(value, ir.IntType(64))
+
+        return types.int64(buffer, types.int64), generate
+
+    return instruction(load)
+
+
+def _storer(bits: int, big_endian: bool = True) -> Callable[[Bytes, int, int], None]:
+    def store(typing_context: Any, buffer: Any, at: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word = ir.IntType(bits)
+            stored = args[2] if bits == 64 else builder.trunc(args[2], word)
+            if big_endian:
+                stored = _swap(builder, stored)
+            builder.store(stored, _address(context, builder, signature, args, word), align=1)
+            return context.get_dummy_value()
+
+        return types.void(buffer, types.int64, types.int64), generate
+
+    return instruction(store)
+
+
+def _finder(compare: str) -> Callable[[Bytes, int, int], int]:
+    def find(typing_context: Any, buffer: Any, at: Any, byte: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            block = builder.load(_address(context, builder, signature, args, _VECTOR), align=1)
+            one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), builder.trunc(args[2], _BYTE), _INDEX)
+            every = builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), _ZEROS)
+            found = builder.icmp_unsigned(compare, block, every)
+            return builder.zext(builder.bitcast(found, ir.IntType(BLOCK)), ir.IntType(64))
+
+        return types.int64(buffer, types.int64, types.int64), generate
+
+    return instruction(find)
+
+
+def _trailing(typing_context: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), generate
+
+
+_INDEX = ir.Constant(ir.IntType(32), 0)
+_ZEROS = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
+
+load_i32: Final = _loader(32, signed=True, big_endian=True)
+load_u32: Final = _loader(32, signed=False, big_endian=True)
+load_u8: Final = _loader(8, signed=False, big_endian=True)
+load_u16: Final = _loader(16, signed=False, big_endian=True)
+load_i64: Final = _loader(64, signed=True, big_endian=True)
+raw_u32: Final = _loader(32, signed=False, big_endian=False)  # little-endian, as x86-64 holds it
+raw_i64: Final = _loader(64, signed=True, big_endian=False)
+store_i32: Final = _storer(32)
+store_i64: Final = _storer(64)
+raw_store_u32: Final = _storer(32, big_endian=False)
+below: Final = _finder("<")  # bit n: byte n of the block at `at` is below the given one
+equal: Final = _finder("==")
+trailing_zeros: Final = instruction(_trailing)  # of a value that is not 0
