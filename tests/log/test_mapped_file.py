@@ -1,0 +1,145 @@
+import errno
+import mmap
+import pickle
+from pathlib import Path
+
+import pytest
+
+from towline.errors import SegmentSizeMismatch, SyncFailed
+from towline.limits import PAGE
+from towline.log.mapped_file import ADVICE_SEQUENTIAL, Graveyard, MappedFile
+
+SIZE = 64 * 1024
+
+
+class BrokenDisk(mmap.mmap):
+    def flush(self, *_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+class OldKernel(mmap.mmap):
+    def madvise(self, *_: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(SIZE))
+    return path
+
+
+def mapped_by(kind: type[mmap.mmap], path: Path) -> MappedFile:
+    with path.open("r+b") as file:
+        return MappedFile(path, SIZE, kind(file.fileno(), SIZE), writable=True)
+
+
+class TestOpening:
+    def test_another_length_is_refused_naming_the_file_and_both_sizes(self, path: Path) -> None:
+        with pytest.raises(SegmentSizeMismatch, match=rf"{path} is {SIZE} bytes long, the configured size is 4096"):
+            MappedFile.open(path, 4096, writable=False)
+
+    def test_a_missing_file_is_not_created(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            MappedFile.open(tmp_path / "missing", SIZE, writable=True)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_reader_cannot_write(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=False)
+        assert not mapped.array.flags.writeable
+        assert mapped.view.readonly
+
+    def test_array_and_view_are_the_same_bytes_as_the_file(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        mapped.array[7] = 9
+        assert mapped.view[7] == 9
+        assert path.read_bytes()[7] == 9
+
+    def test_two_mappings_of_one_file_see_each_other(self, path: Path) -> None:
+        writer, reader = (MappedFile.open(path, SIZE, writable=writable) for writable in (True, False))
+        writer.view[10:15] = b"hello"
+        assert bytes(reader.view[10:15]) == b"hello"
+
+
+class TestTheFirstWord:
+    @pytest.mark.parametrize("at", [0, 8, 13, SIZE - 8])
+    def test_it_is_stored_byte_for_byte_at_any_place(self, path: Path, at: int) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        mapped.store_first_word(at, b"\x00\x00\x00\xa5\xda\xa3\x20\xa7")
+        assert path.read_bytes() == bytes(at) + bytes.fromhex("000000a5daa320a7") + bytes(SIZE - at - 8)
+
+
+class TestSync:
+    @pytest.mark.parametrize(("start", "end"), [(0, 0), (1, 2), (PAGE - 1, PAGE + 1), (0, SIZE), (SIZE, SIZE)])
+    def test_any_range_within_the_file_is_rounded_to_pages(self, path: Path, start: int, end: int) -> None:
+        MappedFile.open(path, SIZE, writable=True).sync(start, end)
+
+    def test_a_failed_sync_names_file_range_and_errno(self, path: Path) -> None:
+        mapped = mapped_by(BrokenDisk, path)
+        with pytest.raises(SyncFailed, match=rf"{path} bytes 4096 to 8192 failed: errno {errno.EIO}") as failed:
+            mapped.sync(5000, 5001)
+        assert pickle.loads(pickle.dumps(failed.value)).args == failed.value.args
+
+    def test_a_read_only_mapping_refuses_instead_of_doing_nothing(self, path: Path) -> None:
+        with pytest.raises(AssertionError, match="read-only"):
+            MappedFile.open(path, SIZE, writable=False).sync(0, 1)
+
+
+class TestPopulate:
+    def test_it_changes_no_byte(self, path: Path) -> None:
+        path.write_bytes(b"x" * SIZE)
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        mapped.populate(100, SIZE - 100)
+        assert path.read_bytes() == b"x" * SIZE
+
+    def test_an_old_kernel_is_counted_and_nothing_is_touched(self, path: Path) -> None:
+        mapped = mapped_by(OldKernel, path)
+        assert not mapped.populate(0, SIZE)
+        assert mapped.populate_refused_count == 1
+
+    def test_an_empty_range_is_populated_already(self, path: Path) -> None:
+        assert mapped_by(OldKernel, path).populate(PAGE, PAGE)
+
+    def test_advice_is_taken_for_a_part_or_the_whole(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=False)
+        mapped.advise(ADVICE_SEQUENTIAL)
+        mapped.advise(ADVICE_SEQUENTIAL, 10, PAGE)
+
+
+class TestRelease:
+    def test_a_file_nobody_holds_is_unmapped_at_once(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        assert mapped.release()
+        assert not mapped.is_open
+
+    def test_bytes_that_somebody_holds_stay_readable_until_let_go(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        mapped.view[:5] = b"hello"
+        frame = mapped.view[:5]
+        assert not mapped.release()
+        assert bytes(frame) == b"hello"
+        frame.release()
+        assert mapped.release()
+
+    def test_an_array_made_of_the_view_counts_too(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        part = mapped.array[3:9]
+        assert not mapped.release()
+        del part
+        assert mapped.release()
+
+    def test_a_released_file_has_no_bytes(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        mapped.release()
+        with pytest.raises(AssertionError, match="released"):
+            _ = mapped.array
+
+    def test_the_graveyard_keeps_what_is_held_and_lets_go_later(self, path: Path) -> None:
+        graveyard = Graveyard()
+        held, free = (MappedFile.open(path, SIZE, writable=False) for _ in range(2))
+        frame = held.view[:10]
+        graveyard.bury(held)
+        graveyard.bury(free)
+        assert len(graveyard) == graveyard.sweep() == 1
+        del frame
+        assert graveyard.sweep() == 0
