@@ -61,9 +61,11 @@ class ALogIsAListThatOnlyGrows(RuleBasedStateMachine):
         frame = self.copy(bodies)
         self.tail.withdraw(self.tail.position % SIZE, len(frame))
 
-    @rule(bodies=BODIES, stored=st.booleans())
-    def the_writer_is_killed_before_it_publishes(self, bodies: list[bytes], stored: bool) -> None:
+    @rule(bodies=BODIES, stored=st.booleans(), rolled=st.booleans())
+    def the_writer_is_killed_before_it_publishes(self, bodies: list[bytes], stored: bool, rolled: bool) -> None:
         appended = self.tail.position
+        if rolled:
+            self.tail.blank()
         frame = self.copy(bodies)
         if stored:
             self.tail.publish(frame[:FIRST_WORD_SIZE], len(frame))

@@ -1,0 +1,97 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from towline.errors import MalformedFile, StoreNotWritable, SyncFailed
+from towline.log.config_file import ConfigFile, parse_fastjson
+
+FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
+SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> ConfigFile:
+    return ConfigFile(tmp_path / "consumerOffset.json")
+
+
+class TestSaving:
+    def test_the_generation_before_is_the_backup(self, file: ConfigFile) -> None:
+        file.save(FIRST)
+        assert not file.backup.exists()
+        file.save(SECOND)
+        assert (file.load(), ConfigFile(file.backup).load()) == (SECOND, FIRST)
+        assert {path.name for path in file.path.parent.iterdir()} == {file.path.name, file.backup.name}
+
+    def test_it_is_json_with_tabs_and_sorted_keys(self, file: ConfigFile) -> None:
+        file.save({"b": 1, "a": {"0": 5}})
+        assert file.path.read_text() == '{\n\t"a": {\n\t\t"0": 5\n\t},\n\t"b": 1\n}\n'
+
+    def test_a_torn_file_does_not_push_the_last_good_one_out_of_the_backup(self, file: ConfigFile) -> None:
+        file.save(FIRST)
+        file.save(SECOND)
+        file.path.write_text(file.path.read_text()[:20])
+        file.save(SECOND)
+        assert (file.load(), ConfigFile(file.backup).load()) == (SECOND, FIRST)
+
+    def test_a_failed_write_leaves_both_generations(self, file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        file.save(FIRST)
+
+        def broken(_: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "fsync", broken)
+        with pytest.raises(SyncFailed):
+            file.save(SECOND)
+        assert file.load() == FIRST
+
+    def test_a_directory_that_is_missing_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreNotWritable):
+            ConfigFile(tmp_path / "config" / "topics.json").save(FIRST)
+
+
+class TestLoading:
+    def test_nothing_there_is_no_error(self, file: ConfigFile) -> None:
+        assert file.load() is None
+
+    @pytest.mark.parametrize(
+        "torn", [None, b"", b"{", b'{"offsetTable":', b"\xff\xfe", b"[1]"],
+        ids=["missing", "empty", "one brace", "half", "no text", "a list"],
+    )  # fmt: skip
+    def test_what_cannot_be_read_is_taken_from_the_backup(self, file: ConfigFile, torn: bytes | None) -> None:
+        file.save(FIRST)
+        file.save(SECOND)
+        file.path.unlink() if torn is None else file.path.write_bytes(torn)
+        assert file.load() == FIRST
+
+    def test_two_empty_files_are_as_good_as_none(self, file: ConfigFile) -> None:
+        file.path.touch()
+        file.backup.touch()
+        assert file.load() is None
+
+    def test_a_damaged_file_without_a_backup_is_refused_with_its_path(self, file: ConfigFile) -> None:
+        file.path.write_text('{"offsetTable":')
+        with pytest.raises(MalformedFile, match=str(file.path)):
+            file.load()
+
+    def test_the_backup_of_a_real_broker_is_read(self, file: ConfigFile) -> None:
+        file.backup.write_text('{\n\t"offsetTable":{\n\t\t"TopicA@g1":{0:5,1:7\n\t\t}\n\t}\n}')
+        assert file.load() == FIRST
+
+
+class TestTheDialect:
+    @pytest.mark.parametrize(
+        ("text", "content"),
+        [
+            ("{0:5,1:7\n}", {"0": 5, "1": 7}),
+            ('{"offsetTable":{3:12,\n4:7}}', {"offsetTable": {"3": 12, "4": 7}}),
+            ("{-1:2}", {"-1": 2}),
+            ('{ 0 : {1:[2,3]}, "a":4}', {"0": {"1": [2, 3]}, "a": 4}),
+            ('{"a,1:2":"{3:4}"}', {"a,1:2": "{3:4}"}),
+            (r'{"a\",1:2":"\\",5:6}', {'a",1:2': "\\", "5": 6}),
+            ('{"0":5}', {"0": 5}),
+        ],
+    )
+    def test_bare_integer_keys_are_read_and_strings_left_alone(self, text: str, content: object) -> None:
+        assert parse_fastjson(text) == content
