@@ -1,0 +1,309 @@
+"""The settings of a node: read once, checked whole, handed out in pieces.
+
+A value comes from the first source that has it: flags, environment (`TOWLINE_<KEY>`), a file (TOML with snake_case
+keys, or a real `broker.conf`), the defaults of spec section 12. An unknown key is refused in every source.
+"""
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from towline.limits import BLANK_SIZE_MIN, PAGE, RECORD_OVERHEAD_MAX
+
+from .broker_conf import NOT_APPLICABLE, read_broker_conf
+from .settings_errors import BadSetting, UnknownSetting, UnreadableSettings
+from .settings_model import (
+    INT32_MAX,
+    AllocateKeys,
+    BrokerRole,
+    CleanKeys,
+    FilterKeys,
+    FlushDiskType,
+    FlushKeys,
+    HaKeys,
+    IndexKeys,
+    NodeKeys,
+    PutKeys,
+    ReadKeys,
+    StoreKeys,
+    TowlineKeys,
+    spellings,
+)
+
+SNAKES, CAMELS = spellings()
+ENVIRONMENT: Final = "TOWLINE_"
+_VARIABLES: Final = {ENVIRONMENT + spelling.upper(): key for spelling, key in SNAKES.items()}
+# Not settings: a switch of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
+_FOREIGN_VARIABLES: Final = re.compile(r"TOWLINE_(REWRITE|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)")
+
+_ENTRY: Final = 20  # a ConsumeQueue entry
+_INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
+_DELAY_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_RATIO_BOUNDS: Final = {  # as RocketMQ keeps them
+    "disk_max_used_space_ratio": (10, 95),
+    "disk_space_clean_forcibly_ratio": (30, 85),
+    "disk_space_warning_level_ratio": (35, 90),
+}
+
+
+class Settings(
+    NodeKeys,
+    StoreKeys,
+    FlushKeys,
+    AllocateKeys,
+    HaKeys,
+    PutKeys,
+    ReadKeys,
+    IndexKeys,
+    FilterKeys,
+    CleanKeys,
+    TowlineKeys,
+):
+    """Every key of a node, checked. Made by `read_settings`; by keyword in tests, where pydantic's errors come out."""
+
+    ignored: tuple[str, ...] = Field((), description="keys of a broker.conf that mean nothing here")
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Raises BadSetting when `text` was not made by `to_json` of this version."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise _refusal(error, {}, "run/settings.json") from error
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=1)
+
+    @property
+    def request_limit(self) -> int:
+        """Most record bytes of a put request: it must fit into a segment together with a blank."""
+        return min(self.request_size_max, self.mapped_file_size_commit_log - BLANK_SIZE_MIN)
+
+    @property
+    def record_limit(self) -> int:
+        """Most bytes of one record."""
+        return min(self.max_message_size + RECORD_OVERHEAD_MAX, self.request_limit)
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Delay of level 1, 2, ... in milliseconds."""
+        return parse_delay_levels(self.message_delay_level)
+
+    @property
+    def uses_transient_store_pool(self) -> bool:
+        return self.transient_store_pool_enable and self.broker_role is not BrokerRole.SLAVE
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_a_role(cls, given: dict[str, Any]) -> dict[str, Any]:
+        role = given.get("broker_role")
+        role = role.value if isinstance(role, BrokerRole) else role
+        if role == BrokerRole.SLAVE.value:
+            given = {"broker_id": 1} | given
+        if role == BrokerRole.SYNC_MASTER.value:
+            given = {"in_sync_replicas": 2} | given
+        return {"total_replicas": given.get("in_sync_replicas", 1)} | given
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _a_switch_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is int:
+            raise ValueError("a number is wanted")
+        return value
+
+    @field_validator("store_path_root_dir", "store_path_commit_log")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser().absolute()
+
+    @field_validator("mapped_file_size_commit_log")
+    @classmethod
+    def _whole_pages(cls, size: int) -> int:
+        if size % PAGE:
+            raise ValueError(f"must be a multiple of {PAGE}; {size // PAGE * PAGE or PAGE} is the nearest below")
+        return size
+
+    @field_validator("mapped_file_size_consume_queue")
+    @classmethod
+    def _whole_entries(cls, size: int) -> int:
+        return -(-size // _ENTRY) * _ENTRY
+
+    @field_validator(*_RATIO_BOUNDS)
+    @classmethod
+    def _within_rocketmqs_bounds(cls, ratio: int, info: ValidationInfo) -> int:
+        low, high = _RATIO_BOUNDS[str(info.field_name)]
+        return min(max(ratio, low), high)
+
+    @field_validator("message_delay_level")
+    @classmethod
+    def _delay_levels(cls, text: str) -> str:
+        parse_delay_levels(text)
+        return text
+
+    @field_validator("delete_when")
+    @classmethod
+    def _hours(cls, text: str) -> str:
+        if not re.fullmatch(r"([01]\d|2[0-3])(;([01]\d|2[0-3]))*", text):
+            raise ValueError("hours from 00 to 23 are wanted, `;` between them")
+        return text
+
+    @field_validator("broker_ip1")
+    @classmethod
+    def _address(cls, text: str) -> str:
+        return str(ipaddress.ip_address(text))
+
+    @field_validator("ha_master_address", mode="before")
+    @classmethod
+    def _host_and_port(cls, text: Any) -> Any:
+        if isinstance(text, str) and text and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):\d{1,5}", text):
+            raise ValueError("host:port is wanted, such as 10.0.0.7:10912")
+        return text or None
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        for keys, why in _broken_relations(self):
+            blamed = next((key for key in keys if key in self.model_fields_set), keys[0])
+            raise PydanticCustomError("relation", "{why}", {"key": blamed, "why": why})
+        return self
+
+
+def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
+    if s.transient_store_pool_enable and s.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        yield ("transient_store_pool_enable",), "cannot be beside SYNC_FLUSH: what is in the pool is not on disk"
+    if s.broker_role is BrokerRole.SYNC_MASTER and s.in_sync_replicas == 1:
+        yield ("in_sync_replicas",), "SYNC_MASTER waits for at least one slave: 2 or more, or broker_role ASYNC_MASTER"
+    if not s.min_in_sync_replicas <= s.in_sync_replicas <= s.total_replicas:
+        keys = ("min_in_sync_replicas", "total_replicas", "in_sync_replicas")
+        found = f"{s.min_in_sync_replicas}, {s.in_sync_replicas}, {s.total_replicas}"
+        yield keys, f"min_in_sync_replicas, in_sync_replicas and total_replicas must not fall: {found}"
+    if s.broker_role is BrokerRole.SLAVE and s.broker_id == 0:
+        yield ("broker_id",), "0 is the master's; give each slave its own number"
+    if s.store_path_commit_log not in (None, s.store_path_root_dir / "commitlog"):
+        yield (
+            ("store_path_commit_log",),
+            f"must be {s.store_path_root_dir / 'commitlog'}, on the disk of the store root",
+        )
+    ports = {key: getattr(s, key) for key in ("serve_port", "ha_listen_port", "listen_port") if getattr(s, key)}
+    if len(set(ports.values())) < len(ports):
+        told = ", ".join(f"{key} {port}" for key, port in ports.items())
+        yield tuple(key for key in ports if list(ports.values()).count(ports[key]) > 1), f"ports must differ: {told}"
+    record = s.max_message_size + RECORD_OVERHEAD_MAX
+    for key in ("request_size_max", "pull_bytes_max"):
+        if getattr(s, key) < record:
+            yield (key, "max_message_size"), f"{key} must hold one record of max_message_size: at least {record}"
+    if s.flush_backlog_max < s.request_size_max:
+        keys = ("flush_backlog_max", "request_size_max")
+        yield (
+            keys,
+            f"flush_backlog_max must be at least request_size_max, {s.request_size_max}, or a put waits for ever",
+        )
+    if s.ha_window_bytes < s.ha_transfer_batch_size:
+        keys = ("ha_window_bytes", "ha_transfer_batch_size")
+        yield keys, f"ha_window_bytes must be at least ha_transfer_batch_size, {s.ha_transfer_batch_size}"
+    if s.disk_space_clean_forcibly_ratio > s.disk_space_warning_level_ratio:
+        keys = ("disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio")
+        yield keys, f"disk_space_clean_forcibly_ratio must not be above the warning level, {getattr(s, keys[1])}"
+    if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
+        keys = ("max_index_num", "max_hash_slot_num")
+        yield keys, f"slots and entries make an index file above {INT32_MAX} bytes, which RocketMQ cannot map"
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """`1s 5m` -> (1000, 300000). Raises ValueError."""
+    levels = []
+    for word in text.split():
+        found = re.fullmatch(r"([1-9]\d*)([smhd])", word)
+        if not found:
+            raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d")
+        levels.append(int(found[1]) * _DELAY_UNITS_MS[found[2]])
+    if not levels:
+        raise ValueError("at least one delay is wanted")
+    return tuple(levels)
+
+
+def read_settings(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Settings:
+    """The settings of a node. A flag that is None was not given.
+
+    Raises UnknownSetting, BadSetting (both name the source), UnreadableSettings.
+    """
+    ignored: list[str] = []
+    given: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, spelled, known in (
+        _from_file(file, ignored),
+        ("environment", _from_environment(environment, ignored), _VARIABLES),
+        ("flags", {key: value for key, value in flags.items() if value is not None}, SNAKES),
+    ):
+        found = _resolve(spelled, known, source)
+        given |= found
+        sources |= dict.fromkeys(found, source)
+    try:
+        return Settings(**given, ignored=tuple(sorted(ignored)))
+    except ValidationError as error:
+        raise _refusal(error, sources, "defaults") from error
+
+
+def _from_file(file: Path | None, ignored: list[str]) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:
+    """(source, what it says, the spellings it may use). What RocketMQ knows and Towline has no use for is `ignored`."""
+    if file is None:
+        return "no file", {}, SNAKES
+    if file.suffix != ".toml":
+        said = read_broker_conf(file)
+        useless = NOT_APPLICABLE & said.keys()
+        ignored += useless
+        return str(file), {key: value for key, value in said.items() if key not in useless}, CAMELS
+    try:
+        return str(file), tomllib.loads(file.read_text(encoding="utf-8")), SNAKES
+    except OSError as error:
+        raise UnreadableSettings(str(file), error.strerror or str(error)) from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise UnreadableSettings(str(file), str(error)) from error
+
+
+def _from_environment(environment: Mapping[str, str], ignored: list[str]) -> dict[str, str]:
+    said = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT)}
+    foreign = [name for name in said if _FOREIGN_VARIABLES.fullmatch(name)]
+    ignored += foreign
+    return {name: value for name, value in said.items() if name not in foreign}
+
+
+def _resolve(spelled: Mapping[str, Any], known: Mapping[str, str], source: str) -> dict[str, Any]:
+    """Key -> value, from one source's spellings. Two spellings of one key are refused."""
+    resolved: dict[str, Any] = {}
+    for spelling, value in spelled.items():
+        if spelling not in known:
+            raise UnknownSetting(spelling, source, _nearest(spelling, known))
+        key = known[spelling]
+        if key in resolved:
+            raise BadSetting(spelling, str(value), source, f"the key is given twice: it is an old spelling of {key}")
+        resolved[key] = value
+    return resolved
+
+
+def _nearest(spelling: str, known: Mapping[str, str]) -> str:
+    """The known spelling that looks most like this one, whatever its case; "" when none does."""
+    lower = {name.lower(): name for name in known}
+    flat = {name.lower().replace("_", ""): name for name in known}
+    near = difflib.get_close_matches(spelling.lower(), lower, 1)
+    near_flat = difflib.get_close_matches(spelling.lower().replace("_", ""), flat, 1, cutoff=0.9)
+    return flat[near_flat[0]] if near_flat else lower[near[0]] if near else ""
+
+
+def _refusal(error: ValidationError, sources: Mapping[str, str], otherwise: str) -> BadSetting:
+    """The first of pydantic's complaints, as ours. A broken relation names its key itself."""
+    first = error.errors()[0]
+    context = first.get("ctx", {})
+    key = str(context["key"]) if first["type"] == "relation" else ".".join(map(str, first["loc"]))
+    value = first["input"]
+    if first["type"] == "relation" and isinstance(value, Mapping):
+        value = value.get(key, "as by default")
+    why = first["msg"].removeprefix("Value error, ")
+    return BadSetting(key, getattr(value, "value", None) or str(value), sources.get(key, otherwise), why)

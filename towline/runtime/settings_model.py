@@ -1,0 +1,358 @@
+"""Every key of the settings, in groups: RocketMQ's own keys in snake_case with RocketMQ's defaults (spec section 12).
+
+A key is described once, here: default, unit, meaning, bounds, RocketMQ's spelling where it is not the plain camelCase,
+older spellings, and where the default differs from RocketMQ's, why. docs/settings.md is made from this module.
+"""
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from towline.limits import GIB, KERNEL_BYTES_MAX, KIB, MESSAGE_BODY_MAX, MIB, PAGE, QUEUES_MAX, REQUEST_SIZE_MAX
+
+INT32_MAX = 2**31 - 1
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
+class FlushDiskType(Enum):
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class BrokerRole(Enum):
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def key(
+    default: object,
+    unit: str,
+    meaning: str,
+    *,
+    rocketmq: str = "",
+    old: str = "",
+    differs: str = "",
+    lowest: int | None = None,
+    highest: int | None = None,
+) -> Any:
+    """A field. `rocketmq`: its spelling there; `old`: a former one; `differs`: RocketMQ's default and why not ours."""
+    facts: dict[str, Any] = {"unit": unit, "rocketmq": rocketmq, "old": old, "differs": differs}
+    text = f"{meaning} ({unit})" if unit else meaning
+    text += f". RocketMQ: {differs}" if differs else ""
+    return Field(default, ge=lowest, le=highest, description=text, json_schema_extra=facts)
+
+
+def size(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "bytes", meaning, **({"lowest": 1} | more))
+
+
+def ms(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "ms", meaning, **({"lowest": 0} | more))
+
+
+def count(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "", meaning, **({"lowest": 1} | more))
+
+
+def percent(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "percent", meaning, **({"lowest": 0, "highest": 100} | more))
+
+
+def switch(default: bool, meaning: str, **more: Any) -> Any:
+    return key(default, "", meaning, **more)
+
+
+def port(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "", f"{meaning}; 0: no TCP, only the local socket", lowest=0, highest=65_535, **more)
+
+
+class Group(BaseModel):
+    """A group of keys. `title` heads it in docs/settings.md."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    title: ClassVar[str] = ""
+
+
+class StoreKeys(Group):
+    title: ClassVar[str] = "Store files"
+
+    store_path_root_dir: Path = key(Path("~/store"), "", "store root directory; `~` and relative paths are resolved")
+    store_path_commit_log: Path | None = key(
+        None, "", "directory of the CommitLog; it can only be `commitlog` below the root (link(2))"
+    )
+    mapped_file_size_commit_log: int = size(
+        GIB,
+        "size of a CommitLog segment, a multiple of 4096; master, slaves and readers must agree",
+        old="mapedFileSizeCommitLog",
+        lowest=PAGE,
+        highest=INT32_MAX,
+    )
+    mapped_file_size_consume_queue: int = size(
+        6_000_000,
+        "size of a ConsumeQueue file, rounded up to a multiple of 20",
+        old="mapedFileSizeConsumeQueue",
+        highest=INT32_MAX - 19,
+    )
+    enable_consume_queue_ext: bool = switch(False, "write ConsumeQueueExt units beside the queues")
+    mapped_file_size_consume_queue_ext: int = size(48 * MIB, "size of a ConsumeQueueExt file", highest=INT32_MAX)
+    bit_map_length_consume_queue_ext: int = key(
+        64, "bits", "length of the filter bitmap of an extension unit", lowest=0
+    )
+    max_message_size: int = size(MESSAGE_BODY_MAX, "largest body of a message")
+    auto_message_version_on_topic_len: bool = switch(True, "record version 2 for topics above 127 bytes")
+    enabled_append_prop_crc: bool = switch(
+        False, "append a CRC of the properties to each record", rocketmq="enabledAppendPropCRC"
+    )
+    force_verify_prop_crc: bool = switch(
+        False, "refuse records without a CRC of the properties", rocketmq="forceVerifyPropCRC"
+    )
+    check_crc_on_recover: bool = switch(True, "recovery checks the CRC of each body", rocketmq="checkCRCOnRecover")
+
+
+class FlushKeys(Group):
+    title: ClassVar[str] = "Flushing"
+
+    flush_disk_type: FlushDiskType = key(
+        FlushDiskType.ASYNC_FLUSH, "", "SYNC_FLUSH: PUT_OK means on disk; ASYNC_FLUSH: in memory, on disk soon"
+    )
+    sync_flush_timeout: int = ms(5000, "SYNC_FLUSH: a put that is not on disk by then is answered FLUSH_DISK_TIMEOUT")
+    flush_interval_commit_log: int = ms(500, "ASYNC_FLUSH: pause between two looks", lowest=1)
+    flush_commit_log_timed: bool = switch(True, "ASYNC_FLUSH: the pause is full; false: a put ends it early")
+    flush_commit_log_least_pages: int = key(
+        4, "pages of 4096 bytes", "ASYNC_FLUSH: flush from so many dirty pages", lowest=0
+    )
+    flush_commit_log_thorough_interval: int = ms(10_000, "ASYNC_FLUSH: however few are dirty, flush after this time")
+    commit_interval_commit_log: int = ms(200, "transient pool: pause between two commits", lowest=1)
+    commit_commit_log_least_pages: int = key(
+        4, "pages of 4096 bytes", "transient pool: commit from so many pages", lowest=0
+    )
+    commit_commit_log_thorough_interval: int = ms(200, "transient pool: commit whatever there is after this time")
+    wake_commit_when_put_message: bool = switch(True, "transient pool: a put wakes the commit service")
+    wake_flush_when_put_message: bool = switch(False, "a put wakes the flush service")
+    flush_interval_consume_queue: int = ms(1000, "pause between two flushes of the ConsumeQueues", lowest=1)
+    flush_consume_queue_least_pages: int = key(
+        2, "pages of 4096 bytes", "flush a queue from so many dirty pages", lowest=0
+    )
+    flush_consume_queue_thorough_interval: int = ms(60_000, "flush every queue, then the checkpoint, after this time")
+    transient_store_pool_enable: bool = switch(
+        False, "append to locked memory and copy to the file; only with ASYNC_FLUSH, not used by a SLAVE"
+    )
+    transient_store_pool_size: int = count(5, "buffers of the transient pool, one segment each")
+    fast_fail_if_no_buffer_in_store_pool: bool = switch(False, "refuse at once when the transient pool is empty")
+
+
+class AllocateKeys(Group):
+    title: ClassVar[str] = "Allocating segments"
+
+    warm_mapped_file_enable: bool = switch(
+        True,
+        "a new segment's pages are written before the log's writer gets it",
+        rocketmq="warmMapedFileEnable",
+        differs="false; a put that meets a cold page waits for it, and warming is another process's work here",
+    )
+    flush_least_pages_when_warm_mapped_file: int = count(
+        4096,
+        "warming under SYNC_FLUSH syncs after so many pages of 4096 bytes",
+        rocketmq="flushLeastPagesWhenWarmMapedFile",
+    )
+
+
+class IndexKeys(Group):
+    title: ClassVar[str] = "Index"
+
+    message_index_enable: bool = switch(True, "index messages by key and unique key")
+    message_index_safe: bool = switch(False, "recovery starts early enough to rebuild the index without holes")
+    max_hash_slot_num: int = count(5_000_000, "hash slots of an index file; every reader must use the same")
+    max_index_num: int = count(
+        20_000_000, "entries of an index file, the unused entry 0 included; every reader must use the same", lowest=2
+    )
+
+
+class ReadKeys(Group):
+    title: ClassVar[str] = "Reading"
+
+    max_msgs_num_batch: int = count(64, "most messages of a lookup by key")
+    default_query_max_num: int = count(32, "messages of a lookup that names no number")
+    max_transfer_bytes_on_message_in_memory: int = size(
+        4 * MIB, "most bytes of a pull from memory", differs="262144; a pull is a batch here"
+    )
+    max_transfer_count_on_message_in_memory: int = count(
+        65_536, "most messages of a pull from memory", differs="32; a pull is a batch here"
+    )
+    max_transfer_bytes_on_message_in_disk: int = size(
+        MIB, "most bytes of a pull from disk", differs="65536; a pull is a batch here"
+    )
+    max_transfer_count_on_message_in_disk: int = count(
+        16_384, "most messages of a pull from disk", differs="8; a pull is a batch here"
+    )
+    access_message_in_memory_max_ratio: int = percent(40, "share of memory within which the log's end counts as cached")
+    max_filter_message_size: int = size(16_000, "ConsumeQueue bytes that a filtered pull walks at most")
+    travel_cq_file_num_when_get_message: int = count(1, "ConsumeQueue files that one pull may cross")
+    offset_check_in_slave: bool = switch(False, "a slave corrects a pull's offset that lies outside its queue")
+    disk_fall_recorded: bool = switch(True, "count how far readers are behind the log's end")
+    slave_read_enable: bool = switch(False, "tell a reader that is far behind to read from a slave")
+    long_polling_enable: bool = switch(True, "hold a pull that finds nothing until a message arrives")
+    short_polling_time_mills: int = ms(1000, "without long polling: hold a pull that finds nothing this long")
+
+
+class CleanKeys(Group):
+    title: ClassVar[str] = "Cleaning and disk space"
+
+    clean_resource_interval: int = ms(10_000, "pause between two looks for expired files", lowest=1)
+    delete_when: str = key("04", "local hours, `;` between several", "when expired files are deleted")
+    file_reserved_time: int = key(72, "hours", "age from which a segment is expired", lowest=0)
+    delete_commit_log_files_interval: int = ms(100, "pause between two deleted segments")
+    delete_consume_queue_files_interval: int = ms(100, "pause between two deleted ConsumeQueue files")
+    destroy_mapped_file_interval_forcibly: int = ms(
+        120_000,
+        "a deleted file that is still in use is closed after this time",
+        rocketmq="destroyMapedFileIntervalForcibly",
+    )
+    redelete_hanged_file_interval: int = ms(120_000, "pause before a file that was in use is deleted again")
+    delete_file_batch_max: int = count(10, "most segments deleted in one turn")
+    disk_max_used_space_ratio: int = percent(75, "above it expired files go at any hour; kept within 10 to 95")
+    disk_space_clean_forcibly_ratio: int = percent(85, "above it files go whatever their age; kept within 30 to 85")
+    disk_space_warning_level_ratio: int = percent(90, "above it puts are refused as well; kept within 35 to 90")
+    clean_file_forcibly_enable: bool = switch(True, "a full disk may delete files that are not expired")
+
+
+class PutKeys(Group):
+    title: ClassVar[str] = "Putting, topics, delays, transactions"
+
+    broker_permission: int = key(6, "sum of 4 read, 2 write", "what the broker as a whole allows", lowest=0, highest=7)
+    auto_create_topic_enable: bool = switch(True, "the first message of an unknown topic creates it")
+    default_topic_queue_nums: int = count(8, "queues of a topic that is created so", highest=KIB)
+    auto_create_subscription_group: bool = switch(True, "the first request of an unknown consumer group creates it")
+    put_message_timeout: int = ms(8000, "a put with no deadline of its own is given up after this time")
+    wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer before it was read is refused as busy")
+    os_page_cache_busy_time_out_mills: int = ms(1000, "an append that takes longer makes later puts refused as busy")
+    flush_consumer_offset_interval: int = ms(5000, "pause between two writes of the consumer offsets", lowest=1)
+    message_delay_level: str = key(DELAY_LEVELS, "numbers with s, m, h or d", "delay levels, the first is level 1")
+    flush_delay_offset_interval: int = ms(10_000, "pause between two writes of the delay offsets", lowest=1)
+    transaction_time_out: int = ms(6000, "age from which an open transaction is checked")
+    transaction_check_max: int = count(15, "checks of an open transaction before it is put aside")
+    transaction_check_interval: int = ms(30_000, "pause between two rounds of checks", lowest=1)
+
+
+class FilterKeys(Group):
+    title: ClassVar[str] = "Filters"
+
+    enable_calc_filter_bit_map: bool = switch(False, "reput computes the filter bitmap of each message")
+    expect_consumer_num_use_filter: int = count(32, "filtering groups of a topic that the bitmap is sized for")
+    max_error_rate_of_bloom_filter: int = percent(20, "false positives of the bitmap", lowest=1, highest=99)
+    enable_property_filter: bool = switch(False, "allow SQL92 filters on properties")
+    filter_support_retry: bool = switch(False, "filters apply to retry topics too")
+
+
+class HaKeys(Group):
+    title: ClassVar[str] = "Replication"
+
+    broker_role: BrokerRole = key(
+        BrokerRole.ASYNC_MASTER, "", "SYNC_MASTER: PUT_OK means on the in-sync slaves as well; SLAVE: follows a master"
+    )
+    ha_master_address: str | None = key(None, "host:port", "SLAVE: the master's `ha_listen_port`")
+    ha_send_heartbeat_interval: int = ms(5000, "a link that is silent so long sends a heartbeat", lowest=1)
+    ha_housekeeping_interval: int = ms(20_000, "a link that is silent so long is closed", lowest=1)
+    ha_transfer_batch_size: int = size(
+        MIB, "most log bytes of a frame", differs="32768; a frame costs a turn of an interpreted loop here"
+    )
+    ha_max_gap_not_in_sync: int = size(256 * MIB, "a slave further behind is not in sync", old="haSlaveFallbehindMax")
+    ha_max_time_slave_not_catchup: int = ms(15_000, "a slave that did not catch up for so long leaves the in-sync set")
+    slave_timeout: int = ms(
+        3000, "SYNC_MASTER: a put that is not on the slaves by then is answered FLUSH_SLAVE_TIMEOUT"
+    )
+    total_replicas: int = count(1, "nodes that hold the log, the master included; at least `in_sync_replicas`")
+    in_sync_replicas: int = count(
+        1, "nodes, the master included, that a put under SYNC_MASTER waits for; 2 where SYNC_MASTER is set"
+    )
+    min_in_sync_replicas: int = count(1, "with fewer nodes in sync puts are refused")
+    all_ack_in_sync_state_set: bool = switch(False, "a put waits for the whole in-sync set")
+    enable_auto_in_sync_replicas: bool = switch(False, "wait for fewer nodes, down to the minimum, while some are away")
+    ha_flow_control_enable: bool = switch(False, "limit what the sender sends in a second")
+    max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit")
+    sync_from_last_file: bool = switch(False, "an empty slave begins with the master's last segment")
+    async_learner: bool = switch(False, "this slave never counts as in sync")
+
+
+class NodeKeys(Group):
+    title: ClassVar[str] = "The node and its addresses"
+
+    broker_name: str = key("towline", "", "name that a master and its slaves share")
+    broker_cluster_name: str = key("DefaultCluster", "", "name of the cluster; a peer of another one is refused")
+    broker_id: int = count(
+        0, "number of the node among those of one name; 1 where SLAVE is set, which may not be 0", lowest=0
+    )
+    broker_ip1: str = key(
+        "127.0.0.1",
+        "",
+        "address in each record's STOREHOST",
+        rocketmq="brokerIP1",
+        differs="the first address of the host",
+    )
+    listen_port: int = port(10_911, "port for puts")
+    ha_listen_port: int = port(10_912, "port for slaves")
+
+
+class TowlineKeys(Group):
+    title: ClassVar[str] = "Towline's own"
+
+    listen_host: str = key("127.0.0.1", "", "address to listen on")
+    serve_port: int = port(10_921, "port for pulls and lookups")
+    request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
+    put_waiting_max: int = count(65_536, "most requests that wait for their acknowledgement; more are refused as busy")
+    flush_backlog_max: int = size(512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy")
+    populate_ahead_bytes: int = size(8 * MIB, "how far ahead of the append position pages are populated", lowest=0)
+    pull_bytes_max: int = size(8 * MIB, "most record bytes of a pull, whatever it asks for")
+    ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
+    metadata_interval_ms: int = ms(1000, "a slave asks its master for topics and offsets so often", lowest=1)
+    queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
+
+
+GROUPS: tuple[type[Group], ...] = (
+    NodeKeys,
+    StoreKeys,
+    FlushKeys,
+    AllocateKeys,
+    HaKeys,
+    PutKeys,
+    ReadKeys,
+    IndexKeys,
+    FilterKeys,
+    CleanKeys,
+    TowlineKeys,
+)
+
+
+def camel(snake: str) -> str:
+    """`flush_disk_type` -> `flushDiskType`, RocketMQ's spelling of most keys."""
+    head, *rest = snake.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def snake(name: str) -> str:
+    """`checkCRCOnRecover` -> `check_crc_on_recover`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def facts_of(group: type[Group], name: str) -> dict[str, str]:
+    """Unit, rocketmq, old and differs of a key, as given to `key`."""
+    facts = group.model_fields[name].json_schema_extra
+    assert isinstance(facts, dict)
+    return {fact: str(text) for fact, text in facts.items()}
+
+
+def spellings() -> tuple[dict[str, str], dict[str, str]]:
+    """Every accepted spelling -> key: (snake_case, for TOML, environment and flags; camelCase, for a broker.conf)."""
+    snakes: dict[str, str] = {}
+    camels: dict[str, str] = {}
+    for group in GROUPS:
+        for name in group.__annotations__.keys() & group.model_fields.keys():
+            facts = facts_of(group, name)
+            theirs = [spelling for spelling in (facts["rocketmq"] or camel(name), facts["old"]) if spelling]
+            snakes |= dict.fromkeys([name, *map(snake, theirs)], name)
+            camels |= dict.fromkeys(theirs, name)
+    return snakes, camels
