@@ -77,6 +77,17 @@ def _finder(compare: str) -> Callable[[Bytes, int, int], int]:
     return instruction(find)
 
 
+def _copy(typing_context: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to = builder.bitcast(context.make_array(signature.args[0])(context, builder, args[0]).data, _BYTE.as_pointer())
+        of = builder.bitcast(context.make_array(signature.args[2])(context, builder, args[2]).data, _BYTE.as_pointer())
+        copy: Any = cgutils.raw_memcpy
+        copy(builder, builder.gep(to, [args[1]]), builder.gep(of, [args[3]]), args[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
 def _trailing(typing_context: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -99,4 +110,5 @@ store_i64: Final = _storer(64)
 raw_store_u32: Final = _storer(32, big_endian=False)
 below: Final = _finder("<")  # bit n: byte n of the block at `at` is below the given one
 equal: Final = _finder("==")
+copy_bytes: Final = instruction(_copy)  # target, at, source, start, size
 trailing_zeros: Final = instruction(_trailing)  # of a value that is not 0

@@ -1,0 +1,11 @@
+"""`python -m towline.kernels`: compiles every kernel into the cache, so that the first start of a node is fast."""
+
+import sys
+import time
+
+from .load import load_all
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    count = load_all()
+    sys.stdout.write(f"{count} kernels ready in {time.perf_counter() - started:.1f} s\n")
