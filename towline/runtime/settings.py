@@ -206,14 +206,20 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             f"flush_backlog_max must be at least request_size_max, {s.request_size_max}, or a put waits for ever",
         )
     if s.ha_window_bytes < s.ha_transfer_batch_size:
-        keys = ("ha_window_bytes", "ha_transfer_batch_size")
-        yield keys, f"ha_window_bytes must be at least ha_transfer_batch_size, {s.ha_transfer_batch_size}"
+        yield (
+            ("ha_window_bytes", "ha_transfer_batch_size"),
+            f"ha_window_bytes must be at least ha_transfer_batch_size, {s.ha_transfer_batch_size}",
+        )
     if s.disk_space_clean_forcibly_ratio > s.disk_space_warning_level_ratio:
-        keys = ("disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio")
-        yield keys, f"disk_space_clean_forcibly_ratio must not be above the warning level, {getattr(s, keys[1])}"
+        yield (
+            ("disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"),
+            f"disk_space_clean_forcibly_ratio must not be above the warning level, {s.disk_space_warning_level_ratio}",
+        )
     if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
-        keys = ("max_index_num", "max_hash_slot_num")
-        yield keys, f"slots and entries make an index file above {INT32_MAX} bytes, which RocketMQ cannot map"
+        yield (
+            ("max_index_num", "max_hash_slot_num"),
+            f"slots and entries make an index file above {INT32_MAX} bytes, which RocketMQ cannot map",
+        )
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
