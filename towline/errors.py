@@ -238,6 +238,27 @@ class MissingPackage(TowlineError):
         return f"the package {self.package} is not installed: pip install 'towline[{self.extra}]'"
 
 
+class OtherRole(TowlineError):
+    """Facts: store root, the node's role, the role that was asked for."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "use the command of the node's own role"
+
+    def __init__(self, store: str, role: str, asked: str) -> None:
+        self.store, self.role, self.asked = store, role, asked
+        super().__init__(store, role, asked)
+
+    def describe(self) -> str:
+        return f"the node on {self.store} is a {self.role}, not a {self.asked}"
+
+
+class DemoFailed(TowlineError):
+    """Facts: what did not happen."""
+
+    remedy = Remedy.RETRY
+    advice = "run it with --store DIR, which keeps the stores, and read run/node.log of both"
+
+
 class StartFailed(TowlineError):
     """Facts: duty, what it said."""
 
@@ -423,6 +444,34 @@ class SyncFailed(TowlineError):
 
     def describe(self) -> str:
         return f"sync of {self.path} bytes {self.start} to {self.end} failed: errno {self.errno} ({self.reason})"
+
+
+class CorruptLog(TowlineError):
+    """What was surely on the disk is damaged or missing. Facts: path, byte in the file, rule broken, its sentence."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "nothing was changed: run `towline store verify`, then restore the file from a copy or from another node"
+
+    def __init__(self, path: str, at: int, rule: str, sentence: str) -> None:
+        self.path, self.at, self.rule, self.sentence = path, at, rule, sentence
+        super().__init__(path, at, rule, sentence)
+
+    def describe(self) -> str:
+        return f"{self.path} byte {self.at}, below the durable offset of the log: {self.rule}, {self.sentence}"
+
+
+class StoreSyncFailed(TowlineError):
+    """A sync failed before this start. Facts: path of the durable-offset file, log offset up to which all is synced."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "look at the disk, then run `towline store mend`: it writes everything behind that offset anew"
+
+    def __init__(self, path: str, flushed: int) -> None:
+        self.path, self.flushed = path, flushed
+        super().__init__(path, flushed)
+
+    def describe(self) -> str:
+        return f"{self.path}: a sync of the log failed, only bytes before offset {self.flushed} are surely on the disk"
 
 
 class NotInLog(TowlineError):

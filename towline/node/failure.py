@@ -1,9 +1,9 @@
 """Why a process gave up, carried to whoever started it: an error's class, its facts, its sentence."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-import towline.errors
 from towline.errors import StartFailed, TowlineError
 from towline.log.store_files import write_atomically
 from towline.places import Store
@@ -17,10 +17,14 @@ def facts_of(error: TowlineError) -> dict[str, Any]:
 
 def error_of(facts: dict[str, Any], who: str) -> TowlineError:
     """The error as itself where its class is known, else what `who` said while it started."""
-    known = getattr(towline.errors, facts["error"], None)
-    if isinstance(known, type) and issubclass(known, TowlineError):
-        return known(*facts["facts"])
-    return StartFailed(who, facts["sentence"])
+    known = {kind.__name__: kind for kind in _every_kind(TowlineError)}.get(facts["error"])
+    return known(*facts["facts"]) if known else StartFailed(who, facts["sentence"])
+
+
+def _every_kind(kind: type[TowlineError]) -> Iterator[type[TowlineError]]:
+    yield kind
+    for narrower in kind.__subclasses__():
+        yield from _every_kind(narrower)
 
 
 def write_failure(store: Store, duty: Duty, error: TowlineError) -> None:

@@ -30,14 +30,39 @@ _LOG_TAIL: Final = 400  # characters of the node's log in an error
 
 @dataclass(frozen=True)
 class Launched:
-    """A node whose supervisor is a child of this process."""
+    """A node whose supervisor is a child of this process. `readable` is where its supervisor says that it serves."""
 
+    role: str
     store: Path
     pid: int
     process: subprocess.Popen[bytes]
+    readable: IO[bytes]
+
+    def await_ready(self, timeout_s: float = START_MAX_S) -> None:
+        """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then."""
+        deadline = time.monotonic() + timeout_s
+        said = b""
+        while not said.endswith(b"\n"):
+            ready, _, _ = select.select([self.readable], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.end()
+                raise StartFailed(f"the {self.role}", f"it was not ready within {timeout_s:.0f} s")
+            data = os.read(self.readable.fileno(), 65_536)
+            if not data:
+                status = self.process.wait()
+                raise StartFailed(
+                    f"the {self.role}", f"exit status {status}, its log ends with: {_log_tail(self.store)}"
+                )
+            said += data
+        self.readable.close()
+        facts = json.loads(said)
+        if "error" in facts:
+            self.process.wait()
+            raise error_of(facts, f"the {self.role}")
 
     def stop(self, timeout_s: float = STOP_MAX_S) -> bool:
         """Orderly stop. True when the store is clean. Raises NodeStillRunning; a node that has gone already is fine."""
+        self.readable.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -46,17 +71,40 @@ class Launched:
             raise NodeStillRunning(str(self.store), self.pid, int(timeout_s)) from None
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor; its pieces die with it."""
+        """SIGKILL to the supervisor; its pieces die with it, a moment later."""
+        self.readable.close()
         self.process.kill()
         self.process.wait()
+
+    def end(self, timeout_s: float = STOP_MAX_S) -> bool:
+        """Stop in order, or by force when that takes too long. True when the store is clean."""
+        try:
+            return self.stop(timeout_s)
+        except NodeStillRunning:
+            self.kill()
+            return False
 
 
 def start_node(
     role: str, store: Path, flags: Sequence[str] = (), *, tied: bool, timeout_s: float = START_MAX_S
 ) -> Launched:
-    """Start `python -m <role>` and wait until it serves. `flags` are arguments of `towline.node.main`, paths absolute.
+    """Start a node and wait until it serves.
 
-    Raises the TowlineError that kept the node from starting; then nothing of it is left running.
+    Raises the TowlineError that kept it from starting; then nothing of it is left running.
+    """
+    launched = spawn_node(role, store, flags, tied=tied)
+    try:
+        launched.await_ready(timeout_s)
+    except BaseException:
+        launched.end()
+        raise
+    return launched
+
+
+def spawn_node(role: str, store: Path, flags: Sequence[str] = (), *, tied: bool) -> Launched:
+    """Start `python -m <role>`; it does not serve yet. `flags` are arguments of `towline.node.main`, paths absolute.
+
+    Raises StoreNotWritable.
     """
     root = store.resolve()
     log = _open_log(Store(root))
@@ -75,18 +123,13 @@ def start_node(
             start_new_session=True,
             cwd=home(),
         )
+    except BaseException:
+        os.close(readable)
+        raise
     finally:
         os.close(ready)
         log.close()
-    launched = Launched(root, process.pid, process)
-    try:
-        _await_ready(launched, role, readable, timeout_s)
-    except BaseException:
-        _end(launched)
-        raise
-    finally:
-        os.close(readable)
-    return launched
+    return Launched(role, root, process.pid, process, os.fdopen(readable, "rb", buffering=0))
 
 
 def stop_node(store: Path, timeout_s: float = STOP_MAX_S) -> bool:
@@ -133,33 +176,6 @@ def _open_log(store: Store) -> IO[bytes]:
         raise StoreNotWritable(str(store.root), error.strerror or str(error)) from None
 
 
-def _await_ready(launched: Launched, role: str, readable: int, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    said = b""
-    while not said.endswith(b"\n"):
-        ready, _, _ = select.select([readable], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise StartFailed(f"the {role}", f"it was not ready within {timeout_s:.0f} s")
-        data = os.read(readable, 65_536)
-        if not data:
-            status = launched.process.wait()
-            raise StartFailed(f"the {role}", f"exit status {status}, its log ends with: {_log_tail(launched.store)}")
-        said += data
-    facts = json.loads(said)
-    if "error" in facts:
-        launched.process.wait()
-        raise error_of(facts, f"the {role}")
-
-
 def _log_tail(store: Path) -> str:
     text = Store(store).node_log.read_text(encoding="utf-8", errors="replace")
     return " ".join(text[-_LOG_TAIL:].split()) or "nothing"
-
-
-def _end(launched: Launched) -> None:
-    """Of a start that failed or was broken off: the supervisor first gets the chance to stop its pieces in order."""
-    launched.process.terminate()
-    try:
-        launched.process.wait(5)
-    except subprocess.TimeoutExpired:
-        launched.kill()

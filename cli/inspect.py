@@ -1,0 +1,248 @@
+"""`towline inspect`: what the files of a store hold, byte by byte, of a Towline node or of a real broker."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from towline.errors import MalformedFile
+from towline.format import checkpoint as checkpoint_format
+from towline.format import durable_slots, index_file
+from towline.format.properties import KEYS, UNIQ_KEY
+from towline.format.properties import decode as decode_properties
+from towline.format.record import Record, layout_of
+from towline.places import Store
+
+from . import layouts
+from .output import Json, StoreDir, add_row, show, table
+from .stored import Blank, IndexReader, IndexShape, QueueFiles, index_files, queues_of, read_record
+
+app = typer.Typer(help="Show what the files of a store hold.", no_args_is_help=True)
+
+_BODY_SHOWN = 200
+
+
+@app.command("record")
+def record_(
+    store: StoreDir,
+    offset: Annotated[int, typer.Option(min=0, help="Physical offset: a byte of the CommitLog.")],
+    as_json: Json = False,
+) -> None:
+    """Decode the record that begins at a physical offset."""
+    found = read_record(Store(store), offset)
+    if found is None:
+        show({"offset": offset, "kind": "nothing"}, as_json, lambda console: console.print("nothing was written here"))
+    elif isinstance(found, Blank):
+        after = offset + found.remaining
+        text = f"a blank: the segment goes on at {after}"
+        result = {"offset": offset, "kind": "blank", "remaining": found.remaining, "next": after}
+        show(result, as_json, lambda console: console.print(text))
+    else:
+        shown = describe_record(found)
+        show({"offset": offset, "kind": "record"} | shown, as_json, lambda console: _print_record(console, shown))
+
+
+def describe_record(found: Record) -> dict[str, Any]:
+    """Every field of a record, for JSON."""
+    return {
+        "topic": found.topic,
+        "queue_id": found.queue_id,
+        "queue_offset": found.queue_offset,
+        "physical_offset": found.physical_offset,
+        "flag": found.flag,
+        "sys_flag": found.sys_flag,
+        "born_timestamp": found.born_timestamp,
+        "born_host": str(found.born_host),
+        "store_timestamp": found.store_timestamp,
+        "store_host": str(found.store_host),
+        "reconsume_times": found.reconsume_times,
+        "prepared_transaction_offset": found.prepared_transaction_offset,
+        "head_size": layout_of(found.sys_flag).size,
+        "body_size": len(found.body),
+        "properties": decode_properties(found.properties),
+        "body": found.body,
+    }
+
+
+def _print_record(console: Console, shown: dict[str, Any]) -> None:
+    made = table("field", "value")
+    for name, value in shown.items():
+        if name == "body" and len(value) > _BODY_SHOWN:
+            value = value[:_BODY_SHOWN] + b"..."
+        add_row(made, name, value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value)
+    console.print(made)
+
+
+@app.command("queue")
+def queue(
+    store: StoreDir,
+    topic: Annotated[str | None, typer.Option(help="Topic; without it the queues are listed.")] = None,
+    queue_id: Annotated[int, typer.Option("--queue", min=0, help="Queue of the topic.")] = 0,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="First entry; the queue's first without it.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Entries at most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the entries of a ConsumeQueue, or the queues of the store."""
+    places = Store(store)
+    if topic is None:
+        _list_queues(places, as_json)
+        return
+    files = QueueFiles.of(places, topic, queue_id)
+    if not files.files:
+        raise MalformedFile(str(places.consumequeue / topic / str(queue_id)), "no queue file is there")
+    low, end = files.bounds()
+    entries = list(files.entries(low if start is None else start, count))
+    result = {
+        "topic": topic,
+        "queue_id": queue_id,
+        "min_offset": low,
+        "max_offset": end,
+        "files": [str(path) for _, path in files.files],
+        "entries": [
+            {
+                "queue_offset": number,
+                "physical_offset": entry.physical_offset,
+                "record_size": entry.record_size,
+                "tags_code": entry.tags_code,
+            }
+            for number, entry in entries
+        ],
+    }
+
+    def render(console: Console) -> None:
+        made = table("#offset", "#physical", "#size", "#tags code", title=f"{topic}/{queue_id}: {low} to {end}")
+        for number, entry in entries:
+            add_row(made, number, entry.physical_offset, entry.record_size, entry.tags_code)
+        console.print(made)
+
+    show(result, as_json, render)
+
+
+def _list_queues(store: Store, as_json: bool) -> None:
+    found = []
+    for topic, queue_id in queues_of(store):
+        low, end = QueueFiles.of(store, topic, queue_id).bounds()
+        found.append({"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": end})
+
+    def render(console: Console) -> None:
+        made = table("topic", "#queue", "#min", "#max")
+        for row in found:
+            add_row(made, *row.values())
+        console.print(made)
+
+    show({"queues": found}, as_json, render)
+
+
+@app.command("index")
+def index(
+    store: StoreDir,
+    topic: Annotated[str, typer.Option(help="Topic of the key to look up.")] = "",
+    key: Annotated[str, typer.Option(help="Key or unique key; its chains are shown.")] = "",
+    slots: Annotated[int, typer.Option(min=0, help="Slots of a file; 0 takes the settings'.")] = 0,
+    indexes: Annotated[int, typer.Option(min=0, help="Entries of a file; 0 takes the settings'.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Show the headers of the IndexFiles, and the chains of a key."""
+    if bool(topic) != bool(key):
+        raise typer.BadParameter("--topic and --key belong together")
+    places = Store(store)
+    known = IndexShape.of(places)
+    shape = IndexShape(slots or known.slots, indexes or known.indexes)
+    found = []
+    for path in index_files(places):
+        reader = IndexReader(path, shape)
+        chain = [_link(places, reader.header, link, topic, key) for link in reader.chain(topic, key)] if key else []
+        found.append({"file": path.name, **_fields(reader.header), "chain": chain})
+
+    def render(console: Console) -> None:
+        made = table("file", "#slots used", "#entries", "#begin", "#end")
+        for row in found:
+            span = (row["begin_physical_offset"], row["end_physical_offset"])
+            add_row(made, row["file"], row["hash_slot_count"], row["index_count"] - 1, *span)
+        console.print(made)
+        for row in found:
+            for link in row["chain"]:
+                console.print(f"{row['file']} entry {link['entry']} -> {link['physical_offset']}: {link['holds']}")
+
+    show({"files": found}, as_json, render)
+
+
+def _fields(header: index_file.Header) -> dict[str, int]:
+    return {field.name: getattr(header, field.name) for field in index_file.LAYOUT.fields}
+
+
+def _link(store: Store, header: index_file.Header, link: Any, topic: str, key: str) -> dict[str, Any]:
+    entry = link.entry
+    holds = _verdict(store, entry.physical_offset, topic, key) if link.same_hash else "another key of the slot"
+    return {
+        "entry": link.number,
+        "key_hash": entry.key_hash,
+        "physical_offset": entry.physical_offset,
+        "store_timestamp_s": header.begin_timestamp // 1000 + entry.time_diff,
+        "previous": entry.previous,
+        "same_hash": link.same_hash,
+        "holds": holds,
+    }
+
+
+def _verdict(store: Store, offset: int, topic: str, key: str) -> str:
+    """Equal hashes prove nothing: the record decides."""
+    found = read_record(store, offset)
+    if not isinstance(found, Record):
+        return "no record stands there"
+    properties = decode_properties(found.properties)
+    keys = {*properties.get(KEYS, "").split(" "), properties.get(UNIQ_KEY, "")}
+    return "the key" if found.topic == topic.encode() and key in keys else "another key of the same hash"
+
+
+@app.command("checkpoint")
+def checkpoint(store: StoreDir, as_json: Json = False) -> None:
+    """Show up to which store time each kind of file was flushed."""
+    path = Store(store).checkpoint
+    decoded = checkpoint_format.decode(path.read_bytes(), str(path))
+    result = {field.name: getattr(decoded, field.name) for field in checkpoint_format.LAYOUT.fields}
+    show(result, as_json, lambda console: _print_pairs(console, result))
+
+
+@app.command("durable")
+def durable(store: StoreDir, as_json: Json = False) -> None:
+    """Show how far the log and its queues are surely on the disk."""
+    path = Store(store).durable
+    sequence, state = durable_slots.decode(path.read_bytes(), str(path))
+    result = {
+        "sequence": sequence,
+        "flushed": state.flushed,
+        "segment_base": state.segment_base,
+        "queues_durable": state.queues_durable,
+        "log_min": state.log_min,
+        "sync_failed": state.sync_failed,
+    }
+    show(result, as_json, lambda console: _print_pairs(console, result))
+
+
+def _print_pairs(console: Console, pairs: dict[str, Any]) -> None:
+    made = table("field", "#value")
+    for name, value in pairs.items():
+        add_row(made, name, value)
+    console.print(made)
+
+
+@app.command("layout")
+def layout(as_json: Json = False) -> None:
+    """Print every layout of bytes on disk and on the wire with its derived sizes."""
+    result = [
+        {"name": one.name, "size": one.layout.size, "rows": one.layout.rows(), "sizes": one.sizes}
+        for one in layouts.EVERY
+    ]
+
+    def render(console: Console) -> None:
+        for one in layouts.EVERY:
+            console.print(one.name, style="bold")
+            for row in one.layout.rows():
+                at, size, name, meaning = row.split(" ", 3)
+                console.print(f"  {at:>4} {size:>3}  {name:<28}{meaning}", soft_wrap=True, markup=False)
+            console.print("  " + ", ".join(f"{name} {size}" for name, size in one.sizes.items()) + " bytes")
+
+    show({"layouts": result}, as_json, render)

@@ -1,0 +1,57 @@
+"""Ctrl-C for a command that has processes and directories to clean up.
+
+The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, but never between the start of something and the note that
+it has to be ended: there it waits. Once raised, further ones are ignored, so that cleaning up is not broken off.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """Used as a context manager by the main thread; at its end the handlers of before are back."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._pending = False
+        self._raised = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interrupts":
+        self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, nothing is raised; what came meanwhile is raised at the end."""
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        if self._pending:
+            self._raise()
+
+    def ignore(self) -> None:
+        """From here on only cleaning up is left."""
+        self._raised = True
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._held:
+            self._pending = True
+        else:
+            self._raise()
+
+    def _raise(self) -> None:
+        if not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt

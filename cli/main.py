@@ -1,0 +1,53 @@
+"""The `towline` command. Each command stands in its own module; those that need more than a client load it late."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from towline.errors import TowlineError
+
+from . import bench, demo, get, inspect, nodes, put, query, settings, topic, version
+from .output import FAILED, MISUSED, show_error, show_towline_error
+
+app = typer.Typer(
+    name="towline",
+    help="A message store in RocketMQ's file format, with a master and slaves, for Python and Spark people.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.add_typer(nodes.master, name="master")
+app.add_typer(nodes.slave, name="slave")
+app.command("put")(put.put)
+app.command("get")(get.get)
+app.command("query")(query.query)
+app.add_typer(topic.app, name="topic")
+app.add_typer(inspect.app, name="inspect")
+app.add_typer(bench.app, name="bench")
+app.add_typer(settings.app, name="settings")
+app.command("version")(version.version)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit status: 0, 1 for a refusal or failure, 2 for a command that was called wrongly, 130 after Ctrl-C."""
+    as_json = "--json" in arguments
+    try:
+        status = app(list(arguments), prog_name="towline", standalone_mode=False)
+    except typer.TyperException as error:
+        where = getattr(error, "ctx", None)
+        asked = f"{where.command_path} --help" if where else "towline --help"
+        show_error(type(error).__name__, error.format_message().rstrip("."), f"see `{asked}`", as_json)
+        return MISUSED
+    except TowlineError as error:
+        show_towline_error(error, as_json)
+        return FAILED
+    except OSError as error:
+        show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)
+        return FAILED
+    return status if isinstance(status, int) else 0
+
+
+def main() -> None:
+    sys.exit(run(sys.argv[1:]))

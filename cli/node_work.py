@@ -1,0 +1,106 @@
+"""What `towline master` and `towline slave` do."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from towline.errors import OtherRole
+from towline.node.launch import start_node, stop_node
+from towline.node.status import node_facts, read_status
+from towline.start import home
+
+from .output import FAILED, add_row, show, sized, table
+
+
+def flags_of(
+    config: Path | None, settings: Sequence[str], named: Mapping[str, object], without: Sequence[str]
+) -> list[str]:
+    """Arguments of `python -m master` or `python -m slave`; named flags win over --set."""
+    flags = ["--config", str(config.resolve())] if config else []
+    for setting in (*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)):
+        flags += ["--set", setting]
+    for duty in without:
+        flags += ["--without", duty]
+    return flags
+
+
+def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeout: float, as_json: bool) -> int:
+    if foreground:
+        _become(role, store, flags, as_json)
+    launched = start_node(role, store, flags, tied=False, timeout_s=timeout)
+    facts = node_facts(store)
+    result = {"role": role, "pid": launched.pid, "store": str(launched.store), "endpoints": facts["endpoints"]}
+
+    def render(console: Console) -> None:
+        console.print(f"the {role} runs as process {launched.pid} on {launched.store}")
+        for service, endpoints in facts["endpoints"].items():
+            console.print(f"  {service}: {' '.join(endpoints)}")
+
+    show(result, as_json, render)
+    return 0
+
+
+def _become(role: str, store: Path, flags: Sequence[str], as_json: bool) -> None:
+    """This process turns into the supervisor: signals and the exit status are its own."""
+    command = [sys.executable, "-m", role, "--store", str(store.resolve()), *flags]
+    if as_json:  # the one document is the supervisor's word that it is ready, or why it is not
+        descriptor = os.dup(sys.stdout.fileno())
+        os.set_inheritable(descriptor, True)
+        command += ["--ready-fd", str(descriptor)]
+    os.chdir(home())
+    os.execv(sys.executable, command)
+
+
+def stop(role: str, store: Path, timeout: float, as_json: bool) -> int:
+    facts = _facts(role, store)
+    clean = stop_node(store, timeout)
+    result = {"role": role, "pid": facts["pid"], "store": str(store.resolve()), "clean": clean}
+    text = (
+        "stopped, the store is clean" if clean else "stopped, but not everything was durable: the next start recovers"
+    )
+    show(result, as_json, lambda console: console.print(text))
+    return 0 if clean else FAILED
+
+
+def status(role: str, store: Path, as_json: bool) -> None:
+    _facts(role, store)
+    read = read_status(store)
+    show(read, as_json, lambda console: _render(console, read))
+
+
+def _facts(role: str, store: Path) -> dict[str, Any]:
+    facts = node_facts(store)
+    if facts["role"] != role:
+        raise OtherRole(str(store), facts["role"], role)
+    return facts
+
+
+def _render(console: Console, read: dict[str, Any]) -> None:
+    title = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
+    pieces = table(
+        "duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused", title=title
+    )
+    for piece in read["pieces"]:
+        counters = piece.get("counters", {})
+        counts = [counters.get(name, "") for name in ("messages", "bytes", "refused")]
+        beat = piece.get("beat_age_ms", "")
+        add_row(pieces, piece["duty"], piece["pid"], piece["state"], beat, sized(piece["pss"]), piece["cpu_s"], *counts)
+    console.print(pieces)
+    positions = table("position", "#value")
+    for name, value in read["positions"].items():
+        add_row(positions, name, value)
+    add_row(positions, "confirmed", read["confirmed"])
+    console.print(positions)
+    lag = ", ".join(f"{name} {sized(value)}" for name, value in read["lag"].items())
+    console.print(f"behind the writer: {lag}; {read['queues']} queues; memory {sized(read['pss'])}")
+    for slave in read["slaves"]:
+        state = "connected" if slave["connected"] else "away"
+        console.print(f"slave {slave['place']} {state}: {sized(slave['behind'])} behind")
+    for service, endpoints in read["endpoints"].items():
+        console.print(f"{service}: {' '.join(endpoints)}")
+    for part, sizes in read["disk"].items():
+        console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")

@@ -1,0 +1,98 @@
+"""What every command has in common: one JSON document or a text for people, errors with their remedy, lazy doors."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from towline.errors import MissingPackage, TowlineError
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, errors too.")]
+StoreDir = Annotated[Path, typer.Option("--store", help="Store directory of the node.", file_okay=False)]
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+PIPE_WIDTH: Final = 200
+
+
+def people() -> Console:
+    """For results read by people; wide when they go into a file or a pipe."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def progress_console() -> Console:
+    """For progress bars and remarks: never on standard output, which may be piped."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def show(result: Any, as_json: bool, render: Callable[[Console], None]) -> None:
+    """The result of a command, in one of its two forms."""
+    if as_json:
+        write_json(result)
+    else:
+        render(people())
+
+
+def write_json(document: Any) -> None:
+    """One line on standard output; bytes become text where they are UTF-8, hex elsewhere."""
+    sys.stdout.write(orjson.dumps(document, default=_plain).decode() + "\n")
+    sys.stdout.flush()
+
+
+def show_error(error: str, sentence: str, remedy: str, as_json: bool) -> None:
+    sys.stderr.write(f"towline: {sentence}; {remedy}\n")
+    if as_json:
+        write_json({"error": error, "sentence": sentence, "remedy": remedy})
+
+
+def show_towline_error(error: TowlineError, as_json: bool) -> None:
+    show_error(type(error).__name__, error.describe(), error.advice, as_json)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """Columns whose name begins with # hold numbers and stand to the right."""
+    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
+    return made
+
+
+def add_row(made: Table, *values: object) -> None:
+    """Values as they are: square brackets in them are no markup."""
+    made.add_row(*(Text(str(value)) for value in values))
+
+
+def sized(size: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def door(module: str, extra: str) -> Any:
+    """A module that needs the packages of an extra, loaded when a command asks for it. Raises MissingPackage."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingPackage(error.name or module, extra) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is not for JSON")

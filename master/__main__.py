@@ -1,0 +1,8 @@
+"""`python -m master --store DIR`: a master node, its supervisor in the foreground."""
+
+import sys
+
+from towline.node.main import run_node
+
+if __name__ == "__main__":
+    sys.exit(run_node("master", sys.argv[1:]))

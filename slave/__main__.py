@@ -1,0 +1,8 @@
+"""`python -m slave --store DIR`: a slave node, its supervisor in the foreground."""
+
+import sys
+
+from towline.node.main import run_node
+
+if __name__ == "__main__":
+    sys.exit(run_node("slave", sys.argv[1:]))
