@@ -102,7 +102,9 @@ class Settings(
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_a_role(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _defaults_of_a_role(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given  # pydantic says so itself
         role = given.get("broker_role")
         role = role.value if isinstance(role, BrokerRole) else role
         if role == BrokerRole.SLAVE.value:
@@ -180,46 +182,30 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("transient_store_pool_enable",), "cannot be beside SYNC_FLUSH: what is in the pool is not on disk"
     if s.broker_role is BrokerRole.SYNC_MASTER and s.in_sync_replicas == 1:
         yield ("in_sync_replicas",), "SYNC_MASTER waits for at least one slave: 2 or more, or broker_role ASYNC_MASTER"
-    if not s.min_in_sync_replicas <= s.in_sync_replicas <= s.total_replicas:
-        keys = ("min_in_sync_replicas", "total_replicas", "in_sync_replicas")
-        found = f"{s.min_in_sync_replicas}, {s.in_sync_replicas}, {s.total_replicas}"
-        yield keys, f"min_in_sync_replicas, in_sync_replicas and total_replicas must not fall: {found}"
     if s.broker_role is BrokerRole.SLAVE and s.broker_id == 0:
         yield ("broker_id",), "0 is the master's; give each slave its own number"
-    if s.store_path_commit_log not in (None, s.store_path_root_dir / "commitlog"):
-        yield (
-            ("store_path_commit_log",),
-            f"must be {s.store_path_root_dir / 'commitlog'}, on the disk of the store root",
-        )
+    commit_log = s.store_path_root_dir / "commitlog"
+    if s.store_path_commit_log not in (None, commit_log):
+        yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
     ports = {key: getattr(s, key) for key in ("serve_port", "ha_listen_port", "listen_port") if getattr(s, key)}
-    if len(set(ports.values())) < len(ports):
-        told = ", ".join(f"{key} {port}" for key, port in ports.items())
-        yield tuple(key for key in ports if list(ports.values()).count(ports[key]) > 1), f"ports must differ: {told}"
-    record = s.max_message_size + RECORD_OVERHEAD_MAX
-    for key in ("request_size_max", "pull_bytes_max"):
-        if getattr(s, key) < record:
-            yield (key, "max_message_size"), f"{key} must hold one record of max_message_size: at least {record}"
-    if s.flush_backlog_max < s.request_size_max:
-        keys = ("flush_backlog_max", "request_size_max")
-        yield (
-            keys,
-            f"flush_backlog_max must be at least request_size_max, {s.request_size_max}, or a put waits for ever",
-        )
-    if s.ha_window_bytes < s.ha_transfer_batch_size:
-        yield (
-            ("ha_window_bytes", "ha_transfer_batch_size"),
-            f"ha_window_bytes must be at least ha_transfer_batch_size, {s.ha_transfer_batch_size}",
-        )
-    if s.disk_space_clean_forcibly_ratio > s.disk_space_warning_level_ratio:
-        yield (
-            ("disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"),
-            f"disk_space_clean_forcibly_ratio must not be above the warning level, {s.disk_space_warning_level_ratio}",
-        )
+    twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
+    if twice:
+        yield twice, f"{' and '.join(twice)} must differ"
     if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
-        yield (
-            ("max_index_num", "max_hash_slot_num"),
-            f"slots and entries make an index file above {INT32_MAX} bytes, which RocketMQ cannot map",
-        )
+        yield ("max_index_num", "max_hash_slot_num"), f"an index file is at most {INT32_MAX} bytes, as in RocketMQ"
+    record = s.max_message_size + RECORD_OVERHEAD_MAX
+    for small, large, large_value in (
+        ("max_message_size", "request_size_max", s.request_size_max - RECORD_OVERHEAD_MAX),
+        ("max_message_size", "pull_bytes_max", s.pull_bytes_max - RECORD_OVERHEAD_MAX),
+        ("request_size_max", "flush_backlog_max", s.flush_backlog_max),
+        ("ha_transfer_batch_size", "ha_window_bytes", s.ha_window_bytes),
+        ("min_in_sync_replicas", "in_sync_replicas", s.in_sync_replicas),
+        ("in_sync_replicas", "total_replicas", s.total_replicas),
+        ("disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio", s.disk_space_warning_level_ratio),
+    ):
+        if getattr(s, small) > large_value:
+            least = record if small == "max_message_size" else getattr(s, small)
+            yield (large, small), f"{large} must be at least {least} beside {small} {getattr(s, small)}"
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
