@@ -25,6 +25,7 @@ class AllocateAgent:
         self._allocated = node.writer(Position.ALLOCATED)
         self._paused_until = 0
         self._removed_below = 0
+        self._warmed = node.settings.warm_mapped_file_enable
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -48,7 +49,7 @@ class AllocateAgent:
         self._bell.wait(timeout_ms)
 
     def drain(self) -> bool:
-        """A clean stop leaves no unused segment behind, but only once the writer has gone: it may have mapped `next`."""
+        """A clean stop leaves no unused segment behind, once the writer has gone: it may have mapped `next`."""
         positions = self._node.positions
         if all(positions.duty(writer).state in (State.ABSENT, State.STOPPED) for writer in Position.APPENDED.writers):
             end = positions.get(Position.APPENDED)
@@ -61,7 +62,7 @@ class AllocateAgent:
     def _make(self, base: int) -> int:
         store = self._node.store
         try:
-            made = ensure_segment(store.commitlog, store.staging, base, self._size, warmed=True)
+            made = ensure_segment(store.commitlog, store.staging, base, self._size, warmed=self._warmed)
         except DiskFull as error:
             self._line.count(Counter.REFUSED)
             self._paused_until = self._node.clock.monotonic_ms() + FULL_DISK_PAUSE_MS

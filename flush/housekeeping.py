@@ -14,8 +14,9 @@ from towline.errors import TowlineError
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
 from towline.format.index_file import decode_header
+from towline.log.checkpoint_file import CheckpointFile
 from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.store_files import CheckpointFile, DurableFile
+from towline.log.durable_file import DurableFile
 from towline.node.context import Node
 from towline.runtime.positions import Position
 
@@ -37,10 +38,11 @@ class Housekeeper:
         )
         self._interval_s = settings.flush_interval_consume_queue / 1000
         self._segment_size = settings.mapped_file_size_commit_log
-        self._durable_file = DurableFile(node.store.durable)
+        self._durable_file = DurableFile(node.store.root)
         self._durable = self._durable_file.load() or Durable()
-        self._checkpoint_file = CheckpointFile(node.store.checkpoint)
+        self._checkpoint_file = CheckpointFile(node.store.root)
         self._checkpoint = self._checkpoint_file.load() or Checkpoint()
+        self._stored_checkpoint = self._checkpoint
         self._ends = node.queue_ends()
         self._queues = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
@@ -154,8 +156,8 @@ class Housekeeper:
             log_min=positions.get(Position.LOG_MIN),
             sync_failed=failed,
         )
-        if durable != self._durable_file.newest:
-            self._durable_file.store(durable)
+        if durable != self._durable_file.state:
+            durable = self._durable_file.save(durable)
         self._durable = durable
 
     def _store_checkpoint(self) -> None:
@@ -164,6 +166,6 @@ class Housekeeper:
             logics_msg_timestamp=self._checkpoint.logics_msg_timestamp,
             index_msg_timestamp=self._checkpoint.index_msg_timestamp,
         )
-        if checkpoint != self._checkpoint_file.newest:
-            self._checkpoint_file.store(checkpoint)
-        self._checkpoint = checkpoint
+        if checkpoint != self._stored_checkpoint:
+            self._checkpoint_file.save(checkpoint)
+        self._checkpoint = self._stored_checkpoint = checkpoint

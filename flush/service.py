@@ -3,14 +3,13 @@
 import gc
 from typing import ClassVar
 
-from towline.runtime.settings import FlushDiskType
-
 from towline.errors import SyncFailed
 from towline.limits import SLEEP_MAX_MS
 from towline.log.mapped_file_queue import MappedFileQueue
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position, State
+from towline.runtime.settings_model import FlushDiskType
 
 from .housekeeping import Housekeeper
 from .policy import FlushRealTime, GroupCommit
@@ -40,7 +39,7 @@ class FlushAgent:
         self._bell = bell
         node = self._node
         size = node.settings.mapped_file_size_commit_log
-        self._segments = MappedFileQueue(node.store.commitlog, size, writable=False)
+        self._segments = MappedFileQueue(node.store.commitlog, size, writable=True)
         self._segments.load()
         self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE, Duty.REPUT, Duty.SEND)
         self._housekeeper = Housekeeper(node)

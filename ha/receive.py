@@ -11,7 +11,7 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.log.commit_log import CommitLogReader, LogTail
-from towline.log.store_files import Identity
+from towline.log.identity import IdentityFile
 from towline.node.context import Node
 from towline.node.greeting import own_facts
 from towline.node.tail import open_tail
@@ -82,10 +82,9 @@ class ReceiveAgent:
     # --- the link
 
     def _connect(self, now: int) -> int:
-        facts = self._facts()
-        link = Link(
-            self._context, self._node.settings.ha_master_address, facts, frame_size_max=SLICE_MAX, high_water=HIGH_WATER
-        )
+        settings, facts = self._node.settings, self._facts()
+        assert settings.ha_master_address is not None, "a slave's settings name its master"
+        link = Link(self._context, settings.ha_master_address, facts, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         try:
             welcome = link.greet(GREET_MS)
             self._agree(welcome)
@@ -132,7 +131,7 @@ class ReceiveAgent:
             self._log_min.advance(start)
             self._appended.advance(start)
             self._tail = open_tail(self._node, SLICE_MAX)
-        Identity.adopt(self._node.store.identity, str(welcome["cluster"]), str(welcome["store"]))
+        IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
 
     def _leave(self, why: str) -> None:
         assert self._link is not None
@@ -169,7 +168,7 @@ class ReceiveAgent:
                 f"in epoch {self._epoch}"
             )
         if size:
-            self._appended.advance(self._tail.append_raw(offset, data))
+            self._appended.advance(self._tail.append_raw(offset, memoryview(data)))
             self._line.count(Counter.BYTES, size)
             self._line.count(Counter.BATCHES)
         if confirmed > self._confirmed.get():

@@ -4,8 +4,6 @@ import gc
 import zlib
 from typing import Any, ClassVar, Final
 
-from towline.runtime.settings import FlushDiskType
-
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expect, json_part, kind_of, read_json
 from towline.limits import MIB, SLAVES_MAX, SLEEP_MAX_MS
@@ -19,6 +17,7 @@ from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings_model import FlushDiskType
 
 from .metadata import read_metadata
 from .peers import Peer, replicated

@@ -56,7 +56,7 @@ class Appender:
         self._offsets = QueueOffsets()
         self._groups = np.zeros(REQUEST_GROUPS_MAX, dtype=GROUP)
         self._arena = np.zeros(REQUEST_GROUPS_MAX * RETRY_TOPIC_SIZE_MAX, dtype=np.uint8)
-        self._arena_view = memoryview(self._arena)
+        self._arena_view = self._arena.data
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
 
     def resume(self) -> None:
@@ -114,7 +114,7 @@ class Appender:
     # --- before a byte is copied
 
     def _make_room(self, size: int) -> None:
-        """A request that does not fit begins the next segment (spec 2.2); the blank counts from the next APPENDED on."""
+        """A request that does not fit begins the next segment (spec 2.2); APPENDED passes the blank with it."""
         if not self._tail.fits(size):
             self._tail.blank()
             self._tail.roll()

@@ -34,7 +34,9 @@ class QueueOffsets:
         while position < appended:
             batch = scan.read(position, appended)
             if batch.end == position:
-                raise CorruptLog(log.path_of(position), position, batch.rule.name, batch.rule.sentence)
+                raise CorruptLog(
+                    str(log.queue.path_of(log.segment_of(position))), position, batch.rule.name, batch.rule.sentence
+                )
             following = np.zeros(len(directory), dtype=np.int64)
             counted = batch.rows[~np.isin(batch.rows["transaction"], UNCOUNTED)]
             np.maximum.at(following, counted["queue_index"], counted["queue_offset"] + 1)

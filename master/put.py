@@ -4,8 +4,6 @@ import gc
 import time
 from typing import Any, ClassVar, Final
 
-from towline.runtime.settings import BrokerRole, FlushDiskType
-
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.frames import (
     ANSWER,
@@ -24,12 +22,13 @@ from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.server import Request, Server
-from towline.log.store_files import ConfigFile
+from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .acks import Progress, Promise, Stored, Waiting
 from .admission import Gate, Refusal

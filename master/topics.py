@@ -10,10 +10,10 @@ from towline.format.topics import (
     TopicConfig,
     TopicTable,
     check_topic,
-    dumps_topics,
-    loads_topics,
+    read_topics,
+    topics_content,
 )
-from towline.log.store_files import ConfigFile
+from towline.log.config_file import ConfigFile
 from towline.runtime.clock import Clock
 
 QUEUES_PER_TOPIC_MAX: Final = 1024
@@ -32,10 +32,10 @@ class Topics:
         self._write_queues: dict[bytes, int] = {}
 
     def load(self) -> None:
-        text = self._file.load()
-        if text is None:
+        content = self._file.load()
+        if content is None:
             return
-        table = loads_topics(text, str(self._file.path))
+        table = read_topics(content, str(self._file.path))
         self._version = table.data_version
         self._topics = dict(table.topics)
         self._write_queues = {name.encode(): _writable_queues(topic) for name, topic in self._topics.items()}
@@ -77,7 +77,7 @@ class Topics:
             state_version=self._version.state_version,
             timestamp=self._clock.now_ms(),
         )
-        self._file.store(dumps_topics(TopicTable(topics=topics, data_version=version)))
+        self._file.save(topics_content(TopicTable(topics=topics, data_version=version)))
         self._version = version
         self._topics = dict(topics)
         self._write_queues = {name.encode(): _writable_queues(topic) for name, topic in topics.items()}

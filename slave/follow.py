@@ -6,11 +6,12 @@ from typing import ClassVar, Final
 
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.frames import ASK, Kind, json_part, kind_of, read_json
+from towline.format.topics import loads_fastjson
 from towline.limits import SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.log.store_files import ConfigFile
+from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.greeting import own_facts
 from towline.runtime.doorbell import Doorbell
@@ -50,9 +51,9 @@ class FollowAgent:
         if self._link.lost or (self._asked_at is not None and now - self._asked_at > ANSWER_MS):
             self._leave(now, "the master does not answer")
             return 0
-        if self._asked_at is None and now >= self._next_at:
-            if self._link.send([ASK.pack(Kind.ASK, now), json_part({"op": "metadata", "have": self._have})]):
-                self._asked_at = now
+        question = [ASK.pack(Kind.ASK, now), json_part({"op": "metadata", "have": self._have})]
+        if self._asked_at is None and now >= self._next_at and self._link.send(question):
+            self._asked_at = now
         return done
 
     def sleep_ms(self) -> int:
@@ -72,7 +73,9 @@ class FollowAgent:
 
     def _connect(self, now: int) -> int:
         facts = own_facts(self._node, "follower") | {"store": ""}
-        link = Link(self._context, self._node.settings.ha_master_address, facts)
+        master = self._node.settings.ha_master_address
+        assert master is not None, "a slave's settings name its master"
+        link = Link(self._context, master, facts)
         try:
             link.greet(GREET_MS)
         except (LinkRefused, NoAnswer) as error:
@@ -108,7 +111,8 @@ class FollowAgent:
     def _store(self, name: str, text: str) -> None:
         if PurePath(name).name != name or not name.endswith(".json"):
             raise MalformedFrame(f"the master sent a metadata file named {name!r}")
-        ConfigFile(self._node.store.config / name).store(text)
+        path = self._node.store.config / name
+        ConfigFile(path).save(loads_fastjson(text, str(path)))
         self._have[name] = zlib.crc32(text.encode())
         self._line.count(Counter.BATCHES)
 

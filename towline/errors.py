@@ -646,3 +646,21 @@ class AskRefused(TowlineError):
 
     def describe(self) -> str:
         return f"{self.op}: {self.error}: {self.sentence}"
+
+
+class QueueGap(TowlineError):
+    """Facts: topic, queue id, queue offset of the record, the one that was due, physical offset."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "stop the node and start it again: recovery derives the queues anew from the log"
+
+    def __init__(self, topic: str, queue_id: int, queue_offset: int, due: int, physical_offset: int) -> None:
+        self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset
+        self.due, self.physical_offset = due, physical_offset
+        super().__init__(topic, queue_id, queue_offset, due, physical_offset)
+
+    def describe(self) -> str:
+        return (
+            f"the record at {self.physical_offset} is number {self.queue_offset} of queue {self.queue_id} of "
+            f"{self.topic}, where number {self.due} is due"
+        )

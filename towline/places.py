@@ -84,7 +84,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Shared memory, doorbells and sockets of a node: short paths (a socket's path has 107 bytes) in memory, mode 0700."""
+    """Shared memory, doorbells and sockets of a node: in memory, mode 0700, short (a socket's path has 107 bytes)."""
 
     root: Path
 

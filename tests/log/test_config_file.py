@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from towline.errors import MalformedFile, StoreNotWritable, SyncFailed
-from towline.log.config_file import ConfigFile, parse_fastjson
+from towline.format.topics import loads_fastjson
+from towline.log.config_file import ConfigFile
 
 FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
 SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
@@ -94,4 +95,4 @@ class TestTheDialect:
         ],
     )
     def test_bare_integer_keys_are_read_and_strings_left_alone(self, text: str, content: object) -> None:
-        assert parse_fastjson(text) == content
+        assert loads_fastjson(text, "topics.json") == content

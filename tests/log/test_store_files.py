@@ -59,19 +59,19 @@ class TestIdentity:
         assert file.load() is None
         created = file.create("orders")
         assert (created.cluster, len(bytes.fromhex(created.store_id))) == ("orders", 16)
-        assert IdentityFile(tmp_path).load() == file.adopt("orders") == created
+        assert IdentityFile(tmp_path).load() == file.check("orders") == created
 
     def test_two_stores_of_a_cluster_differ(self, tmp_path: Path) -> None:
         ids = []
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
-            ids.append(IdentityFile(tmp_path / name).adopt("orders").store_id)
+            ids.append(IdentityFile(tmp_path / name).create("orders").store_id)
         assert ids[0] != ids[1]
 
     def test_another_cluster_is_refused_naming_both(self, tmp_path: Path) -> None:
         IdentityFile(tmp_path).create("orders")
         with pytest.raises(IdentityMismatch, match="holds cluster orders, expected was invoices"):
-            IdentityFile(tmp_path).adopt("invoices")
+            IdentityFile(tmp_path).check("invoices")
 
     def test_a_later_format_version_is_refused(self, tmp_path: Path) -> None:
         file = IdentityFile(tmp_path)
@@ -88,7 +88,7 @@ class TestIdentity:
     def test_what_is_no_identity_is_refused_not_replaced(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "identity.json").write_text(content)
         with pytest.raises(MalformedFile, match=r"identity\.json"):
-            IdentityFile(tmp_path).adopt("orders")
+            IdentityFile(tmp_path).check("orders")
         assert (tmp_path / "identity.json").read_text() == content
 
 

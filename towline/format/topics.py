@@ -76,10 +76,10 @@ def check_topic(name: str) -> None:
         raise IllegalTopic(name, f"the name has {len(name)} bytes, the limit is {size_max}")
 
 
-def dumps_topics(table: TopicTable) -> str:
-    """The text of topics.json, laid out as RocketMQ writes it: tabs, names sorted, no space after a colon."""
+def topics_content(table: TopicTable) -> dict[str, Any]:
+    """The object that topics.json holds."""
     version = table.data_version
-    content = {
+    return {
         "dataVersion": {
             "counter": version.counter,
             "stateVersion": version.state_version,
@@ -87,7 +87,11 @@ def dumps_topics(table: TopicTable) -> str:
         },
         "topicConfigTable": {name: _members(topic) for name, topic in table.topics.items()},
     }
-    return json.dumps(content, indent="\t", separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+
+
+def dumps_topics(table: TopicTable) -> str:
+    """The text of topics.json, laid out as RocketMQ writes it: tabs, names sorted, no space after a colon."""
+    return json.dumps(topics_content(table), indent="\t", separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def loads_topics(text: str, path: str) -> TopicTable:
@@ -95,8 +99,12 @@ def loads_topics(text: str, path: str) -> TopicTable:
 
     Unknown members are ignored, missing ones keep their defaults. Raises MalformedFile, with the path.
     """
+    return read_topics(loads_fastjson(text, path), path)
+
+
+def read_topics(content: dict[str, Any], path: str) -> TopicTable:
+    """The topics in the object of the file at `path`. Raises MalformedFile, with the path."""
     try:
-        content = loads_fastjson(text, path)
         topics = {name: _topic(name, members) for name, members in content.get("topicConfigTable", {}).items()}
         version = content.get("dataVersion", {})
         return TopicTable(

@@ -2,17 +2,14 @@
 
 import json
 import os
-import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from towline.errors import MalformedFile
+from towline.format.topics import loads_fastjson
 
 from .segment_files import sync_directory
 from .store_files import write_new
-
-# A string literal, or an integer key that fastjson wrote without quotes. Looking for both leaves text in strings alone.
-_STRING_OR_BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?\d+)(?=\s*:)')
 
 
 class ConfigFile:
@@ -49,15 +46,9 @@ class ConfigFile:
         sync_directory(self.path.parent)
 
 
-def parse_fastjson(text: str) -> Any:
-    """JSON in which integer keys may stand without quotes, as RocketMQ writes it. Raises ValueError."""
-    return json.loads(_STRING_OR_BARE_KEY.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text))
-
-
 def _read(path: Path) -> dict[str, Any] | None:
     """None for a file that is missing, empty or holds no JSON object."""
     try:
-        found = parse_fastjson(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return loads_fastjson(path.read_text(encoding="utf-8"), str(path))
+    except (FileNotFoundError, UnicodeDecodeError, MalformedFile):
         return None
-    return found if isinstance(found, dict) else None

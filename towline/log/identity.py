@@ -1,6 +1,6 @@
 """`identity.json`: whose log a store holds.
 
-Nodes that hold the same log share the cluster; each store directory has its own id.
+The store id names a log, not a directory: a master makes it, and its slaves take it over while their own log is empty.
 """
 
 import json
@@ -20,7 +20,7 @@ STORE_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """`store_id` is 32 hexadecimal digits, random, given once to each store directory."""
+    """`store_id` is 32 hexadecimal digits, random, made once for each log."""
 
     format_version: int = FORMAT_VERSION
     cluster: str
@@ -54,14 +54,23 @@ class IdentityFile:
         """A new identity in that cluster, written durably. The store must have none."""
         assert not self.path.exists(), f"{self.path} exists: a store keeps its identity"
         identity = Identity(cluster=cluster, store_id=secrets.token_hex(STORE_ID_BYTES))
-        write_atomically(self.path, json.dumps(asdict(identity), indent="\t").encode() + b"\n")
+        self._write(identity)
         return identity
 
-    def adopt(self, cluster: str) -> Identity:
-        """The identity the store has, or a new one. Raises IdentityMismatch if it is of another cluster."""
+    def check(self, cluster: str) -> Identity | None:
+        """The identity the store has, None for a store without. Raises IdentityMismatch if it is of another cluster."""
         identity = self.load()
-        if identity is None:
-            return self.create(cluster)
-        if identity.cluster != cluster:
+        if identity is not None and identity.cluster != cluster:
             raise IdentityMismatch(str(self.path), "cluster", identity.cluster, cluster)
         return identity
+
+    def take_over(self, cluster: str, store_id: str) -> Identity:
+        """A slave's identity becomes its master's; the slave's log must be empty, or of that id already."""
+        identity = self.check(cluster)
+        if identity is None or identity.store_id != store_id:
+            identity = Identity(cluster=cluster, store_id=store_id)
+            self._write(identity)
+        return identity
+
+    def _write(self, identity: Identity) -> None:
+        write_atomically(self.path, json.dumps(asdict(identity), indent="\t").encode() + b"\n")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from towline.runtime.positions import Position
-from towline.runtime.settings import BrokerRole, FlushDiskType
+from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .context import Node
 

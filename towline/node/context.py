@@ -1,4 +1,4 @@
-"""What a process of a node is handed: where things lie, its settings, the positions, its line, its neighbours' bells."""
+"""What a process of a node is handed: where things lie, its settings, the positions, its neighbours' bells."""
 
 import logging
 import os

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from towline.log.store_files import Identity
+from towline.log.identity import IdentityFile
 
 from .context import Node
 
 
 def own_facts(node: Node, role: str) -> dict[str, Any]:
     """Compared with the peer's facts: cluster and store must agree where both sides state them."""
-    identity = Identity.load(node.store.identity)
-    return {"role": role, "cluster": identity.cluster, "store": identity.store_id, "name": node.settings.broker_name}
+    identity = IdentityFile(node.store.root).load()
+    store_id = identity.store_id if identity is not None else ""  # a slave that has not met its master yet
+    cluster, name = node.settings.broker_cluster_name, node.settings.broker_name
+    return {"role": role, "cluster": cluster, "store": store_id, "name": name}
 
 
 def welcome(node: Node, **limits: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:

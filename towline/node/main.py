@@ -15,7 +15,8 @@ from towline.runtime.logging import configure
 from towline.runtime.machine import check_machine
 from towline.runtime.positions import Duty
 from towline.runtime.process import die_with_parent, set_name
-from towline.runtime.settings import BrokerRole, Settings, read_settings
+from towline.runtime.settings import Settings, read_settings
+from towline.runtime.settings_model import BrokerRole
 from towline.runtime.settings_errors import BadSetting
 from towline.start import check_siblings
 

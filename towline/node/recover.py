@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from towline.errors import TowlineError
-from towline.log.recovery import Recovered, recover
+from towline.log.recovery import Recovered, RecoverySettings, recover
 from towline.log.segment_files import clear_staging
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.process import StopFlag, set_name
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
 
 from .context import Node
 from .failure import write_failure
@@ -24,7 +25,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         node.line.enter(node.generation, State.RECOVERING)
         node.store.staging.mkdir(exist_ok=True)
         clear_staging(node.store.staging)
-        recovered = recover(node.store, node.settings.recovery_settings())
+        recovered = recover(node.store, recovery_settings(node.settings))
         publish(node.positions, node.queue_ends(writable=True), recovered)
     except TowlineError as error:
         log.error("%s", error)
@@ -37,8 +38,18 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     return 0
 
 
+def recovery_settings(settings: Settings) -> RecoverySettings:
+    return RecoverySettings(
+        segment_size=settings.mapped_file_size_commit_log,
+        queue_file_size=settings.mapped_file_size_consume_queue,
+        index_slots=settings.max_hash_slot_num if settings.message_index_enable else None,
+        index_indexes=settings.max_index_num,
+        check_crc=settings.check_crc_on_recover,
+    )
+
+
 def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None:
-    """Every position of a new generation. What was dispatched before was confirmed, so the replicas' marks begin there."""
+    """Every position of a new generation. What was dispatched was confirmed, so the replicas' marks begin there."""
     values = {
         Position.LOG_MIN: recovered.log_min,
         Position.APPENDED: recovered.end,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import DutyTaken, StartFailed, StoreNotWritable
+from towline.log.identity import IdentityFile
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import make_bell
@@ -38,6 +39,7 @@ RECOVER_MAX_S: Final = 3600.0
 STOP_MAX_S: Final = 8.0
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
+THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
 
 
@@ -78,7 +80,7 @@ class Supervisor:
             self._prepare()
             self._start_zygote()
             self._recover()
-            self._abort = AbortFile(self.store.abort)
+            self._abort = AbortFile(self.store.root)
             self._abort.create(os.getpid())
             for duty in self.duties:
                 self._pieces[duty] = Piece(duty)
@@ -157,6 +159,9 @@ class Supervisor:
         for leftover in (*self._runtime.root.glob("*.sock"), *self.store.run.glob("*.failure")):
             leftover.unlink()
         write_atomically(self.store.settings, self.settings.to_json().encode())
+        identity = IdentityFile(self.store.root)
+        if identity.check(self.settings.broker_cluster_name) is None and self.role == "master":
+            identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
@@ -166,7 +171,7 @@ class Supervisor:
 
     def _start_zygote(self) -> None:
         mine, theirs = socket.socketpair()
-        environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+        environment = os.environ | dict.fromkeys(THREAD_COUNTS, "1")
         arguments = [str(theirs.fileno()), str(os.getpid()), str(self.store.root), str(self.log_file or "-")]
         command = [sys.executable, "-m", "towline.node.zygote", *arguments, *(duty.label for duty in self.duties)]
         self._zygote = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)

@@ -1,0 +1,55 @@
+"""Dispatch to IndexFiles. A full disk pauses indexing while queues go on; what was missed is scanned again (H7)."""
+
+import logging
+
+from towline.errors import DiskFull
+from towline.kernels.directory import QueueDirectory
+from towline.log.commit_log import CommitLogReader
+from towline.log.dispatch import Batch, DispatchScan
+from towline.log.index_service import IndexService
+from towline.log.store_time import store_time
+from towline.runtime.clock import Clock
+
+RETRY_MS = 1000
+
+
+class IndexDispatcher:
+    """`position` is the end of what is indexed; it trails DISPATCHED only while the disk is full."""
+
+    def __init__(self, service: IndexService, log: CommitLogReader, clock: Clock, logger: logging.Logger) -> None:
+        self._service = service
+        self._log = log
+        self._clock = clock
+        self._logger = logger
+        self._retry_at = 0
+        self.position = 0
+
+    def start(self, dispatched: int) -> None:
+        """Cut what a killed reput left beyond `dispatched`; then indexing goes on there (docs/decisions/0003)."""
+        self._service.load()
+        self._service.cut(dispatched, lambda offset: store_time(self._log, offset))
+        self.position = dispatched
+
+    def put(self, batch: Batch) -> None:
+        if batch.start == self.position:
+            self._index(batch)
+
+    def catch_up(self, dispatched: int) -> int:
+        """One batch of what a full disk kept from the index; 0 when nothing is missing or it is too early."""
+        if self.position >= dispatched or self._clock.monotonic_ms() < self._retry_at:
+            return 0
+        batch = DispatchScan(self._log, QueueDirectory()).read(self.position, dispatched)
+        self._index(batch)
+        return int(self.position == batch.end)
+
+    def close(self) -> None:
+        self._service.close()
+
+    def _index(self, batch: Batch) -> None:
+        try:
+            self._service.put(batch.log, batch.rows, batch.keys)
+        except DiskFull as error:
+            self._retry_at = self._clock.monotonic_ms() + RETRY_MS
+            self._logger.error("indexing pauses at %d: %s", self.position, error)
+            return
+        self.position = batch.end

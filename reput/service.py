@@ -1,0 +1,124 @@
+"""The duty cycle of reput: scan, write queues, index, publish, ring."""
+
+import gc
+from typing import ClassVar, Final
+
+from towline.errors import DiskFull, QueueGap
+from towline.kernels.directory import QueueDirectory
+from towline.limits import SLEEP_MAX_MS
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.dispatch import Batch, DispatchScan
+from towline.log.index_service import IndexService
+from towline.node.confirmed import confirmed_of
+from towline.node.context import Node
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position, State
+
+from .indexing import IndexDispatcher
+from .queues import QueueDispatcher
+
+QUEUE_FILES_OPEN_MAX: Final = 512
+DRAIN_MS: Final = 2000
+DISK_FULL_PAUSE_MS: Final = 1000
+
+
+class ReputAgent:
+    duty: ClassVar[Duty] = Duty.REPUT
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._line = node.line
+        self._dispatched = node.writer(Position.DISPATCHED)
+        self._timestamp = node.writer(Position.DISPATCHED_TIMESTAMP)
+        self._stopped = node.writer(Position.DISPATCH_STOPPED)
+        self._confirmed = confirmed_of(node)
+        self._whole_below = -1  # the confirmed end at which the next record was not whole yet
+        self._paused_until = 0
+        self._drain_until: int | None = None
+
+    def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
+        node, settings = self._node, self._node.settings
+        self._ringer = node.ringer(Duty.SERVE)
+        self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
+        directory = QueueDirectory()
+        files = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        self._queues = QueueDispatcher(files, node.queue_ends(writable=True), directory)
+        self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
+        self._index: IndexDispatcher | None = None
+        if settings.message_index_enable:
+            service = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num, writable=True)
+            self._index = IndexDispatcher(service, self._log, node.clock, node.log)
+            self._index.start(self._dispatched.get())
+        gc.freeze()
+
+    def do_work(self) -> int:
+        start, end = self._dispatched.get(), self._confirmed()
+        if self._stopped.get() or self._node.clock.monotonic_ms() < self._paused_until:
+            return 0
+        if start >= end or end == self._whole_below:
+            return self._index.catch_up(start) if self._index is not None else 0
+        self._line.state = State.KERNEL
+        batch = self._scan.read(start, end)
+        done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
+        self._line.state = State.RUNNING
+        return done
+
+    def sleep_ms(self) -> int:
+        return SLEEP_MAX_MS
+
+    def wait(self, timeout_ms: int) -> None:
+        self._bell.wait(timeout_ms)
+
+    def drain(self) -> bool:
+        """Until everything appended is dispatched; what is not confirmed in time is left to the next start."""
+        now = self._node.clock.monotonic_ms()
+        if self._drain_until is None:
+            self._drain_until = now + DRAIN_MS
+        done = self._dispatched.get() == self._node.positions.get(Position.APPENDED)
+        return done or bool(self._stopped.get()) or now >= self._drain_until
+
+    def on_close(self) -> None:
+        """Files and mappings go with the process."""
+
+    def _dispatch(self, batch: Batch) -> int:
+        """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
+        try:
+            self._queues.put(batch)
+        except QueueGap as error:
+            self._stop(error.physical_offset, str(error))
+            return 0
+        except DiskFull as error:
+            self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
+            self._node.log.error("%s", error)
+            return 0
+        if self._index is not None:
+            self._index.put(batch)
+        if len(batch.rows):
+            self._timestamp.advance(max(self._timestamp.get(), int(batch.rows[-1]["store_timestamp"])))
+        self._dispatched.advance(batch.end)
+        self._ringer.ring()
+        self._line.count(Counter.MESSAGES, len(batch.rows))
+        self._line.count(Counter.BYTES, batch.end - batch.start)
+        self._line.count(Counter.BATCHES)
+        return 1
+
+    def _halt(self, batch: Batch, end: int) -> int:
+        """Nothing could be read at `start`: the record is still on its way, or it is bad and dispatching stops."""
+        if batch.waits:
+            self._whole_below = end
+        else:
+            self._stop(batch.end, f"{batch.rule.name}: {batch.rule.sentence}")
+        return 0
+
+    def _stop(self, offset: int, why: str) -> None:
+        """A bad record is never skipped: put refuses until it is mended (DISPATCH_STOPPED)."""
+        self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
+        self._stopped.advance(offset + 1)
+
+
+def build(node: Node) -> ReputAgent:
+    return ReputAgent(node)

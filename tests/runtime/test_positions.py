@@ -1,0 +1,97 @@
+"""Positions: one writer each, one layout, one generation."""
+
+import multiprocessing
+
+import pytest
+
+from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
+from towline.runtime.positions import Counter, Duty, Position, Positions, State
+from towline.runtime.shared import SharedWords
+
+
+@pytest.fixture
+def positions(tmp_path):
+    return Positions.create(tmp_path / "positions", generation=7)
+
+
+def test_a_position_published_by_its_owner_is_read_by_anybody(positions):
+    positions.writer(Position.APPENDED, Duty.PUT).advance(4260)
+    assert Positions.open(positions.path, writable=False).get(Position.APPENDED) == 4260
+
+
+@pytest.mark.parametrize("position", list(Position), ids=lambda position: position.name)
+def test_only_the_duties_in_the_table_may_write(positions, position):
+    for duty in Duty:
+        if duty in position.writers or duty is Duty.RECOVER:
+            positions.writer(position, duty)
+        else:
+            with pytest.raises(NotTheWriter, match=position.name):
+                positions.writer(position, duty)
+
+
+def test_a_position_never_moves_back(positions):
+    writer = positions.writer(Position.FLUSHED, Duty.FLUSH)
+    writer.advance(10)
+    with pytest.raises(AssertionError, match="never moves back"):
+        writer.advance(9)
+
+
+def test_every_line_of_the_file_has_one_use(positions):
+    words = [position.word for position in Position]
+    words += [positions.duty(duty)._at for duty in Duty] + [positions.duty(duty)._at + 8 for duty in Duty]
+    words += [slave._at for slave in positions.slaves()]
+    assert len(set(words)) == len(words)
+    assert min(words) >= 8
+    assert max(words) + 8 <= len(positions.words)
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "said"),
+    [
+        pytest.param(0, 1, "not a positions file", id="another magic"),
+        pytest.param(1, 99, "layout version 99", id="another layout"),
+        pytest.param(3, 1, "last boot", id="another boot"),
+    ],
+)
+def test_a_file_of_another_kind_layout_or_boot_is_refused(positions, word, value, said):
+    SharedWords.open(positions.path).words[word] = value
+    with pytest.raises(PositionsUnusable, match=said):
+        Positions.open(positions.path)
+
+
+def test_a_missing_file_is_refused_with_the_way_to_get_one(tmp_path):
+    with pytest.raises(PositionsUnusable, match="towline master start"):
+        Positions.open(tmp_path / "positions")
+
+
+def test_a_new_start_tells_processes_of_the_old_one_to_leave(positions):
+    Positions.create(positions.path, generation=8)
+    with pytest.raises(WrongGeneration):
+        positions.check_generation(7)
+
+
+def test_a_duty_says_who_does_it_and_what_it_is_doing(positions):
+    line = positions.duty(Duty.FLUSH)
+    line.enter(generation=7)
+    line.state = State.SYNCING
+    line.count(Counter.SYNCS, 3)
+    seen = Positions.open(positions.path).duty(Duty.FLUSH)
+    assert (seen.state, seen.counter(Counter.SYNCS), seen.pid) == (State.SYNCING, 3, line.pid)
+    assert seen.beat_ns > 0
+
+
+def _flip(path, count):
+    writer = Positions.open(path).writer(Position.APPENDED, Duty.PUT)
+    low, high = 1, (1 << 56) + 1
+    for number in range(count):
+        writer._words[writer._word] = high if number % 2 else low
+
+
+def test_no_reader_ever_sees_half_a_value(positions):
+    process = multiprocessing.get_context("spawn").Process(target=_flip, args=(positions.path, 300_000))
+    process.start()
+    seen = set()
+    while process.is_alive():
+        seen.update(positions.get(Position.APPENDED) for _ in range(1000))
+    process.join()
+    assert seen <= {0, 1, (1 << 56) + 1}
