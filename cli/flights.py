@@ -37,10 +37,10 @@ def read_flights(limit: int | None = None) -> Iterator[Flight]:
             yield {name: _value(name, cell) for name, cell in zip(names, row, strict=True)}
 
 
-def keys_of(flight: Flight) -> str:
+def keys_of(flight: Flight) -> tuple[str, ...]:
     """KEYS of a flight's message: tail number and flight number; some flights have no tail number."""
     number = f"{flight['carrier']}{flight['flight']}"
-    return f"{flight['tailnum']} {number}" if flight["tailnum"] else number
+    return (str(flight["tailnum"]), number) if flight["tailnum"] else (number,)
 
 
 def _value(name: str, cell: str) -> str | int | float | None:

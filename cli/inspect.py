@@ -150,7 +150,7 @@ def index(
     places = Store(store)
     known = IndexShape.of(places)
     shape = IndexShape(slots or known.slots, indexes or known.indexes)
-    found = []
+    found: list[dict[str, Any]] = []
     for path in index_files(places):
         reader = IndexReader(path, shape)
         chain = [_link(places, reader.header, link, topic, key) for link in reader.chain(topic, key)] if key else []

@@ -1,0 +1,105 @@
+"""The demo's load: every flight as a message, and what has to come back of it."""
+
+import time
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+import orjson
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from towline.client.message import Message
+from towline.client.producer import Producer
+from towline.client.sends import SendFuture
+from towline.format.status import PutStatus
+from towline.runtime.positions import Position
+
+from . import flights
+from .demo_nodes import RunningNode
+from .output import progress_console
+
+_LOOK_EVERY = 1000  # messages between two looks at progress and lag
+
+
+@dataclass
+class Sent:
+    """What was sent, by unique key, and how long it took. Bodies are kept as their CRC-32."""
+
+    crcs: dict[bytes, int] = field(default_factory=dict)
+    acked: int = 0
+    statuses: Counter[str] = field(default_factory=Counter)
+    by_aircraft: defaultdict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    by_carrier: Counter[str] = field(default_factory=Counter)
+    body_bytes: int = 0
+    record_bytes: int = 0
+    seconds: float = 0.0
+    last_ack: float = 0.0  # monotonic seconds
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    slave_lag_bytes_max: int = 0
+
+    @property
+    def busiest_aircraft(self) -> str:
+        return max(sorted(self.by_aircraft), key=lambda tail: len(self.by_aircraft[tail]))
+
+    @property
+    def busiest_carrier(self) -> str:
+        return max(sorted(self.by_carrier), key=self.by_carrier.__getitem__)
+
+
+def send_flights(master: RunningNode, slave: RunningNode, limit: int | None) -> Sent:
+    """Sends every flight and waits for every outcome; the queue is the origin airport."""
+    sent = Sent()
+    futures: list[SendFuture] = []
+    begin = master.position(Position.APPENDED)
+    with Producer(master.endpoint("put"), name="towline demo") as producer, progress_bar("sending") as progress:
+        task = progress.add_task("send", total=min(limit or flights.COUNT, flights.COUNT))
+        started = time.monotonic()
+        for flight in flights.read_flights(limit):
+            futures.append(_send(producer, flight, sent))
+            if len(futures) % _LOOK_EVERY == 0:
+                progress.update(task, completed=producer.statistics.acknowledged)
+                _note_lag(master, slave, sent)
+        producer.flush()
+        sent.last_ack = time.monotonic()
+        progress.update(task, completed=producer.statistics.acknowledged)
+        latency = producer.statistics.latency
+        sent.latency_ms = {f"p{percent}": round(latency.percentile_ms(percent), 3) for percent in (50, 99)}
+    sent.seconds = sent.last_ack - started
+    sent.record_bytes = master.position(Position.APPENDED) - begin
+    for future in futures:
+        error = future.exception()
+        status = type(error).__name__ if error else future.result().status.name
+        sent.statuses[status] += 1
+    sent.acked = sent.statuses[PutStatus.PUT_OK.name]
+    return sent
+
+
+def progress_bar(doing: str) -> Progress:
+    columns = (TextColumn(f"{doing:<8}"), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=progress_console())
+
+
+def _send(producer: Producer, flight: flights.Flight, sent: Sent) -> SendFuture:
+    body = orjson.dumps(flight)
+    carrier, tail = str(flight["carrier"]), flight["tailnum"]
+    future = producer.send_async(
+        Message(
+            flights.TOPIC,
+            body,
+            tags=carrier,
+            keys=flights.keys_of(flight),
+            queue_id=flights.ORIGINS.index(str(flight["origin"])),
+        )
+    )
+    key = future.unique_key.encode()
+    sent.crcs[key] = zlib.crc32(body)
+    sent.by_carrier[carrier] += 1
+    sent.body_bytes += len(body)
+    if tail is not None:
+        sent.by_aircraft[str(tail)].add(key)
+    return future
+
+
+def _note_lag(master: RunningNode, slave: RunningNode, sent: Sent) -> None:
+    lag = master.position(Position.APPENDED) - slave.position(Position.APPENDED)
+    sent.slave_lag_bytes_max = max(sent.slave_lag_bytes_max, lag)

@@ -1,0 +1,122 @@
+"""`towline put`: send messages."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from towline.client.message import Message
+from towline.client.producer import Producer
+from towline.client.sends import SendFuture, SendResult
+from towline.errors import TowlineError
+
+from .endpoints import Endpoint, LocalStore, endpoint_of
+from .output import FAILED, Json, progress_console, show
+
+_LOOK_EVERY = 1000  # messages between two looks at the statistics
+
+
+def put(
+    topic: Annotated[str, typer.Argument(help="Topic; created if the node allows it.")],
+    body: Annotated[str | None, typer.Argument(help="Body of one message, as text.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", exists=True, dir_okay=False, help="Send a file as one message.")
+    ] = None,
+    lines: Annotated[
+        Path | None,
+        typer.Option(
+            "--lines", dir_okay=False, allow_dash=True, help="Send each line of a file, - for standard input."
+        ),
+    ] = None,
+    tags: Annotated[str | None, typer.Option(help="Tag of the message.")] = None,
+    key: Annotated[list[str] | None, typer.Option("--key", help="Key to look it up by; may be repeated.")] = None,
+    queue: Annotated[int | None, typer.Option(min=0, help="Queue; chosen in turn without it.")] = None,
+    sharding_key: Annotated[str | None, typer.Option(help="Messages of one sharding key share a queue.")] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
+    ] = None,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> int:
+    """Send one message, or every line of a file, and wait for the acknowledgements."""
+    if sum(source is not None for source in (body, file, lines)) != 1:
+        raise typer.BadParameter("give a BODY, --file or --lines, one of them")
+    common: dict[str, Any] = {
+        "tags": tags,
+        "keys": tuple(key or ()),
+        "queue_id": queue,
+        "sharding_key": sharding_key,
+        "properties": _properties(property_ or []) or None,
+    }
+    with Producer(endpoint_of("put", endpoint, store), name="towline put") as producer:
+        if lines is None:
+            data = file.read_bytes() if file is not None else (body or "").encode()
+            return _show_one(producer.send(Message(topic, data, **common)), as_json)
+        return _show_many(producer, (Message(topic, line, **common) for line in _lines(lines)), as_json)
+
+
+def _properties(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, mark, value = pair.partition("=")
+        if not mark:
+            raise typer.BadParameter(f"--property {pair} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Without their ends; empty lines are messages too."""
+    if str(path) == "-":
+        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    else:
+        with path.open("rb") as opened:
+            yield from (line.rstrip(b"\r\n") for line in opened)
+
+
+def _show_one(result: SendResult, as_json: bool) -> int:
+    facts = {
+        "status": result.status.name,
+        "topic": result.topic,
+        "queue_id": result.queue_id,
+        "queue_offset": result.queue_offset,
+        "physical_offset": result.physical_offset,
+        "unique_key": result.unique_key,
+    }
+    place = f"{result.topic}/{result.queue_id} at {result.queue_offset}"
+    text = f"{result.status.name}: {place}, unique key {result.unique_key}"
+    show(facts, as_json, lambda console: console.print(text, markup=False))
+    return 0 if result.acknowledged else FAILED
+
+
+def _show_many(producer: Producer, messages: Iterator[Message], as_json: bool) -> int:
+    columns = (TextColumn("sending"), BarColumn(), MofNCompleteColumn())
+    futures: list[SendFuture] = []
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
+        task = progress.add_task("put", total=None)
+        for message in messages:
+            futures.append(producer.send_async(message))
+            if len(futures) % _LOOK_EVERY == 0:
+                progress.update(task, completed=producer.statistics.acknowledged)
+        producer.flush()
+    statuses: dict[str, int] = {}
+    errors: list[TowlineError] = []
+    for future in futures:
+        error = future.exception()
+        name = type(error).__name__ if error else future.result().status.name
+        statuses[name] = statuses.get(name, 0) + 1
+        errors += [error] if error else []
+    acked = statuses.get("PUT_OK", 0)
+    facts = {
+        "sent": len(futures),
+        "acked": acked,
+        "statuses": statuses,
+        "first_error": str(errors[0]) if errors else None,
+    }
+    text = f"{acked} of {len(futures)} acknowledged" + (f"; the first error: {errors[0]}" if errors else "")
+    show(facts, as_json, lambda console: console.print(text, markup=False))
+    return 0 if acked == len(futures) else FAILED

@@ -1,0 +1,37 @@
+"""`towline settings`: every key a node knows, and the values it would run with. The work is in `settings_work`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import Json, door
+
+app = typer.Typer(help="Show the settings of a node.", no_args_is_help=True)
+
+
+@app.command("keys")
+def keys(
+    match: Annotated[str, typer.Argument(help="Only keys that contain this.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List every setting with its default, its unit and what it means."""
+    door("cli.settings_work", "server").keys(match, as_json)
+
+
+@app.command("show")
+def show_settings(
+    config: Annotated[
+        Path | None, typer.Option("--config", exists=True, dir_okay=False, help="TOML file, or a real broker.conf.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", file_okay=False, help="Instead: what the node on this store runs with.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also the keys that have their default.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the effective settings: of a file and flags, or of the node that last ran on a store."""
+    door("cli.settings_work", "server").show_settings(config, settings or [], store, every, as_json)

@@ -1,0 +1,156 @@
+"""`towline inspect` on files made by hand: no node runs here."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cli import layouts
+from towline.format import blank, checkpoint, consume_queue, durable_slots, index_file, record
+from towline.format.durable import Durable
+from towline.format.properties import encode as encode_properties
+
+GOLDEN = Path(__file__).with_name("layout.txt")
+SEGMENT = 4096
+SLOTS, INDEXES = 10, 20
+KEY = "N14228"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Two segments, one queue of three entries, one index file with one key."""
+    first = record.encode(
+        record.Record(
+            topic=b"flights",
+            body=b"[bold]one",
+            properties=encode_properties([("KEYS", f"{KEY} UA1545"), ("TAGS", "UA")]),
+            queue_id=1,
+            physical_offset=0,
+        )
+    )
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / f"{0:020d}").write_bytes((first + blank.encode(SEGMENT - len(first))).ljust(SEGMENT, b"\0"))
+    (log / f"{SEGMENT:020d}").write_bytes(bytes(SEGMENT))
+    queue = tmp_path / "consumequeue" / "flights" / "1"
+    queue.mkdir(parents=True)
+    entries = consume_queue.FILLER + b"".join(consume_queue.encode(n, len(first), 7) for n in range(3))
+    (queue / f"{0:020d}").write_bytes(entries.ljust(10 * consume_queue.SIZE, b"\0"))
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "20130101000000000").write_bytes(index_bytes())
+    return tmp_path
+
+
+def index_bytes() -> bytes:
+    hashed = index_file.key_hash("flights", KEY)
+    data = bytearray(index_file.file_size(SLOTS, INDEXES))
+    header = index_file.Header(begin_timestamp=5000, hash_slot_count=1, index_count=2)
+    data[: index_file.HEADER_SIZE] = index_file.encode_header(header)
+    slot = index_file.slot_at(index_file.slot_of(hashed, SLOTS))
+    data[slot : slot + 4] = (1).to_bytes(4, "big")
+    at = index_file.entry_at(SLOTS, 1)
+    data[at : at + index_file.ENTRY_SIZE] = index_file.encode_entry(index_file.Entry(hashed, 0, 3, 0))
+    return bytes(data)
+
+
+class TestInspectRecord:
+    def test_shows_every_field_and_the_properties(self, store, towline):
+        shown = towline("inspect", "record", "--store", store, "--offset", 0, "--json").document
+        assert shown["kind"] == "record"
+        assert (shown["topic"], shown["queue_id"], shown["body"]) == ("flights", 1, "[bold]one")
+        assert shown["properties"] == {"KEYS": f"{KEY} UA1545", "TAGS": "UA"}
+
+    def test_prints_a_body_with_square_brackets_as_it_is(self, store, towline):
+        assert "[bold]one" in towline("inspect", "record", "--store", store, "--offset", 0).out
+
+    def test_says_where_the_segment_goes_on_after_a_blank(self, store, towline):
+        size = len(record.encode(record.Record(topic=b"flights", body=b"[bold]one"))) + len(
+            encode_properties([("KEYS", f"{KEY} UA1545"), ("TAGS", "UA")])
+        )
+        shown = towline("inspect", "record", "--store", store, "--offset", size, "--json").document
+        assert (shown["kind"], shown["next"]) == ("blank", SEGMENT)
+
+    def test_says_where_nothing_was_written(self, store, towline):
+        assert (
+            towline("inspect", "record", "--store", store, "--offset", SEGMENT, "--json").document["kind"] == "nothing"
+        )
+
+    def test_refuses_an_offset_beyond_the_log_with_its_bounds(self, store, towline):
+        done = towline("inspect", "record", "--store", store, "--offset", 9999, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "NotInLog"
+        assert f"0 to {2 * SEGMENT}" in done.document["sentence"]
+
+    def test_refuses_an_offset_inside_a_record_naming_the_rule(self, store, towline):
+        done = towline("inspect", "record", "--store", store, "--offset", 4, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "MalformedRecord"
+
+
+class TestInspectQueue:
+    def test_lists_the_queues_with_their_bounds(self, store, towline):
+        shown = towline("inspect", "queue", "--store", store, "--json").document
+        assert shown["queues"] == [{"topic": "flights", "queue_id": 1, "min_offset": 1, "max_offset": 4}]
+
+    def test_lists_entries_from_the_first_that_is_no_filler(self, store, towline):
+        shown = towline("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1, "--json").document
+        assert [entry["queue_offset"] for entry in shown["entries"]] == [1, 2, 3]
+        assert [entry["physical_offset"] for entry in shown["entries"]] == [0, 1, 2]
+
+    def test_lists_no_more_than_asked_for(self, store, towline):
+        command = ("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1, "--from", 2, "--count", 1)
+        assert [entry["queue_offset"] for entry in towline(*command, "--json").document["entries"]] == [2]
+
+    def test_names_the_directory_of_a_queue_that_is_not_there(self, store, towline):
+        done = towline("inspect", "queue", "--store", store, "--topic", "nothing")
+        assert done.status == 1
+        assert "consumequeue/nothing/0" in done.err
+
+
+class TestInspectIndex:
+    def test_shows_headers_and_the_chain_of_a_key_checked_against_the_record(self, store, towline):
+        shape = ("--slots", SLOTS, "--indexes", INDEXES)
+        shown = towline("inspect", "index", "--store", store, "--topic", "flights", "--key", KEY, *shape, "--json")
+        (file,) = shown.document["files"]
+        assert file["index_count"] == 2
+        (link,) = file["chain"]
+        assert (link["physical_offset"], link["store_timestamp_s"], link["holds"]) == (0, 8, "the key")
+
+    def test_refuses_a_file_of_another_shape_with_both_sizes(self, store, towline):
+        done = towline("inspect", "index", "--store", store, "--json")
+        assert done.status == 1
+        assert str(index_file.file_size(SLOTS, INDEXES)) in done.document["sentence"]
+
+    def test_wants_topic_and_key_together(self, store, towline):
+        assert towline("inspect", "index", "--store", store, "--key", KEY).status == 2
+
+
+def test_inspect_checkpoint_shows_its_fields(tmp_path, towline):
+    (tmp_path / "checkpoint").write_bytes(checkpoint.encode(checkpoint.Checkpoint(physic_msg_timestamp=7)))
+    assert towline("inspect", "checkpoint", "--store", tmp_path, "--json").document["physic_msg_timestamp"] == 7
+
+
+def test_inspect_durable_shows_the_newest_state(tmp_path, towline):
+    (tmp_path / "durable").write_bytes(durable_slots.first(Durable(flushed=99)))
+    shown = towline("inspect", "durable", "--store", tmp_path, "--json").document
+    assert (shown["sequence"], shown["flushed"], shown["sync_failed"]) == (1, 99, False)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path, towline):
+    done = towline("inspect", "checkpoint", "--store", tmp_path, "--json")
+    assert done.status == 1
+    assert str(tmp_path / "checkpoint") in done.document["sentence"]
+
+
+class TestInspectLayout:
+    def test_prints_what_was_agreed_on(self, towline):
+        """A changed line is a change of a format: it needs a new version and a note about moving to it."""
+        printed = towline("inspect", "layout").out
+        if os.environ.get("TOWLINE_REWRITE"):
+            GOLDEN.write_text(printed, encoding="utf-8")
+        assert printed == GOLDEN.read_text(encoding="utf-8")
+
+    def test_knows_every_layout_once(self, towline):
+        names = [one["name"] for one in towline("inspect", "layout", "--json").document["layouts"]]
+        assert names == [one.name for one in layouts.EVERY]
+        assert len(set(names)) == len(names)
