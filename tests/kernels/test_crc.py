@@ -1,40 +1,56 @@
 """CRC-32 against zlib."""
 
+import os
 import random
+import subprocess
+import sys
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from towline.kernels import crc
 
+Kernel = Callable[[np.ndarray, int, int], int]
 BYTES = random.Random(7).randbytes(70_000)
 
 
+KERNELS = [crc.crc32, crc.crc32_by_tables]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=["chosen", "tables"])
 @pytest.mark.parametrize("start", [0, 1, 7])
-def test_every_short_length(start: int) -> None:
+def test_every_short_length(kernel: Kernel, start: int) -> None:
     buffer = np.frombuffer(BYTES, np.uint8)
     for length in range(301):
-        assert crc.crc32(buffer, start, length) == zlib.crc32(BYTES[start : start + length]), length
+        assert kernel(buffer, start, length) == zlib.crc32(BYTES[start : start + length]), length
 
 
-def test_long_lengths() -> None:
+@pytest.mark.parametrize("kernel", KERNELS, ids=["chosen", "tables"])
+def test_long_lengths(kernel: Kernel) -> None:
     buffer = np.frombuffer(BYTES, np.uint8)
     pick = random.Random(11)
     for _ in range(300):
         start = pick.randrange(5_000)
         length = pick.randrange(len(BYTES) - start)
-        assert crc.crc32(buffer, start, length) == zlib.crc32(BYTES[start : start + length]), (start, length)
+        assert kernel(buffer, start, length) == zlib.crc32(BYTES[start : start + length]), (start, length)
 
 
-def test_uniform_bytes() -> None:
+@pytest.mark.parametrize("kernel", KERNELS, ids=["chosen", "tables"])
+def test_uniform_bytes(kernel: Kernel) -> None:
     for byte in (0x00, 0xFF):
         for length in (1, 15, 16, 17, 63, 64, 127, 128, 129, 1_000):
             text = bytes([byte]) * length
-            assert crc.crc32(np.frombuffer(text, np.uint8), 0, length) == zlib.crc32(text)
+            assert kernel(np.frombuffer(text, np.uint8), 0, length) == zlib.crc32(text)
 
 
 def test_golden_values() -> None:
     assert crc.crc32(np.frombuffer(b"123456789", np.uint8), 0, 9) == 0xCBF4_3926
     assert crc.crc32(np.frombuffer(b"hello", np.uint8), 0, 5) == 0x3610_A686
     assert crc.crc32(np.zeros(0, np.uint8), 0, 0) == 0
+
+
+def test_a_cpu_without_the_instruction_takes_the_tables() -> None:
+    text = "from towline.kernels import folding; assert not folding.available()"
+    subprocess.run([sys.executable, "-c", text], env={**os.environ, "NUMBA_CPU_NAME": "generic"}, check=True)

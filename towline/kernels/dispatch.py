@@ -231,11 +231,12 @@ def scan_dispatch(
     """Fills a row of DISPATCH for each record of log[start:stop], and rows of KEY for its keys (none for a rollback).
 
     log[0] has log offset `base`; `slots`, `queues`, `arena` are a QueueDirectory's; `delays` ms by level - 1. Returns
-    0 at `stop`, or the Stop or Rule of the record it stopped at. FULL: a row or the record's keys do not fit; call
-    again from REACHED. Sizes are checked, body CRC and text are not. `state` (STATE_SIZE) gets REACHED, COUNT,
-    TIMESTAMP and KEY_COUNT.
+    0 at `stop`, or the Stop or Rule of the record it stopped at. FULL: a row or the record's keys do not fit.
+    UNKNOWN_QUEUE: the row at COUNT tells where its topic stands. In both cases call again from REACHED. Sizes are
+    checked, body CRC and text are not. `state` (STATE_SIZE) gets REACHED, COUNT, TIMESTAMP and KEY_COUNT.
     """
     at = start
+    stop = min(stop, log.size)
     count = 0
     key_count = 0
     queue = NONE

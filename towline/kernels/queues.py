@@ -104,10 +104,11 @@ def group_entries(
 ) -> int:
     """Writes 20-byte entries for rows[first:stop] into `entries`, each queue's together; returns the number of `runs`.
 
-    `expected` holds by queue index the next queue offset, NEW_QUEUE where any may come first; a row below it was built
-    already and is skipped, as are prepared and rolled back ones. A row above it is a gap: grouping ends before it, with
-    the queue in state[GAP] and the row in state[ROWS]. Grouping also ends early when `runs` or `entries` are full.
-    `marks` (by queue index) must be 0 and is 0 again afterwards; `order` takes as many numbers as there are rows.
+    `expected` holds by queue index, for every queue of the directory, the next queue offset, or NEW_QUEUE where any may
+    come first. A row below it was built already and is skipped, as are prepared and rolled back ones. A row above it is
+    a gap: grouping ends before it, with the queue in state[GAP] and the row in state[ROWS]. Grouping also ends early
+    when `runs` or `entries` are full. `marks`, as long as `expected`, must be 0 and is 0 again afterwards; `order`
+    takes as many numbers as there are rows.
     """
     opened = _assign(rows, first, stop, expected, runs, entries.size // _SIZE, marks, order, state)
     at = 0

@@ -112,6 +112,7 @@ def walk(log: Bytes, start: int, stop: int, base: int, flags: int, limit: int, s
     reaches past `stop` is Rule.ENDS_INSIDE. `state` gets REACHED, COUNT and TIMESTAMP.
     """
     at = start
+    stop = min(stop, log.size)
     count = 0
     last = -1
     reason = Stop.DONE.value
@@ -137,6 +138,7 @@ def boundaries(
 ) -> int:
     """Like `walk`, and gives each record's position in the array and its size, until `positions` is full."""
     at = start
+    stop = min(stop, log.size)
     count = 0
     reason = Stop.DONE.value
     while at < stop:
