@@ -20,14 +20,13 @@ import numpy.typing as npt
 
 from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMismatch, SyncFailed
 from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
-from towline.limits import MIB
 
+from .extents import written
 from .segment_files import segment_base, segment_name, sync_directory
 
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
 _BLOCK: Final = 4096  # entries that recovery looks at in one read
-_ZERO_STEP: Final = MIB
 
 
 class Boundary(Enum):
@@ -255,8 +254,8 @@ class ConsumeQueueFiles:
         """Zeroes a file from byte `start` on where anything is written, and syncs it. Whether anything was."""
         fd, _ = self._descriptor(topic, queue_id, base, writable=True)
         dirty = False
-        for at, size in _written(fd, start, self.file_size):
-            self._store(fd, memoryview(bytes(size)), at)
+        for first, end in list(written(fd, start, self.file_size)):
+            self._store(fd, memoryview(bytes(end - first)), first)
             dirty = True
         if dirty:
             _sync(fd, self._path(topic, queue_id, base))
@@ -368,27 +367,6 @@ def _entries(fd: int, at: int, size: int) -> Entries:
     """The entries in [at, at + size) of a file; empty ones where the file is too short."""
     data = os.pread(fd, size, at)
     return np.frombuffer(data if len(data) == size else data.ljust(size, b"\0"), dtype=ENTRY)
-
-
-def _written(fd: int, start: int, end: int) -> list[tuple[int, int]]:
-    """(at, size) of the stretches of [start, end) that hold anything but zeros, looking only at blocks that exist."""
-    found: list[tuple[int, int]] = []
-    at = start
-    while at < end:
-        try:
-            at = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                break
-            raise
-        stop = min(os.lseek(fd, at, os.SEEK_HOLE), end)
-        while at < stop:
-            data = np.frombuffer(os.pread(fd, min(_ZERO_STEP, stop - at), at), dtype=np.uint8)
-            used = np.flatnonzero(data)
-            if len(used):
-                found.append((at + int(used[0]), int(used[-1] - used[0]) + 1))
-            at += max(1, len(data))
-    return found
 
 
 def _sync(fd: int, path: Path) -> None:

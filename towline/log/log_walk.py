@@ -1,0 +1,159 @@
+"""Where a log ends: a walk over its records, which tells a torn end from corruption (hazard H3).
+
+After a power cut, pages behind the last sync are on the disk in any order. So below the durable offset a bad record is
+corruption and refused; from it on the first bad record ends the log, even if good ones follow.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import CorruptLog
+from towline.format import record
+from towline.format.rules import Rule
+from towline.kernels.rows import Stop
+from towline.kernels.scan import (
+    CHECK_CRC,
+    CHECK_FORM,
+    CHECK_OFFSET,
+    COUNT,
+    REACHED,
+    TIMESTAMP,
+    WALK_STATE_SIZE,
+    walk,
+)
+from towline.limits import KERNEL_BYTES_MAX
+
+from .commit_log import CommitLogReader
+
+_ANY_COUNT: Final = 2**62
+_HEAD: Final = struct.Struct(">iI")
+_INT: Final = struct.Struct(">i")
+_WORD: Final = struct.Struct(">I")
+_SHORT: Final = struct.Struct(">H")
+_LENGTH_MAX: Final = 2  # bytes of the length of a topic, or of the properties
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """`end` is behind the last whole record, or the border behind its blank; `rule` what the bytes there break.
+
+    `rule` is OK where a TOTALSIZE of 0 or no segment follows. `last_store_timestamp` is 0 if no record was walked.
+    """
+
+    end: int
+    rule: Rule
+    last_store_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """`form` is asked of records behind the durable offset: BODYCRC does not cover topic and properties."""
+
+    crc: bool = True
+    form: bool = True
+
+
+class LogWalk:
+    """One walk from a record's start to the log's end. `durable` is the log offset below which nothing may be bad."""
+
+    def __init__(self, log: CommitLogReader, durable: int, checks: Checks) -> None:
+        self._log = log
+        self._durable = durable
+        self._below = CHECK_OFFSET | (CHECK_CRC if checks.crc else 0)
+        self._behind = self._below | (CHECK_FORM if checks.form else 0)
+        self._state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
+        self._timestamp = 0
+
+    def run(self, start: int) -> LogEnd:
+        """Walks from `start`, the base of a segment. Raises CorruptLog, which names file, byte and rule."""
+        size = self._log.segment_size
+        base = start
+        while self._log.queue.base_of(base) is not None:
+            at, reason = self._segment(self._log.array(base), base)
+            if reason not in (Stop.DONE, Stop.BLANK):
+                return self._judged(base, at, reason)
+            base += size
+        if base < self._durable:
+            raise CorruptLog(str(self._log.queue.path_of(base)), 0, "MISSING", "the segment does not exist")
+        return LogEnd(base, Rule.OK, self._timestamp)
+
+    def _segment(self, log: npt.NDArray[np.uint8], base: int) -> tuple[int, int]:
+        """Walks one segment: the byte of it where the walk ended, and why: DONE or BLANK if the segment is full."""
+        at, size = 0, self._log.segment_size
+        durable = min(max(0, self._durable - base), size)
+        while at < size:
+            below = at < durable
+            stop = min(at + KERNEL_BYTES_MAX, durable if below else size)
+            reason = self._step(log, base, at, stop, self._below if below else self._behind, _ANY_COUNT)
+            if reason == Rule.ENDS_INSIDE and self._reached == at and stop < size:
+                # The record is larger than the step, or reaches behind the durable offset.
+                reason = self._step(log, base, at, size, self._behind, 1)
+            going_on = reason in (Stop.DONE, Stop.FULL) or (reason == Rule.ENDS_INSIDE and self._reached > at)
+            at = self._reached
+            if not going_on:
+                return at, reason
+        return at, Stop.DONE
+
+    def _step(self, log: npt.NDArray[np.uint8], base: int, at: int, stop: int, flags: int, limit: int) -> int:
+        reason = walk(log, at, stop, base, flags, limit, self._state)
+        if self._state[COUNT]:
+            self._timestamp = int(self._state[TIMESTAMP])
+        return reason
+
+    @property
+    def _reached(self) -> int:
+        return int(self._state[REACHED])
+
+    def _judged(self, base: int, at: int, reason: int) -> LogEnd:
+        """The end of the log at a bad record, unless that was durable."""
+        rule = Rule(reason) if reason > 0 else Rule.OK
+        if rule is Rule.ENDS_INSIDE:
+            rule = Rule.SIZE_PAST_END
+        limit = self._durable - base
+        inside = limit < self._log.segment_size  # a record is never split over segments
+        if at < limit and not (inside and is_torn(self._log.array(base)[:limit].data, at)):
+            shown = rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL
+            raise CorruptLog(str(self._log.queue.path_of(base)), at, shown.name, shown.sentence)
+        return LogEnd(base + at, rule, self._timestamp)
+
+
+def is_torn(data: memoryview, at: int) -> bool:
+    """Whether the record at byte `at` reaches past the end of `data`, by its size and by the sum of its parts.
+
+    On a slave the durable offset may lie inside a record, whose rest never arrived. A whole record with one damaged
+    length is not taken for that: its size and its parts do not both say so.
+    """
+    room = len(data) - at
+    if room < record.LAYOUT.size:
+        return True
+    size, magic = _HEAD.unpack_from(data, at)
+    if magic not in (record.MAGIC_V1, record.MAGIC_V2) or size <= room:
+        return False
+    (sys_flag,) = _WORD.unpack_from(data, at + record.LAYOUT.offset["sys_flag"])
+    layout = record.layout_of(sys_flag)
+    if room < layout.size:
+        return True
+    (body_size,) = _INT.unpack_from(data, at + layout.offset["body_size"])
+    if body_size < 0:
+        return False
+    topic_at = layout.size + body_size
+    if topic_at + _LENGTH_MAX > room:
+        return True
+    if magic == record.MAGIC_V1:
+        properties_at = topic_at + 1 + data[at + topic_at]
+    else:
+        properties_at = topic_at + _SHORT.size + _SHORT.unpack_from(data, at + topic_at)[0]
+    if properties_at + _LENGTH_MAX > room:
+        return True
+    return bool(properties_at + _SHORT.size + _SHORT.unpack_from(data, at + properties_at)[0] > room)
+
+
+def first_timestamp(log: CommitLogReader, base: int) -> int:
+    """STORETIMESTAMP of the first record of a segment, its CRC checked; -1 if there is none that is whole."""
+    state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
+    walk(log.array(base), 0, log.segment_size, base, CHECK_CRC | CHECK_OFFSET, 1, state)
+    return int(state[TIMESTAMP])
