@@ -34,6 +34,9 @@ LINK_HIGH_WATER: Final = 1024  # messages queued for one peer, or from one
 SESSIONS_MAX: Final = 4096  # peers of one server that may stay greeted; the one silent for longest greets again
 GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting
 
+# --- the client
+DECOMPRESSED_SIZE_MAX: Final = 64 * MIB  # a reader's cap on one body, so that a small record cannot fill its memory
+
 # --- shared tables
 QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
 SLAVES_MAX: Final = 16

@@ -146,7 +146,7 @@ class Link:
 
     def _watch(self) -> None:
         """Reads what ZeroMQ reports about the connection. One connection is all a link has."""
-        while self._monitor.poll(0):
+        while int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
             event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._connected = True

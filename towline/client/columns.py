@@ -1,0 +1,236 @@
+"""Many records as columns: numpy arrays over the bytes of a pull, without a loop over records.
+
+Every column has one value per record, in the order of the records. Times are ms since 1970.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from towline.errors import MalformedRecord
+from towline.format.frames import Buffer
+from towline.format.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
+from towline.format.record import (
+    BORN_HOST_IPV6,
+    COMPRESSED,
+    LAYOUT,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_MIN,
+    STORE_HOST_IPV6,
+    body_crc,
+    layout_of,
+)
+from towline.format.rules import Rule
+from towline.limits import DECOMPRESSED_SIZE_MAX
+
+from .compression import decompress
+from .message import ReceivedMessage
+
+Integers: TypeAlias = NDArray[np.int64]
+SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
+PROPERTIES_LENGTH: Final = 2
+
+
+class Columns:
+    """`sizes` holds the length of each record as big-endian u4, `records` the records back to back.
+
+    Raises MalformedRecord when they do not fit together; each record's own lengths are checked, its content is not.
+    `queue_id` is that of the pull, or -1 when the records come from several queues.
+    """
+
+    def __init__(self, sizes: Buffer, records: Buffer, *, queue_id: int = -1) -> None:
+        self.queue_id = queue_id
+        self.records = memoryview(records)
+        self._bytes = np.frombuffer(self.records, dtype=np.uint8)
+        self.size: Integers = np.frombuffer(sizes, dtype=SIZES).astype(np.int64)
+        ends = np.cumsum(self.size)
+        self.start: Integers = ends - self.size
+        if (int(ends[-1]) if len(ends) else 0) != len(self._bytes):
+            raise MalformedRecord(Rule.COUNT_MISMATCH.name, Rule.COUNT_MISMATCH.sentence, len(self._bytes))
+        self._refuse(self.size < SIZE_MIN, Rule.SIZE_TOO_SMALL)
+        self._refuse(self._field("total_size") != self.size, Rule.GROUP_SIZE)
+        magic = self._field("magic") & 0xFFFF_FFFF
+        self._is_v2 = magic == MAGIC_V2
+        self._refuse(~self._is_v2 & (magic != MAGIC_V1), Rule.MAGIC)
+        self._find_parts()
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @cached_property
+    def queue_offset(self) -> Integers:
+        return self._field("queue_offset")
+
+    @cached_property
+    def physical_offset(self) -> Integers:
+        return self._field("physical_offset")
+
+    @cached_property
+    def sys_flag(self) -> Integers:
+        return self._field("sys_flag")
+
+    @cached_property
+    def flag(self) -> Integers:
+        return self._field("flag")
+
+    @cached_property
+    def body_crc(self) -> Integers:
+        """As stored: CRC-32 without its top bit."""
+        return self._field("body_crc")
+
+    @cached_property
+    def born_timestamp(self) -> Integers:
+        return self._field("born_timestamp")
+
+    @cached_property
+    def store_timestamp(self) -> Integers:
+        return self._behind("store_timestamp", BORN_HOST_IPV6)
+
+    def stored_bodies(self) -> list[bytes]:
+        """As they are stored."""
+        return self._slices(self.body_start, self.body_start + self.body_size)
+
+    def bodies(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[bytes]:
+        """Decompressed, each to at most `body_size_max` bytes. Raises DecompressedTooLarge, UnreadableBody."""
+        found = self.stored_bodies()
+        for row in np.flatnonzero(self.sys_flag & COMPRESSED).tolist():
+            found[row] = decompress(found[row], int(self.sys_flag[row]), body_size_max)
+        return found
+
+    def topics(self) -> list[bytes]:
+        return self._slices(self.topic_start, self.topic_start + self.topic_size)
+
+    def properties(self) -> list[bytes]:
+        """As they are stored: name 0x01 value 0x02 for each pair."""
+        return self._slices(self.properties_start, self.start + self.size)
+
+    def unique_keys(self) -> list[bytes]:
+        """Empty for a message without one."""
+        return self._values(UNIQ_KEY)
+
+    def tags(self) -> list[bytes]:
+        """Empty for a message without one."""
+        return self._values(TAGS)
+
+    def damaged(self) -> list[int]:
+        """Rows whose BODYCRC does not fit the stored body."""
+        crcs = np.fromiter(map(body_crc, self.stored_bodies()), dtype=np.int64, count=len(self))
+        return np.flatnonzero(crcs != self.body_crc).tolist()
+
+    def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
+        """One lazy message per record; they share the bytes of these columns."""
+        view, starts, ends = self.records, self.start.tolist(), (self.start + self.size).tolist()
+        pairs = zip(starts, ends, strict=True)
+        return [ReceivedMessage(view[start:end], body_size_max=body_size_max) for start, end in pairs]
+
+    def select(self, rows: NDArray[np.bool_]) -> "Columns":
+        """The records where `rows` is true, copied."""
+        starts = self.start[rows]
+        kept = self._slices(starts, starts + self.size[rows])
+        return Columns(self.size[rows].astype(SIZES).tobytes(), b"".join(kept), queue_id=self.queue_id)
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table: offsets and times as int64, topic, body (decompressed) and properties as binary.
+
+        Needs pyarrow, which the extra `spark` installs.
+        """
+        pyarrow = importlib.import_module("pyarrow")
+        return pyarrow.table(
+            {
+                "topic": pyarrow.array(self.topics(), type=pyarrow.binary()),
+                "queue_offset": self.queue_offset,
+                "physical_offset": self.physical_offset,
+                "born_timestamp": self.born_timestamp,
+                "store_timestamp": self.store_timestamp,
+                "sys_flag": self.sys_flag,
+                "flag": self.flag,
+                "body": pyarrow.array(self.bodies(), type=pyarrow.binary()),
+                "properties": pyarrow.array(self.properties(), type=pyarrow.binary()),
+            }
+        )
+
+    # --- where the parts stand
+
+    def _find_parts(self) -> None:
+        """Starts and sizes of body, topic and properties, in bytes from the first byte of `records`."""
+        head = LAYOUT.size + self._wider(BORN_HOST_IPV6) + self._wider(STORE_HOST_IPV6)
+        ends = self.start + self.size
+        self._refuse(head > self.size, Rule.ENDS_INSIDE)
+        self.body_size: Integers = self._behind("body_size", BORN_HOST_IPV6 | STORE_HOST_IPV6)
+        self.body_start: Integers = self.start + head
+        length_at = self.body_start + self.body_size
+        length_size = 1 + self._is_v2
+        self._refuse((self.body_size < 0) | (length_at + length_size > ends), Rule.PARTS_DO_NOT_ADD_UP)
+        # A V2 topic's length has two bytes, a V1 topic's one: read both and keep what belongs.
+        first = self._bytes[length_at].astype(np.int64)
+        last = self._bytes[length_at + length_size - 1].astype(np.int64)
+        self.topic_size: Integers = np.where(self._is_v2, (first << 8) | last, first)
+        self.topic_start: Integers = length_at + length_size
+        self.properties_start: Integers = self.topic_start + self.topic_size + PROPERTIES_LENGTH
+        self._refuse(self.properties_start > ends, Rule.PARTS_DO_NOT_ADD_UP)
+        stated = self._integers(self.properties_start - PROPERTIES_LENGTH, "u2")
+        self._refuse(self.properties_start + stated != ends, Rule.PARTS_DO_NOT_ADD_UP)
+
+    def _refuse(self, broken: NDArray[np.bool_], rule: Rule) -> None:
+        if broken.any():
+            row = int(np.argmax(broken))
+            raise MalformedRecord(rule.name, f"record {row}: {rule.sentence}", int(self.start[row]))
+
+    def _field(self, name: str) -> Integers:
+        """A field that stands before the first address."""
+        return self._integers(self.start + LAYOUT.offset[name], f"i{_WIDTHS[name]}")
+
+    def _behind(self, name: str, families: int) -> Integers:
+        """A field that stands behind the addresses whose SYSFLAG bits are given."""
+        shift = sum(self._wider(family) for family in (BORN_HOST_IPV6, STORE_HOST_IPV6) if families & family)
+        return self._integers(self.start + LAYOUT.offset[name] + shift, f"i{_WIDTHS[name]}")
+
+    def _wider(self, family: int) -> Integers:
+        """Bytes by which an IPv6 address is longer, where there is one."""
+        wider = layout_of(family).size - LAYOUT.size
+        return np.where(self.sys_flag & family, wider, 0)
+
+    def _integers(self, at: Integers, kind: str) -> Integers:
+        """Big-endian integers that begin at the bytes `at`."""
+        width = int(kind[1:])
+        gathered = self._bytes[at[:, None] + np.arange(width)]
+        integers: Integers = gathered.view(f">{kind}")[:, 0].astype(np.int64)
+        return integers
+
+    # --- slices
+
+    def _slices(self, starts: Integers, ends: Integers) -> list[bytes]:
+        view = self.records
+        return [bytes(view[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def _values(self, name: str) -> list[bytes]:
+        find = _finder(name)
+        return [find(encoded) for encoded in self.properties()]
+
+
+_WIDTHS: Final = {field.name: field.size for field in LAYOUT.fields}
+
+
+def _finder(name: str) -> Callable[[bytes], bytes]:
+    """Takes one value out of encoded properties without decoding the others. The last of equal names wins."""
+    inside = f"{PAIR_END}{name}{NAME_END}".encode()
+    first = inside[1:]
+    pair_end = PAIR_END.encode()
+
+    def find(encoded: bytes) -> bytes:
+        at = encoded.rfind(inside)
+        if at >= 0:
+            at += len(inside)
+        elif encoded.startswith(first):
+            at = len(first)
+        else:
+            return b""
+        end = encoded.find(pair_end, at)
+        return encoded[at : end if end >= 0 else len(encoded)]
+
+    return find

@@ -1,0 +1,178 @@
+"""Messages into records, as they will stand in the CommitLog: here, once, by the sender.
+
+The node stamps offsets, store time and store host into the same bytes; nothing else changes on the way.
+"""
+
+import zlib
+from collections.abc import Sequence
+from itertools import chain
+from time import time_ns
+from typing import Final
+
+import numpy as np
+
+from towline.errors import IllegalProperty, MessageTooLarge
+from towline.format.properties import KEY_SEPARATOR, KEYS, NAME_END, PAIR_END, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.properties import encode as encode_properties
+from towline.format.record import STORE_HOST_IPV6, Host, MessageEncoder, layout_of
+
+from .compression import Compressor
+from .keys import COUNTER_RANGE, NS_PER_MS, KeySource
+from .message import Message
+
+BODIES_MAX: Final = COUNTER_RANGE  # of one call of `encode_bodies`
+_KEY_SIZE: Final = 32
+_NO_KEY: Final = "0" * _KEY_SIZE
+_NUL: Final = "\x00"
+_CRC_MASK: Final = 0x7FFF_FFFF
+_OWN_NAMES: Final = {TAGS: "tags", KEYS: "keys", SHARDING_KEY: "sharding_key"}
+
+
+class TopicEncoder:
+    """Encodes messages of one topic. Any thread may use it.
+
+    `store_host_ipv6` says which address family the node stamps; `body_size_max` counts bytes after compression.
+    Raises MalformedRecord for a topic outside the limits.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        born_host: Host,
+        keys: KeySource,
+        compressor: Compressor,
+        *,
+        store_host_ipv6: bool,
+        body_size_max: int,
+    ) -> None:
+        self._encoder = MessageEncoder(topic.encode(), born_host, store_host_ipv6=store_host_ipv6)
+        self._encode = self._encoder.encode
+        self._keys = keys
+        self._compressor = compressor
+        self._compress_above = compressor.above
+        self._body_size_max = body_size_max
+        layout = layout_of(STORE_HOST_IPV6 if store_host_ipv6 else 0)
+        self._head_size = layout.size
+        varying = ("total_size", "body_crc", "sys_flag", "body_size")
+        self._head = np.dtype(
+            {
+                "names": list(varying),
+                "formats": [">u4"] * len(varying),
+                "offsets": [layout.offset[name] for name in varying],
+                "itemsize": layout.size,
+            }
+        )
+
+    def encode(self, message: Message, queue_id: int) -> tuple[bytes, str]:
+        """The record and its unique key. Raises MessageTooLarge, IllegalProperty, MalformedRecord."""
+        body = message.body
+        sys_flag = 0
+        if len(body) > self._compress_above:
+            body, sys_flag = self._compressor.compress(body)
+        if len(body) > self._body_size_max:
+            raise MessageTooLarge(len(body), self._body_size_max)
+        now = time_ns() // NS_PER_MS
+        properties, key = _properties(message, self._keys, now)
+        return self._encode(queue_id, body, properties, message.flag, sys_flag, now), key
+
+    def encode_bodies(
+        self, bodies: Sequence[bytes], queue_id: int, *, tags: str | None = None, flag: int = 0
+    ) -> tuple[bytes, str]:
+        """The records of at most BODIES_MAX bodies back to back, and the first one's unique key. Raises the same."""
+        count = len(bodies)
+        bodies, flags = self._compress_all(bodies)
+        sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=count)
+        size_max = int(sizes.max())
+        if size_max > self._body_size_max:
+            raise MessageTooLarge(size_max, self._body_size_max)
+        now = time_ns() // NS_PER_MS
+        properties, _ = _properties(Message("", b"", tags=tags, properties={UNIQ_KEY: _NO_KEY}), self._keys, now)
+        pattern = self._encode(queue_id, b"", properties, flag, 0, now)
+        keys = self._keys.next_many(count)
+        heads = self._heads(pattern, bodies, sizes, flags)
+        tails = _tails(pattern[self._head_size :], keys, count)
+        return b"".join(chain.from_iterable(zip(heads, bodies, tails, strict=True))), keys[:_KEY_SIZE].decode()
+
+    def _compress_all(self, bodies: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[int] | int]:
+        if max(map(len, bodies)) <= self._compress_above:
+            return bodies, 0
+        pairs = [self._compressor.compress(body) for body in bodies]
+        return [body for body, _ in pairs], [flag for _, flag in pairs]
+
+    def _heads(
+        self,
+        pattern: bytes,
+        bodies: Sequence[bytes],
+        sizes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        flags: Sequence[int] | int,
+    ) -> list[bytes]:
+        """A head for each body: the pattern's, with its own sizes, CRC and compression."""
+        # Repeated as bytes: copying structured rows would leave out the fields that are not named.
+        heads = np.tile(np.frombuffer(pattern, dtype=np.uint8, count=self._head_size), (len(bodies), 1))
+        rows = heads.view(self._head)[:, 0]
+        crcs = np.fromiter(map(zlib.crc32, bodies), dtype=np.uint32, count=len(bodies))
+        rows["total_size"] += sizes.astype(np.uint32)
+        rows["body_crc"] = crcs & _CRC_MASK
+        rows["sys_flag"] |= np.asarray(flags, dtype=np.uint32)
+        rows["body_size"] = sizes
+        return _cut(heads.tobytes(), self._head_size)
+
+
+def _tails(pattern: bytes, keys: bytes, count: int) -> list[bytes]:
+    """What follows each body: the pattern, with a key of its own."""
+    rows = np.tile(np.frombuffer(pattern, dtype=np.uint8), (count, 1))
+    at = pattern.rindex(_NO_KEY.encode())
+    rows[:, at : at + _KEY_SIZE] = np.frombuffer(keys, dtype=np.uint8).reshape(count, _KEY_SIZE)
+    return _cut(rows.tobytes(), len(pattern))
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def _properties(message: Message, keys: KeySource, now: int) -> tuple[bytes, str]:
+    """The encoded properties of a message made at `now` (epoch ms), and its unique key."""
+    if message.properties is not None or message.sharding_key is not None:
+        return _all_properties(message, keys.next(now))
+    key = keys.next(now)
+    text = f"{UNIQ_KEY}{NAME_END}{key}{PAIR_END}"
+    if message.tags is None and not message.keys:
+        return text.encode(), key
+    count = 1
+    if message.tags:
+        text = f"{TAGS}{NAME_END}{message.tags}{PAIR_END}{text}"
+        count += 1
+    if message.keys:
+        text = f"{KEYS}{NAME_END}{_joined(message.keys)}{PAIR_END}{text}"
+        count += 1
+    # The separators add up unless a value holds one; then the slow way finds and names it.
+    if text.count(NAME_END) != count or text.count(PAIR_END) != count or _NUL in text or message.tags == "":
+        return _all_properties(message, key)
+    try:
+        return text.encode(), key
+    except UnicodeEncodeError:
+        return _all_properties(message, key)
+
+
+def _all_properties(message: Message, key: str) -> tuple[bytes, str]:
+    own = dict(message.properties or {})
+    for name, argument in _OWN_NAMES.items():
+        if name in own:
+            raise IllegalProperty(name, f"it is set by the message's {argument}, not among its properties")
+    key = own.setdefault(UNIQ_KEY, key)
+    pairs = [
+        (KEYS, _joined(message.keys) if message.keys else None),
+        (TAGS, message.tags),
+        (SHARDING_KEY, message.sharding_key),
+        *own.items(),
+    ]
+    return encode_properties(pairs), key
+
+
+def _joined(keys: Sequence[str]) -> str:
+    if isinstance(keys, str):
+        return keys
+    joined = KEY_SEPARATOR.join(keys)
+    if joined.count(KEY_SEPARATOR) != len(keys) - 1 or "" in keys:
+        raise IllegalProperty(KEYS, "one of the keys is empty or holds a space, which separates keys")
+    return joined

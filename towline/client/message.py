@@ -1,0 +1,125 @@
+"""What a producer sends and what a reader gets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from towline.format.frames import Buffer
+from towline.format.message_id import encode_offset_id
+from towline.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.properties import decode as decode_properties
+from towline.format.record import Record, decode
+from towline.limits import DECOMPRESSED_SIZE_MAX
+
+from .compression import decompress
+
+ANY_TAG: Final = "*"
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to send.
+
+    `tags` is one tag, `keys` the keys it can be looked up by, none of them with a space. `queue_id` chooses the queue;
+    otherwise messages of equal `sharding_key` go to the same one. `flag` is the application's own number.
+    A UNIQ_KEY among the `properties` is kept, so that a message sent again can be told from a new one.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = field(default=None, kw_only=True)
+    keys: Sequence[str] = field(default=(), kw_only=True)
+    sharding_key: str | None = field(default=None, kw_only=True)
+    queue_id: int | None = field(default=None, kw_only=True)
+    properties: Mapping[str, str] | None = field(default=None, kw_only=True)
+    flag: int = field(default=0, kw_only=True)
+
+
+class ReceivedMessage:
+    """A record as a message. Nothing is decoded before it is asked for, and then once.
+
+    Reading any of it raises MalformedRecord when the record's parts do not fit together.
+    """
+
+    def __init__(self, record: Buffer, *, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> None:
+        """`record` holds one record from its first byte on; `body_size_max` caps the decompressed body, in bytes."""
+        self._buffer = record
+        self._body_size_max = body_size_max
+
+    @cached_property
+    def record(self) -> Record:
+        """Every field as it is stored; the body is still compressed."""
+        return decode(self._buffer, check_crc=False)
+
+    @cached_property
+    def body(self) -> bytes:
+        """Raises DecompressedTooLarge, UnreadableBody."""
+        return decompress(self.record.body, self.record.sys_flag, self._body_size_max)
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        return decode_properties(self.record.properties)
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic.decode("utf-8", "replace")
+
+    @property
+    def queue_id(self) -> int:
+        return self.record.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def physical_offset(self) -> int:
+        return self.record.physical_offset
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    @property
+    def born_timestamp(self) -> int:
+        """The sender's clock when it made the message, in ms since 1970."""
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        """The node's clock when it stored the message, in ms since 1970."""
+        return self.record.store_timestamp
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.properties.get(SHARDING_KEY)
+
+    @property
+    def unique_key(self) -> str | None:
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def message_id(self) -> str:
+        """The offset id: the store host and where the record stands."""
+        return encode_offset_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def raw(self) -> bytes:
+        """The record's bytes."""
+        return bytes(self._buffer)
+
+    def verify(self) -> None:
+        """Raises MalformedRecord when BODYCRC does not fit the stored body."""
+        decode(self._buffer, check_crc=True)
+
+    def __repr__(self) -> str:
+        return f"<message {self.topic}/{self.queue_id}@{self.queue_offset}, {len(self.record.body)} bytes stored>"

@@ -1,0 +1,427 @@
+"""The producer's I/O thread: it alone touches the link, and nothing in it waits except for events.
+
+It keeps at most `in_flight_max` requests without an answer. A lost link, or an answer that does not come, sends all of
+them again with the same bytes, over a new link: their outcome is unknown, and their unique keys tell doubles.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, PutRefused, TowlineError
+from towline.format.frames import ANSWER, Buffer, Group, Kind, PutAnswer, decode_put_answer, encode_put, expect, kind_of
+from towline.format.status import PutStatus
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+
+from .accumulator import Accumulator, closed, timed_out
+from .asks import Reply, encode_ask, read_answer
+from .connection import Connection
+from .sends import MS, Batch
+from .statistics import Statistics
+
+log = logging.getLogger(__name__)
+
+GREETING_STEP_MS: Final = 50  # the thread looks up this often while nobody answers
+SLEEP_MAX_S: Final = 1.0
+BACKOFF_S: Final = 0.01
+BACKOFF_MAX_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How requests are sent. Times are ms, sizes bytes of records."""
+
+    in_flight_max: int
+    request_bytes_max: int
+    send_timeout_ms: int
+    retries: int
+    retry_unpromised: bool
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A request without an answer. `groups` hold the batches of one queue each, in the order of their records."""
+
+    request_id: int
+    groups: list[list[Batch]]
+    sent_ns: int
+    deadline: float
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [batch for group in self.groups for batch in group]
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """A question of another thread, and its answer."""
+
+    op: str
+    facts: dict[str, Any]
+    timeout_ms: int
+    deadline: float
+    request_id: int = 0
+    answered: threading.Event = field(default_factory=threading.Event)
+    reply: Reply | None = None
+    error: TowlineError | None = None
+
+    def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
+        self.reply, self.error = reply, error
+        self.answered.set()
+
+
+class Bell:
+    """Wakes the I/O thread out of its poll. Rings after `close` are ignored."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def ring(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Sender(threading.Thread):
+    """`close` ends the thread; until then it survives whatever the node and the network do.
+
+    `forget_route` is called with a topic whose queues are not what they were.
+    """
+
+    def __init__(self, endpoint: str, facts: dict[str, str], rules: Rules, forget_route: Callable[[str], None]) -> None:
+        super().__init__(name=f"towline producer of {endpoint}", daemon=True)
+        self._rules = rules
+        self._forget_route = forget_route
+        self._bell = Bell()
+        self._context = new_context()
+        self._poller = Poller(self._bell.fileno())
+        self._connection = Connection(self._context, endpoint, facts, self._poller)
+        self._in_flight: dict[int, InFlight] = {}
+        self._questions: deque[Asking] = deque()
+        self._asked: dict[int, Asking] = {}
+        self._next_id = 1
+        self._paused_until = 0.0
+        self._failures = 0  # lost links in a row, without an answer between
+        self._trouble = "it was not sent yet"
+        self._stopping = False
+        self.wake = self._bell.ring
+        self.statistics = Statistics()
+
+    def begin(self, accumulator: Accumulator) -> None:
+        """Starts the thread for the batches of `accumulator`."""
+        self._accumulator = accumulator
+        self.start()
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        """What the node said when the link began; empty before."""
+        return self._connection.welcome
+
+    def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
+        """From another thread. Raises NoAnswer, LinkRefused, ClientClosed and what the answer says."""
+        asking = Asking(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)
+        self._questions.append(asking)
+        self.wake()
+        # The I/O thread ends every question by its deadline; this looks whether there is such a thread.
+        while not asking.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
+            if not self.is_alive() and not asking.answered.is_set():
+                raise closed()
+        if asking.error is not None:
+            raise asking.error
+        assert asking.reply is not None
+        return asking.reply
+
+    def close(self) -> None:
+        """Gives up what has no outcome yet, and ends the thread."""
+        self._stopping = True
+        self.wake()
+        if threading.current_thread() is not self:
+            self.join()
+
+    # --- the thread
+
+    def run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        except Exception:
+            log.exception("the producer's I/O thread failed")
+        finally:
+            self._give_up(closed(), self._accumulator.close(closed()))
+            self._connection.close()
+            self._bell.close()
+            close_context(self._context)
+
+    def _turn(self) -> None:
+        self._end_late(time.monotonic())
+        link = self._connection.link
+        if not self._connection.is_open or link is None:
+            self._reopen()
+            return
+        try:
+            self._send_questions(link)
+            self._send_batches(link)
+            self._sleep()
+            self._receive(link)
+        except LinkRefused as error:
+            self._give_up(error, self._accumulator.take_all())
+        except MalformedFrame as error:
+            self._lose(error.describe())
+            return
+        if link.lost:
+            self._lose("the connection was lost")
+        elif self._overdue():
+            self._lose("the node did not answer in time")
+
+    def _reopen(self) -> None:
+        """Waits for something to do, then for the node, in short steps."""
+        now = time.monotonic()
+        if self._accumulator.idle and not self._questions:
+            self._accumulator.plan_sleep(now, True)
+            self._wait(now + SLEEP_MAX_S)
+        elif now < self._paused_until:
+            self._wait(self._paused_until)
+        else:
+            try:
+                self._connection.open(GREETING_STEP_MS)
+            except NoAnswer as error:
+                self._trouble = error.describe()
+                self._pause(BACKOFF_S)
+            except LinkRefused as error:
+                self._give_up(error, self._accumulator.take_all())
+
+    # --- sending
+
+    def _send_questions(self, link: Link) -> None:
+        while self._questions:
+            asking = self._questions.popleft()
+            asking.request_id = self._new_id()
+            self._asked[asking.request_id] = asking
+            if not link.send(encode_ask(asking.request_id, asking.op, asking.facts)):
+                self._questions.append(self._asked.pop(asking.request_id))
+                return
+
+    def _send_batches(self, link: Link) -> None:
+        limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
+        size_max = min(limit, self._rules.request_bytes_max)
+        while self._may_send:
+            batches = self._accumulator.take(time.monotonic(), size_max)
+            if not batches:
+                return
+            if not self._send_request(link, batches):
+                self._accumulator.give_back(batches)
+                self._pause(BACKOFF_S)
+                return
+
+    @property
+    def _may_send(self) -> bool:
+        return len(self._in_flight) < self._rules.in_flight_max and time.monotonic() >= self._paused_until
+
+    def _send_request(self, link: Link, batches: list[Batch]) -> bool:
+        groups = _by_queue(batches)
+        heads = [
+            Group(
+                group[0].route.name,
+                group[0].queue_id,
+                sum(batch.count for batch in group),
+                sum(batch.size for batch in group),
+            )
+            for group in groups
+        ]
+        answer_ms = self._connection.answer_ms(self._rules.send_timeout_ms)
+        request_id = self._new_id()
+        epoch = int(self._connection.welcome.get("epoch", 0))
+        head = encode_put(request_id, epoch, self._connection.server_now_ms() + answer_ms, heads)
+        records = [record for group in groups for batch in group for record in batch.records]
+        if not link.send([head, records[0] if len(records) == 1 else b"".join(records)]):
+            return False
+        for batch in batches:
+            batch.attempts += 1
+        self._in_flight[request_id] = InFlight(
+            request_id, groups, time.perf_counter_ns(), time.monotonic() + answer_ms / MS
+        )
+        self.statistics.requests += 1
+        return True
+
+    # --- answers
+
+    def _receive(self, link: Link) -> None:
+        while (parts := link.receive()) is not None:
+            kind = kind_of(parts[0])
+            if kind == Kind.PUT_ANSWER:
+                self._answered(decode_put_answer(parts[0]))
+            elif kind == Kind.ANSWER:
+                self._replied(parts)
+            else:
+                raise MalformedFrame(f"the node sent a message of kind {kind}")
+
+    def _answered(self, answer: PutAnswer) -> None:
+        request = self._in_flight.pop(answer.request_id, None)
+        if request is None:
+            return
+        self._failures = 0
+        self.statistics.latency.add(time.perf_counter_ns() - request.sent_ns)
+        try:
+            status = PutStatus(answer.status)
+        except ValueError:
+            status = PutStatus.UNKNOWN_ERROR
+        batches = request.batches
+        trouble = f"{status.name}: {answer.sentence}"
+        if status.stored:
+            self._stored(request, answer, status)
+        elif status.retryable or answer.retry_after:
+            self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
+            self._send_again(batches, trouble)
+        elif len(batches) > 1:
+            # One of them is bad. Nothing of the request was stored, so each goes alone and only the bad one fails.
+            for batch in batches:
+                batch.alone = True
+            self._send_again(batches, trouble)
+        else:
+            self._forget_route(batches[0].route.topic)
+            self._fail(batches, PutRefused(status.name, answer.sentence), status)
+
+    def _stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
+        if len(answer.places) != len(request.groups):
+            self._in_flight[request.request_id] = request
+            raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
+        batches = request.batches
+        if not status.acknowledged and self._rules.retry_unpromised:
+            self._send_again(batches, f"{status.name}: stored, but not promised")
+            return
+        for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
+            for batch in group:
+                batch.queue_offset, batch.physical_offset = queue_offset, physical_offset
+                queue_offset += batch.count
+                physical_offset += batch.size
+        count = sum(batch.count for batch in batches)
+        if status.acknowledged:
+            self.statistics.acknowledged += count
+            self.statistics.bytes_acknowledged += sum(batch.size for batch in batches)
+        else:
+            self.statistics.unpromised += count
+        self._accumulator.finish(batches, status)
+
+    def _replied(self, parts: list[Buffer]) -> None:
+        asking = self._asked.pop(int(expect(ANSWER, parts[0])[2]), None)
+        if asking is None:
+            return
+        self._failures = 0
+        try:
+            asking.finish(read_answer(asking.op, asking.facts, parts), None)
+        except TowlineError as error:
+            asking.finish(None, error)
+
+    # --- what goes wrong
+
+    def _send_again(self, batches: Iterable[Batch], trouble: str) -> None:
+        """With the same bytes, while attempts and time are left."""
+        now = time.monotonic()
+        again: list[Batch] = []
+        over: list[Batch] = []
+        for batch in batches:
+            batch.trouble = trouble
+            (again if batch.attempts <= self._rules.retries and batch.deadline > now else over).append(batch)
+        self.statistics.retried += sum(batch.count for batch in again)
+        self._accumulator.give_back(again)
+        for batch in over:
+            self._fail([batch], timed_out(batch, now))
+
+    def _lose(self, trouble: str) -> None:
+        self.statistics.links_lost += 1
+        self._connection.close()
+        lost = [batch for request in self._in_flight.values() for batch in request.batches]
+        self._in_flight.clear()
+        self._questions.extend(self._asked.values())
+        self._asked.clear()
+        if lost:
+            self._failures += 1
+            self._pause(_backoff_s(self._failures))
+        self._trouble = trouble
+        self._send_again(lost, trouble)
+
+    def _overdue(self) -> bool:
+        oldest = next(iter(self._in_flight.values()), None)
+        return oldest is not None and oldest.deadline <= time.monotonic()
+
+    def _end_late(self, now: float) -> None:
+        for batch in self._accumulator.expired(now):
+            if not batch.attempts:
+                batch.trouble = self._trouble
+            self._fail([batch], timed_out(batch, now))
+        for asking in [asking for asking in (*self._questions, *self._asked.values()) if asking.deadline <= now]:
+            if self._asked.pop(asking.request_id, None) is None:
+                self._questions.remove(asking)
+            asking.finish(None, NoAnswer(self._connection.endpoint, asking.timeout_ms, self._trouble))
+
+    def _give_up(self, error: TowlineError, left: list[Batch]) -> None:
+        """Nothing that is under way has a chance any more."""
+        left += [batch for request in self._in_flight.values() for batch in request.batches]
+        self._in_flight.clear()
+        self._fail(left, error)
+        for asking in (*self._questions, *self._asked.values()):
+            asking.finish(None, error)
+        self._questions.clear()
+        self._asked.clear()
+
+    def _fail(self, batches: list[Batch], error: TowlineError, status: PutStatus = PutStatus.UNKNOWN_ERROR) -> None:
+        self.statistics.failed += sum(batch.count for batch in batches)
+        self._accumulator.finish(batches, status, error)
+
+    # --- waiting
+
+    def _sleep(self) -> None:
+        now = time.monotonic()
+        until = self._accumulator.plan_sleep(now, self._may_send)
+        if self._in_flight:
+            until = min(until, next(iter(self._in_flight.values())).deadline)
+        if now < self._paused_until:
+            until = min(until, self._paused_until)
+        if self._asked:
+            until = min(until, min(asking.deadline for asking in self._asked.values()))
+        self._wait(min(until, now + SLEEP_MAX_S))
+
+    def _wait(self, until: float) -> None:
+        self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+        self._bell.drain()
+
+    def _pause(self, seconds: float) -> None:
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+
+def _by_queue(batches: list[Batch]) -> list[list[Batch]]:
+    """Batches of one queue together: a request has one group for each queue."""
+    groups: dict[tuple[bytes, int], list[Batch]] = {}
+    for batch in batches:
+        groups.setdefault((batch.route.name, batch.queue_id), []).append(batch)
+    return list(groups.values())
+
+
+def _backoff_s(attempt: int) -> float:
+    return min(BACKOFF_MAX_S, BACKOFF_S * float(2 ** min(attempt, 16)))

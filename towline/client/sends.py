@@ -1,0 +1,182 @@
+"""A message on its way: the batch it travels in, the future its sender holds, the result it ends with."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.errors import ResultPending, TowlineError
+from towline.format.java_hash import string_hash
+from towline.format.status import PutStatus
+
+from .encoding import TopicEncoder
+
+MS: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where the node stored a message, and what it promises (`status`; only PUT_OK is an acknowledgement).
+
+    After a bulk call it stands for `count` messages: the offsets and the unique key are the first one's.
+    """
+
+    status: PutStatus
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_key: str
+    count: int = 1
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.status.acknowledged
+
+
+class TopicRoute:
+    """A topic as its node describes it, with what a producer keeps for it.
+
+    `sticky` is the queue that messages without a queue of their own go to until its batch is full.
+    """
+
+    __slots__ = ("encoder", "name", "open", "read_queues", "sticky", "topic", "write_queues")
+
+    def __init__(self, topic: str, facts: dict[str, Any], encoder: TopicEncoder) -> None:
+        self.topic = topic
+        self.name = topic.encode()
+        self.write_queues = int(facts["write_queues"])
+        self.read_queues = int(facts["read_queues"])
+        self.encoder = encoder
+        self.sticky = 0
+        self.open: dict[int, Batch] = {}
+
+    def queue_of(self, sharding_key: str) -> int:
+        """Equal keys give equal queues, in RocketMQ's clients too."""
+        return abs(string_hash(sharding_key)) % self.write_queues
+
+    def rotate(self) -> None:
+        self.sticky = (self.sticky + 1) % self.write_queues
+
+
+class Batch:
+    """Records of one queue that are sent, retried and answered together.
+
+    Written by senders under the accumulator's lock while it is open, by the I/O thread afterwards. Times are
+    monotonic seconds.
+    """
+
+    __slots__ = (
+        "alone",
+        "attempts",
+        "callbacks",
+        "count",
+        "created",
+        "deadline",
+        "done",
+        "due",
+        "error",
+        "event",
+        "lock",
+        "physical_offset",
+        "queue_id",
+        "queue_offset",
+        "records",
+        "route",
+        "size",
+        "status",
+        "trouble",
+    )
+
+    def __init__(self, route: TopicRoute, queue_id: int, lock: threading.Lock, created: float) -> None:
+        self.route = route
+        self.queue_id = queue_id
+        self.lock = lock
+        self.created = created
+        self.due = created  # when it is sent although there is room left in it
+        self.deadline = created
+        self.records: list[bytes] = []
+        self.count = 0
+        self.size = 0
+        self.attempts = 0
+        self.alone = False  # it goes in a request of its own, because a request that held it was refused
+        self.trouble = "it was not sent yet"
+        self.done = False
+        self.status = PutStatus.UNKNOWN_ERROR
+        self.queue_offset = -1
+        self.physical_offset = -1
+        self.error: TowlineError | None = None
+        self.event: threading.Event | None = None
+        self.callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] | None = None
+
+    def wait(self, timeout_ms: float | None) -> bool:
+        if self.done:
+            return True
+        with self.lock:
+            if self.done:
+                return True
+            if self.event is None:
+                self.event = threading.Event()
+            event = self.event
+        return event.wait(None if timeout_ms is None else timeout_ms / MS)
+
+    def finish(self) -> None:
+        """Under the lock: from here on nothing changes."""
+        self.done = True
+        self.records = []
+        if self.event is not None:
+            self.event.set()
+
+
+class SendFuture:
+    """The result of one `send_async`, when it comes. Any thread may ask."""
+
+    __slots__ = ("_batch", "_before", "_count", "_index", "unique_key")
+
+    def __init__(self, batch: Batch, index: int, before: int, unique_key: str, count: int = 1) -> None:
+        """It is the record `index` of `batch`, behind `before` bytes."""
+        self._batch = batch
+        self._index = index
+        self._before = before
+        self._count = count
+        self.unique_key = unique_key
+
+    def done(self) -> bool:
+        return self._batch.done
+
+    def result(self, timeout_ms: float | None = None) -> SendResult:
+        """Waits for the outcome. Raises what became of the message: PutRefused, DeliveryTimeout, LinkRefused,
+        ClientClosed; or ResultPending when there is no outcome after `timeout_ms`."""
+        error = self.exception(timeout_ms)
+        if error is not None:
+            raise error
+        batch = self._batch
+        return SendResult(
+            batch.status,
+            batch.route.topic,
+            batch.queue_id,
+            batch.queue_offset + self._index,
+            batch.physical_offset + self._before,
+            self.unique_key,
+            self._count,
+        )
+
+    def exception(self, timeout_ms: float | None = None) -> TowlineError | None:
+        """Waits likewise and returns the error, or None for a message that was stored. Raises ResultPending."""
+        if not self._batch.wait(timeout_ms):
+            raise ResultPending(int(timeout_ms or 0))
+        return self._batch.error
+
+    def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
+        """`callback` gets this future: on the producer's I/O thread when the outcome comes, or at once when it is here.
+
+        It must be short and must not wait for the producer.
+        """
+        batch = self._batch
+        with batch.lock:
+            if not batch.done:
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append((callback, self))
+                return
+        callback(self)
