@@ -45,8 +45,8 @@ class AllocateAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> None:
-        self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._bell.wait(timeout_ms)
 
     def drain(self) -> bool:
         """A clean stop leaves no unused segment behind, once the writer has gone: it may have mapped `next`."""

@@ -58,8 +58,8 @@ class FlushAgent:
     def sleep_ms(self) -> int:
         return min(SLEEP_MAX_MS, self._policy.sleep_ms(self._node.clock.monotonic_ms()))
 
-    def wait(self, timeout_ms: int) -> None:
-        self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._bell.wait(timeout_ms)
 
     def drain(self) -> bool:
         """The writer has gone: everything is synced, queues included, and the state files say so."""

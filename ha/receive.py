@@ -44,6 +44,7 @@ class ReceiveAgent:
         self._retry_at = 0
 
     def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
         node = self._node
         self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
@@ -67,8 +68,8 @@ class ReceiveAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poller.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         return True

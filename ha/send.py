@@ -42,6 +42,7 @@ class SendAgent:
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
         node, settings = self._node, self._node.settings
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
         self._ringer = node.ringer(Duty.PUT, Duty.REPUT)
@@ -71,8 +72,8 @@ class SendAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poller.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         """Until every slave holds everything and knows that it is confirmed, or the time is over."""

@@ -59,6 +59,7 @@ class PutAgent:
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
         node, settings = self._node, self._settings
         self._topics = Topics(
             ConfigFile(node.store.config / "topics.json"),
@@ -80,7 +81,13 @@ class PutAgent:
             self._context,
             endpoints_of(settings, node.runtime, "master")["put"],
             own=own_facts(node, "put"),
-            greet=welcome(node, request_limit=settings.request_limit),
+            greet=welcome(
+                node,
+                request_limit=settings.request_limit,
+                max_message_size=settings.max_message_size,
+                store_host_ipv6=int(":" in settings.broker_ip1),
+                answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
+            ),
             frame_size_max=max(settings.request_limit, MIB),
         )
         self._poller = Poller(self._server, bell.fileno())
@@ -94,8 +101,8 @@ class PutAgent:
     def sleep_ms(self) -> int:
         return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poller.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         now = self._node.clock.monotonic_ms()

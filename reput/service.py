@@ -70,8 +70,8 @@ class ReputAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> None:
-        self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._bell.wait(timeout_ms)
 
     def drain(self) -> bool:
         """Until everything appended is dispatched; what is not confirmed in time is left to the next start."""

@@ -34,6 +34,7 @@ class FollowAgent:
         self._next_at = 0
 
     def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
         self._context = new_context()
         self._poller = Poller(bell.fileno())
         config = self._node.store.config
@@ -59,8 +60,8 @@ class FollowAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poller.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         return True

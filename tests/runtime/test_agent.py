@@ -29,6 +29,7 @@ class Counting:
 
     def wait(self, timeout_ms):
         self.calls.append(f"sleep {timeout_ms}")
+        return True
 
     def drain(self):
         self.left_to_drain -= 1
@@ -57,12 +58,30 @@ def line(tmp_path):
     return Positions.create(tmp_path / "positions", 1).duty(Duty.FLUSH)
 
 
-def test_an_agent_works_sleeps_only_when_a_second_look_finds_nothing_and_always_closes(line):
-    agent = Counting([3, 0, 1, 0, 0])
-    turns = iter([False, False, False, True])
+def test_an_agent_sleeps_only_when_a_second_look_finds_nothing_and_always_closes(line):
+    agent = Counting([3, 0, 1, 0, 0, 0, 2])
+    turns = iter([False] * 7 + [True])
     run(agent, Bell(agent.calls), line, lambda: next(turns))
-    sleep = ["arm", 0, f"sleep {SLEEP_MAX_MS}", "disarm", "drain"]
-    assert agent.calls == ["start", 3, 0, "arm", 1, "disarm", "drain", 0, *sleep, 0, *sleep, "close"]
+    sleep = [f"sleep {SLEEP_MAX_MS}", "drain"]
+    assert agent.calls == [
+        "start",
+        3,
+        0,
+        "arm",
+        1,
+        "disarm",
+        0,
+        "arm",
+        0,
+        *sleep,
+        0,
+        *sleep,
+        2,
+        "disarm",
+        0,
+        "arm",
+        "close",
+    ]
     assert line.state is State.STOPPED
 
 

@@ -26,8 +26,8 @@ class Agent(Protocol):
         """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
         ...
 
-    def wait(self, timeout_ms: int) -> None:
-        """Sleep until the bell or, for an agent with sockets, a message."""
+    def wait(self, timeout_ms: int) -> bool:
+        """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang."""
         ...
 
     def drain(self) -> bool:
@@ -38,22 +38,29 @@ class Agent(Protocol):
 
 
 class Idle:
-    """The order of H12: drain the bell, work; with nothing to do arm, look once more, sleep."""
+    """The order of H12: work; with nothing to do arm the bell, look once more, sleep, drain the bell.
+
+    The bell stays armed until work is found, so an idle process looks once per sleep; a ring while it is awake costs
+    the ringer one write.
+    """
 
     def __init__(self, agent: Agent, bell: Doorbell) -> None:
         self._agent = agent
         self._bell = bell
+        self._armed = False
 
     def turn(self) -> None:
         if self._agent.do_work():
-            return
-        self._bell.arm()
-        try:
-            if not self._agent.do_work():
-                self._agent.wait(max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS)))
-        finally:
-            self._bell.disarm()
-        self._bell.drain()
+            if self._armed:
+                self._bell.disarm()
+                self._armed = False
+        elif not self._armed:
+            self._bell.arm()
+            self._armed = True  # the next turn is the second look
+        else:
+            rang = self._agent.wait(max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS)))
+            if rang:
+                self._bell.drain()
 
 
 def run(agent: Agent, bell: Doorbell, line: DutyLine, stopped: Callable[[], bool]) -> None:

@@ -43,8 +43,9 @@ class Doorbell:
     def disarm(self) -> None:
         self._line.sleeping = False
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poll.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether it rang within the time."""
+        return bool(self._poll.poll(timeout_ms))
 
     def drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""What every process of a node does before anything else: die with its parent, ignore Ctrl-C, turn SIGTERM into a flag."""
+"""What every process of a node does first: die with its parent, ignore Ctrl-C, turn SIGTERM into a flag."""
 
 import ctypes
 import os
