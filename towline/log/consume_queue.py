@@ -236,19 +236,21 @@ class ConsumeQueueFiles:
         fd = self._readable(topic, queue_id, base)
         if fd is None:
             return 0
+        # Entries have no gaps, so none stands behind the first hole; reading holes would fill the page cache.
+        room = -(-os.lseek(fd, 0, os.SEEK_HOLE) // SIZE)
 
         def lost(block: int) -> bool:
             return not _is_entry(_entries(fd, block * _BLOCK * SIZE, SIZE), below_phy).all()
 
-        block = bisect_left(range(-(-self.file_size // (_BLOCK * SIZE))), True, key=lost) - 1
+        block = bisect_left(range(-(-room // _BLOCK)), True, key=lost) - 1
         if block < 0:
             return 0
-        start = block * _BLOCK * SIZE
-        entries = _entries(fd, start, min(_BLOCK * SIZE, self.file_size - start))
+        start = block * _BLOCK
+        entries = _entries(fd, start * SIZE, min(_BLOCK, room - start) * SIZE)
         good = _is_entry(entries, below_phy)
         physical = entries["physical_offset"].astype(np.int64)
         good[1:] &= is_filler(entries[1:]) | (physical[1:] > physical[:-1]) | is_filler(entries[:-1])
-        return block * _BLOCK + (len(good) if good.all() else int(good.argmin()))
+        return start + (len(good) if good.all() else int(good.argmin()))
 
     def _zero(self, topic: str, queue_id: int, base: int, start: int) -> bool:
         """Zeroes a file from byte `start` on where anything is written, and syncs it. Whether anything was."""
