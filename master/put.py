@@ -18,7 +18,7 @@ from towline.format.frames import (
     read_json,
 )
 from towline.format.status import PutStatus
-from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, SLEEP_MAX_MS
+from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.server import Request, Server
@@ -38,6 +38,7 @@ from .topics import Topics
 REQUESTS_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 16 * MIB  # then doorbells ring, so that flush and the sender work while put goes on
 DRAIN_MS: Final = 3000
+FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
 
 
 class PutAgent:
@@ -88,7 +89,7 @@ class PutAgent:
                 store_host_ipv6=int(":" in settings.broker_ip1),
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
             ),
-            frame_size_max=max(settings.request_limit, MIB),
+            frame_size_max=FRAME_SIZE_MAX,
         )
         self._poller = Poller(self._server, bell.fileno())
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).

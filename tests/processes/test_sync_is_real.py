@@ -1,0 +1,184 @@
+"""An acknowledgement waits for the disk and for the slave: shown by stopping them, and by the system calls themselves.
+
+A kill shows nothing here, because the page cache survives it.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from towline.errors import StoreSyncFailed
+from towline.format.status import PutStatus
+from towline.node.context import runtime_of
+from towline.node.launch import start_node, stop_node
+from towline.runtime.positions import Duty, Position, Positions
+
+from .wire import WireClient, endpoint_of, records_of
+
+FLUSH_TIMEOUT_MS = 700
+SLAVE_TIMEOUT_MS = 700
+SMALL = {
+    "mapped_file_size_commit_log": 1 << 20,
+    "max_hash_slot_num": 1000,
+    "max_index_num": 4000,
+    "serve_port": 0,
+    "flush_disk_type": "SYNC_FLUSH",
+    "sync_flush_timeout": FLUSH_TIMEOUT_MS,
+    "slave_timeout": SLAVE_TIMEOUT_MS,
+}
+strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed (Debian: apt-get install strace)"
+)
+
+
+def start(role, store, **flags):
+    arguments = [word for key, value in (SMALL | flags).items() for word in ("--set", f"{key}={value}")]
+    return start_node(role, store, [*arguments, "--without", "serve"], tied=True)
+
+
+@pytest.fixture
+def master(tmp_path):
+    launched = start("master", tmp_path / "master", listen_port=0, ha_listen_port=0)
+    yield tmp_path / "master"
+    launched.end()
+
+
+@pytest.fixture
+def client(master):
+    client = WireClient(endpoint_of(runtime_of(master).root))
+    client.create_topic("orders", queues=4)
+    yield client
+    client.close()
+
+
+def positions_of(store: Path) -> Positions:
+    return Positions.open(runtime_of(store).positions, writable=False)
+
+
+def pid_of(store: Path, duty: Duty) -> int:
+    return positions_of(store).duty(duty).pid
+
+
+@contextlib.contextmanager
+def stopped(pid: int):
+    """SIGSTOP within the block; continued in any case."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_with_flush_stopped_no_put_is_acknowledged_until_it_goes_on(master, client):
+    request = records_of(b"orders", 1)
+    assert client.put(request).status == PutStatus.PUT_OK
+    with stopped(pid_of(master, Duty.FLUSH)):
+        began = time.monotonic()
+        answer = client.put(request)
+        waited_ms = (time.monotonic() - began) * 1000
+        assert answer.status == PutStatus.FLUSH_DISK_TIMEOUT
+        assert FLUSH_TIMEOUT_MS * 0.9 <= waited_ms < FLUSH_TIMEOUT_MS + 1000
+        assert positions_of(master).get(Position.FLUSHED) < positions_of(master).get(Position.APPENDED)
+        client.send(request)
+        assert client.receive(FLUSH_TIMEOUT_MS / 2000) is None, "acknowledged with nothing flushed"
+    assert client.answer().status == PutStatus.PUT_OK
+    assert client.put(request).status == PutStatus.PUT_OK
+
+
+@contextlib.contextmanager
+def traced(arguments: list[str], pids: list[int]):
+    """strace on running processes; inside the block it is attached."""
+    command = ["strace", "-f", *arguments, *(word for pid in pids for word in ("-p", str(pid)))]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        attached = 0
+        while attached < len(pids):
+            line = process.stderr.readline()
+            assert line, "strace ended before it was attached"
+            attached += "attached" in line
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+ACKNOWLEDGED = re.compile(r'(?:send|sendto|sendmsg|write|writev)\(.*"[^"]*\\x0b\\x00\\x00\\x00\\x01')
+SYNCED = re.compile(r"(?:msync|fdatasync)\(.*= 0|<\.\.\. (?:msync|fdatasync) resumed>.*= 0")
+
+
+@strace
+def test_every_acknowledgement_follows_a_completed_sync_of_its_own(master, client, tmp_path):
+    puts = 20
+    request, trace = records_of(b"orders", 1), tmp_path / "trace"
+    calls = "trace=msync,fdatasync,fsync,sendto,sendmsg,write,writev"
+    pids = [pid_of(master, Duty.FLUSH), pid_of(master, Duty.PUT)]
+    with traced(["-xx", "-s", "96", "-e", calls, "-o", str(trace)], pids):
+        for _ in range(puts):
+            assert client.put(request).status == PutStatus.PUT_OK
+    events = [
+        "ack" if ACKNOWLEDGED.search(line) else "sync"
+        for line in trace.read_text().splitlines()
+        if ACKNOWLEDGED.search(line) or (SYNCED.search(line) and "msync" in line)
+    ]
+    assert events.count("ack") == puts, events
+    synced = False
+    for event in events:
+        if event == "ack":
+            assert synced, f"an acknowledgement left without a sync of its own: {events}"
+        synced = event == "sync"
+
+
+@strace
+def test_the_first_failed_sync_ends_acknowledgements_for_good(master, client):
+    request = records_of(b"orders", 1)
+    assert client.put(request).status == PutStatus.PUT_OK
+    with traced(
+        ["-e", "trace=msync", "-e", "inject=msync:error=EIO:when=1", "-o", "/dev/null"], [pid_of(master, Duty.FLUSH)]
+    ):
+        answer = client.put(request)
+        assert answer.status == PutStatus.FLUSH_DISK_TIMEOUT
+    assert positions_of(master).get(Position.SYNC_FAILED) == 1
+    refused = client.put(request)
+    assert refused.status == PutStatus.SERVICE_NOT_AVAILABLE
+    assert "sync_failed" in refused.sentence
+    assert stop_node(master) is False, "a store whose sync failed must not count as clean"
+    with pytest.raises(StoreSyncFailed, match="durable"):
+        start("master", master, listen_port=0, ha_listen_port=0)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    flags = {"broker_role": "SYNC_MASTER", "listen_port": 0, "ha_listen_port": port}
+    master = start("master", tmp_path / "master", **flags)
+    slave = start("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")
+    yield tmp_path / "master", tmp_path / "slave"
+    slave.end()
+    master.end()
+
+
+@pytest.mark.parametrize("duty", [Duty.RECEIVE, Duty.FLUSH], ids=["the slave's writer", "the slave's flush"])
+def test_with_the_slave_stopped_no_put_is_acknowledged_until_it_goes_on(pair, duty):
+    master, slave = pair
+    client = WireClient(endpoint_of(runtime_of(master).root))
+    client.create_topic("orders", queues=4)
+    request = records_of(b"orders", 1)
+    assert client.put(request).status == PutStatus.PUT_OK
+    with stopped(pid_of(slave, duty)):
+        answer = client.put(request)
+        assert answer.status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert positions_of(master).get(Position.REPLICATED) < positions_of(master).get(Position.APPENDED)
+        client.send(request)
+        assert client.receive(SLAVE_TIMEOUT_MS / 2000) is None, "acknowledged without the slave"
+    assert client.answer().status == PutStatus.PUT_OK
+    client.close()
