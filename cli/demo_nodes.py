@@ -34,6 +34,7 @@ SETTINGS: Final = {
     "mapped_file_size_commit_log": 64 * MIB,
     "max_hash_slot_num": 500_000,
     "max_index_num": 2_000_000,
+    "max_msgs_num_batch": 1000,  # the flights of one aircraft in one answer
     "listen_port": 0,
     "serve_port": 0,
 }

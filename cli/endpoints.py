@@ -10,7 +10,11 @@ from towline.errors import InvalidEndpoint, NodeNotRunning
 from towline.places import Store
 
 Endpoint = Annotated[
-    str | None, typer.Option("--endpoint", help="Address of the node, as tcp://HOST:PORT or ipc:///PATH.")
+    str | None,
+    typer.Option(
+        "--endpoint",
+        help="Address of the process that answers (listen_port for puts, serve_port for reads), as tcp://HOST:PORT or ipc:///PATH.",
+    ),
 ]
 LocalStore = Annotated[
     Path | None, typer.Option("--store", file_okay=False, help="Store directory of a node that runs on this machine.")

@@ -93,7 +93,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     positions = table("position", "#value")
     for name, value in read["positions"].items():
         add_row(positions, name, value)
-    add_row(positions, "confirmed", read["confirmed"])
+    add_row(positions, "visible end", read["visible_end"])
     console.print(positions)
     lag = ", ".join(f"{name} {sized(value)}" for name, value in read["lag"].items())
     console.print(f"behind the writer: {lag}; {read['queues']} queues; memory {sized(read['pss'])}")

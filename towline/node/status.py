@@ -69,7 +69,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "pieces": pieces,
             "pss": sum(piece["pss"] for piece in pieces),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
-            "confirmed": lag.pop("confirmed"),
+            "visible_end": lag.pop("visible_end"),
             "lag": lag,
             "slaves": _slaves(positions),
             "queues": _queue_count(node.runtime),
@@ -151,9 +151,8 @@ def _lag(node: Node, role: str) -> dict[str, int]:
     positions = node.positions
     dispatched, flushed = positions.get(Position.DISPATCHED), positions.get(Position.FLUSHED)
     replicated = positions.get(Position.REPLICATED)
-    confirmed = confirmed_of(node)()
     appended = positions.get(Position.APPENDED)
-    lag = {"confirmed": confirmed, "flush": appended - flushed, "dispatch": appended - dispatched}
+    lag = {"visible_end": confirmed_of(node)(), "flush": appended - flushed, "dispatch": appended - dispatched}
     return lag | ({"replicate": appended - replicated} if role == "master" else {})
 
 

@@ -1,0 +1,121 @@
+"""What the demo proves: everything acknowledged is on the slave, once, unchanged, and can be found."""
+
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.client.admin import AdminClient
+from towline.client.columns import Columns
+from towline.client.consumer import Consumer
+from towline.errors import DemoFailed
+from towline.limits import MIB
+from towline.runtime.positions import Position
+
+from . import flights
+from .demo_load import Sent, progress_bar
+from .demo_logs import Compared, Span, compare_logs
+from .demo_nodes import RunningNode, await_true
+
+FOUND_MAX: Final = 1000  # the busiest aircraft made fewer flights
+DISPATCH_MAX_S: Final = 60.0
+READ_MAX_S: Final = 120.0
+_POLL_MS: Final = 1000
+
+
+@dataclass
+class Read:
+    """What came back from the slave, counted by unique key."""
+
+    records: int = 0
+    distinct: int = 0
+    doubled: int = 0  # came more than once
+    foreign: int = 0  # were never sent
+    changed: int = 0  # came with another body
+    lost: int = 0  # were sent and did not come
+    seconds: float = 0.0
+
+
+def await_dispatched(master: RunningNode, slave: RunningNode, sent: Sent) -> dict[str, float]:
+    """Until both nodes have everything in their queues: ms from the last acknowledgement, as the positions tell."""
+    end = master.position(Position.APPENDED)
+    reached: dict[str, float] = {}
+
+    def both() -> bool:
+        for name, node in (("master", master), ("slave", slave)):
+            if name not in reached and node.position(Position.DISPATCHED) >= end:
+                reached[name] = round((time.monotonic() - sent.last_ack) * 1000, 3)
+        return len(reached) == 2
+
+    await_true(both, DISPATCH_MAX_S, "the queues did not reach the end of the log")
+    return reached
+
+
+def read_back(slave: RunningNode, sent: Sent) -> Read:
+    """Every message of the slave's own queues, in columns, against the CRC of what was sent."""
+    read, missing = Read(), dict(sent.crcs)
+    seen: set[bytes] = set()
+    started = time.monotonic()
+    deadline = started + READ_MAX_S
+    with _consumer(slave) as consumer, progress_bar("reading") as progress:
+        task = progress.add_task("read", total=len(missing))
+        while not consumer.at_end:
+            columns = consumer.poll_columns(_POLL_MS)
+            if columns is not None:
+                _compare(columns, missing, seen, read)
+                progress.update(task, completed=len(seen))
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the slave gave {read.records} records within {READ_MAX_S:.0f} s")
+    read.distinct, read.lost, read.seconds = len(seen), len(missing), time.monotonic() - started
+    return read
+
+
+def _compare(columns: Columns, missing: dict[bytes, int], seen: set[bytes], read: Read) -> None:
+    read.records += len(columns)
+    for key, body in zip(columns.unique_keys(), columns.bodies(), strict=True):
+        if key in seen:
+            read.doubled += 1
+            continue
+        crc = missing.pop(key, None)
+        if crc is None:
+            read.foreign += 1
+            continue
+        seen.add(key)
+        read.changed += crc != zlib.crc32(body)
+
+
+def find_aircraft(slave: RunningNode, sent: Sent) -> dict[str, Any]:
+    """The busiest aircraft's flights, looked up by its tail number in the slave's index."""
+    tail = sent.busiest_aircraft
+    with AdminClient(slave.endpoint("serve"), name="towline demo") as admin:
+        found = admin.by_key(flights.TOPIC, tail, max_count=FOUND_MAX)
+    keys = {(message.unique_key or "").encode() for message in found}
+    expected = sent.by_aircraft[tail]
+    return {"key": tail, "expected": len(expected), "found": len(found), "right": keys == expected}
+
+
+def count_carrier(slave: RunningNode, sent: Sent) -> dict[str, Any]:
+    """The busiest carrier's flights, filtered by tag on the slave."""
+    carrier, count = sent.busiest_carrier, 0
+    deadline = time.monotonic() + READ_MAX_S
+    with _consumer(slave, carrier) as consumer:
+        while not consumer.at_end:
+            columns = consumer.poll_columns(_POLL_MS)
+            count += 0 if columns is None else len(columns)
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"the slave gave {count} records with the tag {carrier} within {READ_MAX_S:.0f} s")
+    expected = sent.by_carrier[carrier]
+    return {"tag": carrier, "expected": expected, "found": count, "right": count == expected}
+
+
+def compare_commitlogs(master: RunningNode, slave: RunningNode) -> Compared:
+    spans = [
+        Span(node.store, node.position(Position.LOG_MIN), node.position(Position.APPENDED)) for node in (master, slave)
+    ]
+    return compare_logs(spans[0], spans[1], master.view.settings.mapped_file_size_commit_log)
+
+
+def _consumer(slave: RunningNode, tags: str = "*") -> Consumer:
+    return Consumer(
+        slave.endpoint("serve"), flights.TOPIC, tags=tags, max_bytes=4 * MIB, suspend_ms=0, name="towline demo"
+    )

@@ -1,0 +1,94 @@
+"""The demo's figures: a table for people, one JSON line for programs."""
+
+from typing import Any
+
+from rich.console import Console
+
+from .demo_check import Read
+from .demo_load import Sent
+from .demo_logs import Compared
+from .output import add_row, sized, table
+
+_MB = 1e6
+
+
+def figures(
+    sent: Sent, read: Read, compared: Compared, aircraft: dict[str, Any], carrier: dict[str, Any], more: dict[str, Any]
+) -> dict[str, Any]:
+    """The JSON line. Counts are of distinct unique keys."""
+    figures = {
+        "sent": len(sent.crcs),
+        "acked": sent.acked,
+        "read_from_slave": read.distinct,
+        "doubled": read.doubled,
+        "lost": read.lost,
+        "changed": read.changed,
+        "foreign": read.foreign,
+        "commitlog_identical": compared.identical,
+        "commitlog_bytes_compared": compared.compared,
+        "commitlog_differs_at": compared.differs_at,
+        "aircraft": aircraft,
+        "carrier": carrier,
+        "messages_per_s": round(len(sent.crcs) / sent.seconds),
+        "mb_per_s": round(sent.record_bytes / _MB / sent.seconds, 2),
+        "body_bytes": sent.body_bytes,
+        "record_bytes": sent.record_bytes,
+        "put_latency_ms": sent.latency_ms,
+        "read_messages_per_s": round(read.records / max(read.seconds, 1e-9)),
+        "slave_lag_bytes_max": sent.slave_lag_bytes_max,
+        "statuses": dict(sent.statuses),
+    }
+    figures |= more
+    return {"ok": holds(figures)} | figures
+
+
+def holds(figures: dict[str, Any]) -> bool:
+    """Whether everything the demo promises is true."""
+    same = figures["sent"] == figures["acked"] == figures["read_from_slave"]
+    nothing_wrong = not any(figures[name] for name in ("doubled", "lost", "changed", "foreign"))
+    found = figures["aircraft"]["right"] and figures["carrier"]["right"]
+    return bool(same and nothing_wrong and found and figures["commitlog_identical"] and figures["clean_stop"])
+
+
+def print_table(console: Console, figures: dict[str, Any]) -> None:
+    made = table("figure", "#value", "#", title="\nTowline demo: the flights that left New York in 2013")
+    latency, dispatch = figures["put_latency_ms"], figures["dispatch_lag_ms"]
+    aircraft, carrier = figures["aircraft"], figures["carrier"]
+    rows = [
+        ("sent / acknowledged", f"{figures['sent']:,}", f"{figures['acked']:,}"),
+        (
+            "read from the slave / doubled / lost",
+            f"{figures['read_from_slave']:,}",
+            f"{figures['doubled']} / {figures['lost']}",
+        ),
+        ("bodies that differ", figures["changed"], ""),
+        (
+            "CommitLogs identical",
+            "yes" if figures["commitlog_identical"] else "NO",
+            sized(figures["commitlog_bytes_compared"]),
+        ),
+        (f"by key {aircraft['key']}", f"{aircraft['found']:,}", f"of {aircraft['expected']:,}"),
+        (f"by tag {carrier['tag']}", f"{carrier['found']:,}", f"of {carrier['expected']:,}"),
+        ("put", f"{figures['messages_per_s']:,} msg/s", f"{figures['mb_per_s']} MB/s"),
+        ("put latency p50 / p99", f"{latency['p50']} ms", f"{latency['p99']} ms"),
+        ("read from the slave", f"{figures['read_messages_per_s']:,} msg/s", ""),
+        ("last ack until dispatched, master / slave", f"{dispatch['master']} ms", f"{dispatch['slave']} ms"),
+        ("slave behind the master, at most", sized(figures["slave_lag_bytes_max"]), ""),
+    ]
+    for row in rows:
+        add_row(made, *row)
+    console.print(made)
+    _print_nodes(console, figures["nodes"])
+
+
+def _print_nodes(console: Console, nodes: dict[str, Any]) -> None:
+    disk = table("on disk", *(f"#{name}" for name in nodes))
+    for part in ("commitlog", "consumequeue", "index"):
+        add_row(disk, part, *(sized(node["disk"][part]["allocated"]) for node in nodes.values()))
+    console.print(disk)
+    memory = table("memory (PSS)", *(f"#{name}" for name in nodes))
+    by_node = [{piece["duty"]: piece["pss"] for piece in node["pieces"]} for node in nodes.values()]
+    for duty in dict.fromkeys(duty for node in by_node for duty in node):
+        add_row(memory, duty, *(sized(node[duty]) if duty in node else "" for node in by_node))
+    add_row(memory, "together", *(sized(node["pss"]) for node in nodes.values()))
+    console.print(memory)

@@ -1,0 +1,102 @@
+"""`towline get`: read messages of a topic."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from towline.client.consumer import Consumer, Start
+from towline.client.message import ANY_TAG, ReceivedMessage
+
+from .endpoints import Endpoint, LocalStore, endpoint_of
+from .messages import describe, print_messages, shown_body
+from .output import Json, people, show, write_json
+
+_COUNT = 10
+_POLL_MS = 500
+
+
+def get(
+    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    queue: Annotated[int | None, typer.Option(min=0, help="Only this queue.")] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="first|last|OFFSET|TIME", help="Where to begin; TIME as 2026-01-31T12:00.")
+    ] = "first",
+    count: Annotated[
+        int | None, typer.Option("--max", min=1, help="Messages at most; 10, or without end if --follow.")
+    ] = None,
+    tags: Annotated[str, typer.Option(help="One tag, or several as 'a || b'.")] = ANY_TAG,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C; one line for each.")
+    ] = False,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> None:
+    """Read messages of one queue or of all queues of a topic.
+
+    With --follow, --json prints one document per message.
+    """
+    place, offset = parse_start(start)
+    limit = count if count is not None or follow else _COUNT
+    consumer = Consumer(
+        endpoint_of("serve", endpoint, store),
+        topic,
+        tags=tags,
+        queues=None if queue is None else [queue],
+        start=place,
+        max_count=min(limit or 1000, 1000),
+        suspend_ms=15_000 if follow else 0,
+        name="towline get",
+    )
+    with consumer:
+        if offset is not None:
+            for queue_id in consumer.position():
+                consumer.seek(queue_id, offset)
+        if follow:
+            _follow(consumer, limit, as_json)
+            return
+        found = [describe(message) for message in _read(consumer, limit or _COUNT)]
+        moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
+    result: dict[str, Any] = {"topic": topic, "messages": found, "moved": moved}
+    show(result, as_json, lambda console: print_messages(console, found))
+
+
+def parse_start(text: str) -> tuple[Start, int | None]:
+    """Where a consumer begins, and the offset to seek to if one was given."""
+    if text in ("first", "last"):
+        return ("first" if text == "first" else "last"), None
+    if re.fullmatch(r"\d+", text):
+        return "first", int(text)
+    try:
+        return datetime.fromisoformat(text), None
+    except ValueError:
+        raise typer.BadParameter(
+            f"--from {text} is not first, last, an offset, or a time as 2026-01-31T12:00"
+        ) from None
+
+
+def _read(consumer: Consumer, limit: int) -> Iterator[ReceivedMessage]:
+    """Up to the end that the node knows of now."""
+    while True:
+        messages = consumer.poll(0 if consumer.at_end else _POLL_MS)
+        yield from messages[:limit]
+        limit -= len(messages)
+        if limit <= 0 or (not messages and consumer.at_end):
+            return
+
+
+def _follow(consumer: Consumer, limit: int | None, as_json: bool) -> None:
+    """Each message as it comes."""
+    console = people()
+    for seen, message in enumerate(consumer, 1):
+        described = describe(message)
+        if as_json:
+            write_json(described)
+        else:
+            where = f"{described['queue_id']}/{described['queue_offset']} {described['tags'] or '-'}"
+            console.print(f"{where} {shown_body(described['body'])}", markup=False, soft_wrap=True)
+        if seen == limit:
+            return
