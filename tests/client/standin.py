@@ -254,7 +254,8 @@ class Standin:
                 return None
             return _pull_answer(pull, GetStatus.OFFSET_OVERFLOW_ONE, [], pull.offset, first, len(queue))
         end = min(len(queue), pull.offset + pull.max_count)
-        found, size = [], 0
+        found: list[bytes] = []
+        size = 0
         for record in queue[pull.offset : end]:
             if found and size + len(record) > pull.max_bytes:
                 end = pull.offset + len(found)

@@ -35,7 +35,8 @@ WAIT_MS = 10_000
 
 
 def producer_of(node: Standin, **settings: Any) -> Producer:
-    return Producer(node.endpoint, **{"cluster": "c1", "delivery_timeout_ms": 10_000} | settings)
+    defaults: dict[str, Any] = {"cluster": "c1", "delivery_timeout_ms": 10_000}
+    return Producer(node.endpoint, **defaults | settings)
 
 
 def unique_keys(node: Standin, topic: str = "t") -> list[str]:

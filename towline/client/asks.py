@@ -1,12 +1,22 @@
 """Questions to a node (ASK and ANSWER) and what comes back."""
 
+import time
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from towline.errors import AskRefused, MalformedFrame, UnknownTopic
-from towline.format.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, read_json
+from towline.errors import AskRefused, ClientClosed, MalformedFrame, NoAnswer, UnknownTopic
+from towline.format.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.endpoints import parse
+from towline.link.poller import Poller
 
 from .columns import Columns
+from .connection import Connection, remaining_ms
+
+AGAIN_MS: Final = 10  # between attempts to reach a node
 
 
 @dataclass(slots=True)
@@ -34,3 +44,93 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         raise AskRefused(op, error, sentence)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))
+
+
+class Caller:
+    """Asks a node and waits for the answer, over a link that is made anew when it is lost. Used by one thread.
+
+    Messages that are no answers to questions are kept for `receive`.
+    """
+
+    def __init__(self, endpoint: str, facts: Mapping[str, str]) -> None:
+        self._endpoint = str(parse(endpoint))
+        self._facts = facts
+        self._context = new_context()
+        self._poller = Poller()
+        self._connection = Connection(self._context, self._endpoint, facts, self._poller)
+        self._kept: deque[list[Buffer]] = deque()
+        self._next_id = 0
+        self.closed = False
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        """What the node said when the link began; empty before."""
+        return self._connection.welcome
+
+    def new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def link(self, timeout_ms: int) -> Link:
+        """The greeted link. Raises NoAnswer, LinkRefused, ClientClosed."""
+        if self.closed:
+            raise ClientClosed("client")
+        link = self._connection.link
+        if link is not None and link.lost:
+            self.lose()
+        return self._connection.open(timeout_ms)
+
+    def lose(self) -> None:
+        """The link is of no use any more, and what came over it neither."""
+        self._connection.close()
+        self._kept.clear()
+
+    def receive(self, link: Link) -> list[Buffer] | None:
+        """The next message, kept or new."""
+        return self._kept.popleft() if self._kept else link.receive()
+
+    def wait(self, timeout_ms: int) -> None:
+        """For the next message."""
+        if not self._kept:
+            self._poller.poll(timeout_ms)
+
+    def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
+        """A question is asked again over a new link when its link is lost: answering twice does no harm.
+
+        Raises UnknownTopic, AskRefused, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while (remaining := remaining_ms(deadline)) > 0:
+            try:
+                link = self.link(remaining)
+            except NoAnswer as error:
+                if remaining_ms(deadline) == 0:
+                    raise NoAnswer(self._endpoint, timeout_ms, error.trouble) from None
+                self.wait(AGAIN_MS)
+                continue
+            parts = self._ask_once(link, op, facts, deadline)
+            if parts is not None:
+                return read_answer(op, facts, parts)
+        raise NoAnswer(self._endpoint, timeout_ms, f"the question {op!r} was not answered")
+
+    def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
+        request_id = self.new_id()
+        asked = link.send(encode_ask(request_id, op, facts))
+        while asked and not link.lost:
+            parts = link.receive()
+            if parts is None:
+                remaining = remaining_ms(deadline)
+                if remaining == 0:
+                    return None
+                self._poller.poll(remaining)
+            elif kind_of(parts[0]) != Kind.ANSWER:
+                self._kept.append(parts)
+            elif expect(ANSWER, parts[0])[2] == request_id:
+                return parts
+        return None
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._connection.close()
+            close_context(self._context)

@@ -1,5 +1,6 @@
 """A link that is made anew when it is lost, and what the node said in its welcome. Used by one thread."""
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -83,4 +84,4 @@ class Connection:
 
 def remaining_ms(deadline: float) -> int:
     """Whole ms until a monotonic moment, rounded up, never negative."""
-    return max(0, int((deadline - time.monotonic()) * 1000) + 1)
+    return max(0, math.ceil((deadline - time.monotonic()) * 1000))

@@ -1,0 +1,129 @@
+"""Questions to a node: topics, and messages by key, id, place and time."""
+
+import os
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from .asks import Caller, Reply
+from .connection import own_facts
+from .consumer import Consumer, to_ms
+from .message import ReceivedMessage
+
+ALWAYS_MS: Final = (1 << 63) - 1
+FOUND_MAX: Final = 64
+
+
+class AdminClient:
+    """Asks one process of a node: put for topics (and creating them), serve for everything else. Used by one thread.
+
+    Every call raises AskRefused, UnknownTopic, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed. Times are
+    datetimes or ms since 1970.
+    """
+
+    def __init__(self, endpoint: str, *, name: str = "", cluster: str = "", timeout_ms: int = 5_000) -> None:
+        self._endpoint, self._cluster, self._timeout_ms = endpoint, cluster, timeout_ms
+        self._caller = Caller(endpoint, own_facts("admin", name or f"admin-{os.getpid()}", cluster))
+
+    def ask(self, op: str, **facts: Any) -> Reply:
+        """Any question; the answer's facts, and its records in columns."""
+        return self._caller.ask(op, facts, self._timeout_ms)
+
+    def welcome(self) -> dict[str, Any]:
+        """What the process says of itself in its greeting."""
+        self._caller.link(self._timeout_ms)
+        return self._caller.welcome
+
+    # --- topics
+
+    def topics(self) -> list[dict[str, Any]]:
+        """One dict for each topic: topic, write_queues, read_queues, perm."""
+        return list(self.ask("topics").facts["topics"])
+
+    def create_topic(self, topic: str, queues: int) -> dict[str, Any]:
+        """Asks the put process. The new topic, like one of `topics`."""
+        return self.ask("create_topic", topic=topic, queues=queues).facts
+
+    def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Queue id -> lowest offset, and the offset after the newest message."""
+        rows = self.ask("bounds", topic=topic).facts["queues"]
+        return {int(row["queue"]): (int(row["min"]), int(row["max"])) for row in rows}
+
+    # --- messages
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | int = 0,
+        end: datetime | int = ALWAYS_MS,
+        max_count: int = FOUND_MAX,
+    ) -> list[ReceivedMessage]:
+        """Messages with this key stored between `begin` and `end`, at most `max_count`."""
+        reply = self.ask("query_key", topic=topic, key=key, begin=to_ms(begin), end=to_ms(end), max=max_count)
+        # The index holds hashes; another key may share one.
+        return [message for message in reply.columns.messages() if message.topic == topic and key in message.keys]
+
+    def by_unique_key(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
+        """Usually one message; more when one was sent again after its answer was lost."""
+        found = self.ask("query_unique_key", topic=topic, key=unique_key).columns.messages()
+        return [message for message in found if message.topic == topic and message.unique_key == unique_key]
+
+    def by_id(self, message_id: str) -> ReceivedMessage | None:
+        """`message_id` is an offset id, as `ReceivedMessage.message_id` and RocketMQ show it."""
+        return _first(self.ask("query_id", id=message_id))
+
+    def by_offset(self, physical_offset: int) -> ReceivedMessage | None:
+        """The message that begins at this byte of the CommitLog."""
+        return _first(self.ask("query_offset", offset=physical_offset))
+
+    def offset_at(self, topic: str, queue_id: int, when: datetime | int) -> int:
+        """Offset of the queue's first message stored at or after `when`."""
+        facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
+        return int(self.ask("offset_by_time", **facts).facts["offset"])
+
+    def by_time(self, topic: str, when: datetime | int, *, max_count: int = FOUND_MAX) -> list[ReceivedMessage]:
+        """The first messages stored at or after `when`, over all queues, in the order they were stored."""
+        found: list[ReceivedMessage] = []
+        with Consumer(
+            self._endpoint,
+            topic,
+            start=to_ms(when),
+            max_count=max_count,
+            suspend_ms=0,
+            timeout_ms=self._timeout_ms,
+            cluster=self._cluster,
+        ) as consumer:
+            for queue_id in consumer.position():
+                consumer.pause()
+                consumer.resume(queue_id)
+                found += _from_one_queue(consumer, max_count, self._timeout_ms)
+        found.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
+        return found[:max_count]
+
+    def close(self) -> None:
+        self._caller.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _from_one_queue(consumer: Consumer, max_count: int, timeout_ms: int) -> list[ReceivedMessage]:
+    found: list[ReceivedMessage] = []
+    while len(found) < max_count:
+        messages = consumer.poll(0 if consumer.at_end else timeout_ms)
+        found += messages
+        if not messages and consumer.at_end:
+            break
+    return found
+
+
+def _first(reply: Reply) -> ReceivedMessage | None:
+    found = reply.columns.messages()
+    return found[0] if found else None
