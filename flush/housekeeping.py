@@ -101,7 +101,8 @@ class Housekeeper:
     def _flush_queues(self, *, thorough: bool) -> None:
         """The watermark moves when every queue is synced up to it; then recovery starts dispatching there."""
         positions = self._node.positions
-        timestamp, dispatched = positions.get(Position.DISPATCHED_TIMESTAMP), positions.get(Position.DISPATCHED)
+        timestamp = positions.get(Position.DISPATCHED_TIMESTAMP)
+        dispatched = min(positions.get(Position.INDEXED), positions.get(Position.DISPATCHED))
         if dispatched <= self._durable.queues_durable:
             return
         ends = self._ends.max_offsets()

@@ -16,22 +16,20 @@ RETRY_MS = 1000
 class IndexDispatcher:
     """`position` is the end of what is indexed; it trails DISPATCHED only while the disk is full."""
 
-    def __init__(self, service: IndexService, log: CommitLogReader, clock: Clock, logger: logging.Logger) -> None:
+    def __init__(
+        self, service: IndexService, log: CommitLogReader, clock: Clock, logger: logging.Logger, position: int
+    ) -> None:
+        """What a killed reput left beyond `position` is cut before the first key is put (docs/decisions/0003)."""
         self._service = service
         self._log = log
         self._clock = clock
         self._logger = logger
         self._retry_at = 0
-        self.position = 0
-
-    def start(self, dispatched: int) -> None:
-        """Cut what a killed reput left beyond `dispatched`; then indexing goes on there (docs/decisions/0003)."""
-        self._service.load()
-        self._service.cut(dispatched, lambda offset: store_time(self._log, offset))
-        self.position = dispatched
+        self._opened = False
+        self.position = position
 
     def put(self, batch: Batch) -> None:
-        if batch.start == self.position:
+        if batch.start == self.position and self._clock.monotonic_ms() >= self._retry_at:
             self._index(batch)
 
     def catch_up(self, dispatched: int) -> int:
@@ -47,6 +45,10 @@ class IndexDispatcher:
 
     def _index(self, batch: Batch) -> None:
         try:
+            if not self._opened:
+                self._service.load()
+                self._service.cut(self.position, lambda offset: store_time(self._log, offset))
+                self._opened = True
             self._service.put(batch.log, batch.rows, batch.keys)
         except DiskFull as error:
             self._retry_at = self._clock.monotonic_ms() + RETRY_MS

@@ -57,7 +57,9 @@ class QueueDispatcher:
     def _write(self, run: npt.NDArray[np.void]) -> None:
         number, start, count, offset = (int(run[name]) for name in ("queue_index", "start", "count", "queue_offset"))
         topic, queue_id = self._directory.topic(number), self._directory.queue_id(number)
-        self._files.write(topic.decode(), queue_id, offset, self._entries[start : start + count * SIZE].data)
+        self._files.write(
+            topic.decode("utf-8", "replace"), queue_id, offset, self._entries[start : start + count * SIZE].data
+        )
         if number >= self._ends.count:
             self._register(number, offset)
         self._expected[number] = offset + count

@@ -3,7 +3,7 @@
 import gc
 from typing import ClassVar, Final
 
-from towline.errors import DiskFull, QueueGap
+from towline.errors import DiskFull, IllegalTopic, QueueGap
 from towline.kernels.directory import QueueDirectory
 from towline.limits import SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
@@ -32,6 +32,7 @@ class ReputAgent:
         self._dispatched = node.writer(Position.DISPATCHED)
         self._timestamp = node.writer(Position.DISPATCHED_TIMESTAMP)
         self._stopped = node.writer(Position.DISPATCH_STOPPED)
+        self._indexed = node.writer(Position.INDEXED)
         self._confirmed = confirmed_of(node)
         self._whole_below = -1  # the confirmed end at which the next record was not whole yet
         self._paused_until = 0
@@ -51,8 +52,7 @@ class ReputAgent:
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
             service = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num, writable=True)
-            self._index = IndexDispatcher(service, self._log, node.clock, node.log)
-            self._index.start(self._dispatched.get())
+            self._index = IndexDispatcher(service, self._log, node.clock, node.log, self._indexed.get())
         gc.freeze()
 
     def do_work(self) -> int:
@@ -60,7 +60,7 @@ class ReputAgent:
         if self._stopped.get() or self._node.clock.monotonic_ms() < self._paused_until:
             return 0
         if start >= end or end == self._whole_below:
-            return self._index.catch_up(start) if self._index is not None else 0
+            return self._catch_up_index(start)
         self._line.state = State.KERNEL
         batch = self._scan.read(start, end)
         done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
@@ -88,8 +88,8 @@ class ReputAgent:
         """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
         try:
             self._queues.put(batch)
-        except QueueGap as error:
-            self._stop(error.physical_offset, str(error))
+        except (QueueGap, IllegalTopic) as error:
+            self._stop(batch.start, str(error))
             return 0
         except DiskFull as error:
             self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
@@ -97,6 +97,7 @@ class ReputAgent:
             return 0
         if self._index is not None:
             self._index.put(batch)
+        self._indexed.advance(self._index.position if self._index is not None else batch.end)
         if len(batch.rows):
             self._timestamp.advance(max(self._timestamp.get(), int(batch.rows[-1]["store_timestamp"])))
         self._dispatched.advance(batch.end)
@@ -104,6 +105,12 @@ class ReputAgent:
         self._line.count(Counter.MESSAGES, len(batch.rows))
         self._line.count(Counter.BYTES, batch.end - batch.start)
         self._line.count(Counter.BATCHES)
+        return 1
+
+    def _catch_up_index(self, dispatched: int) -> int:
+        if self._index is None or not self._index.catch_up(dispatched):
+            return 0
+        self._indexed.advance(self._index.position)
         return 1
 
     def _halt(self, batch: Batch, end: int) -> int:

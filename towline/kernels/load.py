@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Final
 
+from .compiled import ready
+
 MODULES: Final = ("hashing", "crc", "stamp", "scan", "directory", "dispatch", "queues", "index")
 
 
@@ -10,6 +12,4 @@ def load_all() -> int:
     """Imports the kernels, compiling what the cache does not have; returns how many are ready."""
     for name in MODULES:
         import_module(f"towline.kernels.{name}")
-    from .compiled import ready
-
     return ready()

@@ -56,6 +56,7 @@ def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None
         Position.COMMITTED: recovered.end,
         Position.FLUSHED: recovered.end,
         Position.DISPATCHED: recovered.dispatched,
+        Position.INDEXED: recovered.dispatched,
         Position.CONFIRMED: recovered.dispatched,
         Position.REPLICATED: recovered.dispatched,
         Position.ALLOCATED: recovered.allocated,

@@ -69,6 +69,7 @@ class Position(Enum):
     SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
     DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
     WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in
+    INDEXED = (13, (Duty.REPUT,))  # end of what is indexed: trails DISPATCHED only while the disk is full
     DISPATCHED_TIMESTAMP = (12, (Duty.REPUT,))  # store time of the newest dispatched record, ms
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
