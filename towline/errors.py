@@ -325,7 +325,21 @@ class UnknownTopic(TowlineError):
         super().__init__(topic)
 
     def describe(self) -> str:
-        return f"the topic {self.topic!r} does not exist and auto_create_topic_enable is off"
+        return f"the topic {self.topic!r} does not exist here"
+
+
+class UnknownQueue(TowlineError):
+    """Facts: topic, queue id."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "ask for one of the topic's queues; they are numbered from 0"
+
+    def __init__(self, topic: str, queue_id: int) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        super().__init__(topic, queue_id)
+
+    def describe(self) -> str:
+        return f"the topic {self.topic!r} has no queue {self.queue_id}"
 
 
 class TopicExists(TowlineError):
@@ -486,6 +500,33 @@ class NotInLog(TowlineError):
 
     def describe(self) -> str:
         return f"offset {self.offset} is not in the log, which holds {self.log_min} to {self.log_end}"
+
+
+class NoRecordHere(TowlineError):
+    """No record begins at a byte of the log. Facts: offset asked for, what stands there instead."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "ask for an offset or a message id as the store returned it"
+
+    def __init__(self, offset: int, problem: str) -> None:
+        self.offset, self.problem = offset, problem
+        super().__init__(offset, problem)
+
+    def describe(self) -> str:
+        return f"no record begins at offset {self.offset}: {self.problem}"
+
+
+class IndexDisabled(TowlineError):
+    """A lookup by key on a node that keeps no index. No facts."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "set message_index_enable and restart the node, or ask another one"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def describe(self) -> str:
+        return "this node keeps no index of keys: message_index_enable is off"
 
 
 class AppendMismatch(TowlineError):

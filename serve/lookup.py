@@ -1,0 +1,244 @@
+"""Questions: topics and bounds, offsets by time, messages by key, unique key, message id and log offset (spec 10.4).
+
+An index knows hashes only and a log offset may be anybody's guess, so every record is checked before it is answered.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from towline.errors import (
+    IndexDisabled,
+    MalformedFrame,
+    MalformedRecord,
+    NoRecordHere,
+    NotInLog,
+    UnknownQueue,
+    UnknownTopic,
+)
+from towline.format import properties
+from towline.format.message_id import decode_offset_id
+from towline.format.record import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    Host,
+    Record,
+    decode,
+)
+from towline.format.topics import TopicConfig
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import Boundary, ConsumeQueueFiles
+from towline.log.index_service import QUERY_MAX, IndexService
+from towline.log.store_time import store_time
+from towline.runtime.positions import Position
+from towline.runtime.queue_ends import QueueEnds
+
+from .topics import TopicsView
+
+TIME_MAX: Final = 2**63 - 1
+_GRID_MS: Final = 1000  # an index entry tells its time in whole seconds, rounded down
+_NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a question: facts, and the records where it was for some, each a view of the log."""
+
+    facts: dict[str, Any]
+    records: list[memoryview] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRules:
+    """`count_max` records of one answer, `count_default` unless asked for another number, `size_max` bytes of them."""
+
+    count_max: int
+    count_default: int
+    size_max: int
+
+
+class Lookup:
+    """`index` is None on a node that keeps none."""
+
+    def __init__(
+        self,
+        topics: TopicsView,
+        ends: QueueEnds,
+        queues: ConsumeQueueFiles,
+        log: CommitLogReader,
+        index: IndexService | None,
+        get: Callable[[Position], int],
+        rules: LookupRules,
+    ) -> None:
+        self._topics = topics
+        self._ends = ends
+        self._queues = queues
+        self._log = log
+        self._index = index
+        self._get = get
+        self._rules = rules
+
+    def answer(self, question: dict[str, Any]) -> Found:
+        """Raises a TowlineError that says why there is no answer."""
+        match question:
+            case {"op": "route", "topic": str(topic)}:
+                return Found(_route(self._topic(topic)))
+            case {"op": "topics"}:
+                return Found({"topics": [_route(topic) for topic in self._topics.all()]})
+            case {"op": "bounds", "topic": str(topic)}:
+                return Found({"topic": topic, "queues": self._bounds(self._topic(topic))})
+            case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
+                return Found({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
+            case {"op": "query_key", "topic": str(topic), "key": str(key)}:
+                return self._by_key(topic, key, question, _has_key)
+            case {"op": "query_unique_key", "topic": str(topic), "key": str(key)}:
+                return self._by_key(topic, key, question, _has_unique_key)
+            case {"op": "query_id", "id": str(text)}:
+                place = decode_offset_id(text)
+                return self._by_offset(place.physical_offset, place.store_host)
+            case {"op": "query_offset", "offset": int(offset)}:
+                return self._by_offset(offset, None)
+        raise MalformedFrame(f"the serve process does not answer {question.get('op')!r} with these facts")
+
+    # --- topics and queues
+
+    def _topic(self, name: str) -> TopicConfig:
+        self._topics.refresh()
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopic(name)
+        return topic
+
+    def _bounds(self, topic: TopicConfig) -> list[dict[str, int]]:
+        name = topic.topic_name.encode()
+        found = []
+        for queue in range(topic.read_queue_nums):
+            low, high = self._bounds_of(name, queue)
+            found.append({"queue": queue, "min": low, "max": high})
+        return found
+
+    def _bounds_of(self, topic: bytes, queue: int) -> tuple[int, int]:
+        place = self._ends.find(topic, queue)
+        return self._ends.bounds(place) if place >= 0 else (0, 0)
+
+    def _offset_by_time(self, topic: str, queue: int, time: int, boundary: Boundary) -> int:
+        if not 0 <= queue < self._topic(topic).read_queue_nums:
+            raise UnknownQueue(topic, queue)
+        low, high = self._bounds_of(topic.encode(), queue)
+        return self._queues.search_time(
+            topic,
+            queue,
+            time,
+            boundary,
+            min_offset=low,
+            end_offset=high,
+            log_min=self._get(Position.LOG_MIN),
+            store_time=partial(store_time, self._log),
+        )
+
+    # --- messages
+
+    def _by_key(
+        self, topic: str, key: str, question: dict[str, Any], has: Callable[[dict[str, str], str], bool]
+    ) -> Found:
+        """The newest of those stored in the time asked for, in the order of the log."""
+        if self._index is None:
+            raise IndexDisabled()
+        begin, end = _number(question, "begin", 0), _number(question, "end", TIME_MAX)
+        limit = min(_number(question, "max", self._rules.count_default), self._rules.count_max)
+        hits = self._index.query(topic, key, max(0, begin - _GRID_MS), end, QUERY_MAX)
+        found: list[tuple[int, memoryview]] = []
+        for offset in sorted(set(hits), reverse=True):
+            if len(found) >= limit:
+                break
+            try:
+                view, record = self._record(offset)
+            except (NoRecordHere, NotInLog):  # cut, expired, or not dispatched yet: the index is only a hint
+                continue
+            in_time = begin <= record.store_timestamp <= end
+            if in_time and record.topic.decode() == topic and has(properties.decode(record.properties), key):
+                found.append((offset, view))
+        return self._answer_with(view for _, view in found)
+
+    def _by_offset(self, offset: int, store_host: Host | None) -> Found:
+        view, record = self._record(offset)
+        if store_host is not None and record.store_host != store_host:
+            raise NoRecordHere(offset, f"the id names store host {store_host}, the record there {record.store_host}")
+        return self._answer_with([view])
+
+    def _record(self, offset: int) -> tuple[memoryview, Record]:
+        """The record that begins at `offset`. Raises NotInLog outside of what was dispatched, NoRecordHere."""
+        low, end = self._get(Position.LOG_MIN), self._get(Position.DISPATCHED)
+        if not low <= offset < end:
+            raise NotInLog(offset, low, end)
+        try:
+            view = self._log.record(offset, end)
+            record = decode(view)
+        except MalformedRecord as error:
+            raise NoRecordHere(offset, error.sentence) from None
+        if record.physical_offset != offset:
+            raise NoRecordHere(offset, f"the bytes there say that they stand at {record.physical_offset}")
+        try:
+            topic = record.topic.decode()
+        except UnicodeDecodeError:
+            raise NoRecordHere(offset, "the topic there is not UTF-8") from None
+        # A body may hold the bytes of a record, with any offset in it: only a queue's entry shows that one is real.
+        if record.sys_flag & TRANSACTION_MASK not in _NOT_QUEUED and not self._is_queued(topic, record):
+            raise NoRecordHere(offset, "no queue holds what looks like a record there")
+        return view, record
+
+    def _is_queued(self, topic: str, record: Record) -> bool:
+        low, high = self._bounds_of(record.topic, record.queue_id)
+        if not low <= record.queue_offset < high:
+            return False
+        entries = self._queues.read(topic, record.queue_id, record.queue_offset, 1)
+        return len(entries) == 1 and int(entries["physical_offset"][0]) == record.physical_offset
+
+    def _answer_with(self, newest_first: Iterable[memoryview]) -> Found:
+        """As many as fit one answer."""
+        kept: list[memoryview] = []
+        size = 0
+        truncated = False
+        for view in newest_first:
+            size += len(view)
+            truncated = bool(kept) and size > self._rules.size_max
+            if truncated:
+                break
+            kept.append(view)
+        return Found({"found": len(kept), "truncated": truncated}, kept[::-1])
+
+
+def _route(topic: TopicConfig) -> dict[str, Any]:
+    return {
+        "topic": topic.topic_name,
+        "write_queues": topic.write_queue_nums,
+        "read_queues": topic.read_queue_nums,
+        "perm": topic.perm,
+    }
+
+
+def _boundary(question: dict[str, Any]) -> Boundary:
+    try:
+        return Boundary(question.get("boundary", Boundary.LOWER.value))
+    except ValueError:
+        raise MalformedFrame(f"a boundary is lower or upper, not {question['boundary']!r}") from None
+
+
+def _number(question: dict[str, Any], name: str, otherwise: int) -> int:
+    """A fact that may be missing; kept within what a file of the store can hold."""
+    value = question.get(name)
+    if value is None:
+        return otherwise
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise MalformedFrame(f"{name} is a number, not {value!r}")
+    return min(max(value, 0), TIME_MAX)
+
+
+def _has_key(found: dict[str, str], key: str) -> bool:
+    return key != "" and key in found.get(properties.KEYS, "").split(properties.KEY_SEPARATOR)
+
+
+def _has_unique_key(found: dict[str, str], key: str) -> bool:
+    return found.get(properties.UNIQ_KEY) == key

@@ -1,0 +1,324 @@
+"""The duty cycle of serve: answer what can be answered, hold the pulls that wait, wake them when reput rings."""
+
+import gc
+import os
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from towline.errors import LinkRefused, MalformedFrame, TowlineError
+from towline.format.consume_queue import SIZE
+from towline.format.frames import (
+    ANSWER,
+    ASK,
+    PULL_ANSWER,
+    Kind,
+    Pull,
+    decode_pull,
+    expect,
+    json_part,
+    kind_of,
+    read_json,
+)
+from towline.format.status import GetStatus
+from towline.limits import FRAME_SIZE_MAX, MIB, SLEEP_MAX_MS
+from towline.link.context import close_context, new_context
+from towline.link.greeting import encode_refusal
+from towline.link.poller import Poller
+from towline.link.server import Request, Sent, Server
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.index_service import IndexService
+from towline.node.context import Node
+from towline.node.endpoints import endpoints_of
+from towline.node.greeting import own_facts, welcome
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings import Settings
+from towline.runtime.settings_model import BrokerRole
+
+from .holding import Held, Holding
+from .lookup import Lookup, LookupRules
+from .pull import Outcome, Puller, PullRules
+from .selection import Limits, may_wait
+from .topics import TopicsView
+
+REQUESTS_PER_TURN: Final = 256
+BYTES_PER_TURN: Final = 32 * MIB
+QUEUE_FILES_OPEN_MAX: Final = 512
+SUSPEND_MAX_MS: Final = 60_000
+HIGH_WATER: Final = 64  # answers queued for one peer, some of them copies of up to pull_bytes_max
+PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
+PAUSED_MAX: Final = 4_096
+PAUSED_MAX_MS: Final = 10_000  # a peer that takes no answer for so long has to greet again
+DAMAGED: Final = "DAMAGED"  # code of the refusal that ends the link of a reader of a damaged queue
+
+
+@dataclass(slots=True)
+class Paused:
+    """A pull whose answer its peer could not take. It is made anew, so that nothing is kept in memory meanwhile."""
+
+    peer: bytes
+    pull: Pull
+    until_ms: int
+
+
+class ServeAgent:
+    duty: ClassVar[Duty] = Duty.SERVE
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._line = node.line
+        self._paused: deque[Paused] = deque()
+        self._paused_until = 0
+
+    def on_start(self, bell: Doorbell) -> None:
+        node, settings = self._node, self._node.settings
+        self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
+        self._log.load()
+        self._log_min = node.positions.get(Position.LOG_MIN)
+        ends = node.queue_ends()
+        topics = TopicsView(node.store.config / "topics.json")
+        queues = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        index = None
+        if settings.message_index_enable:
+            index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
+            index.load()
+        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, pull_rules(settings))
+        self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
+        self._holding = Holding(ends)
+        self._context = new_context()
+        role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
+        self._server = Server(
+            self._context,
+            endpoints_of(settings, node.runtime, role)["serve"],
+            own=own_facts(node, "serve"),
+            greet=welcome(node, pull_bytes_max=_size_max(settings)),
+            frame_size_max=MIB,
+            high_water=HIGH_WATER,
+        )
+        self._poller = Poller(self._server, bell.fileno())
+        gc.freeze()
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where it listens."""
+        return self._server.endpoints
+
+    def do_work(self) -> int:
+        positions = self._node.positions
+        log_min = positions.get(Position.LOG_MIN)
+        if log_min != self._log_min:
+            self._log_min = log_min
+            self._log.refresh()  # lets go of the mappings of deleted segments
+        woken = self._holding.woken(positions.get(Position.DISPATCHED))
+        overdue = self._holding.overdue(self._now())
+        for held in woken:
+            self._go_on(held, over=False)
+        for held in overdue:
+            self._go_on(held, over=True)
+        return len(woken) + len(overdue) + self._try_paused() + self._take_requests()
+
+    def sleep_ms(self) -> int:
+        return min(PAUSE_MS if self._paused else SLEEP_MAX_MS, self._holding.due_ms(self._now()))
+
+    def wait(self, timeout_ms: int) -> None:
+        self._poller.poll(timeout_ms)
+
+    def drain(self) -> bool:
+        """Whoever waits is answered, so that nobody waits for a process that has gone."""
+        for held in self._holding.take_all():
+            self._go_on(held, over=True)
+        return True
+
+    def on_close(self) -> None:
+        if hasattr(self, "_server"):
+            self._server.close()
+            close_context(self._context)
+
+    def _now(self) -> int:
+        return self._node.clock.monotonic_ms()
+
+    # --- requests
+
+    def _take_requests(self) -> int:
+        done = 0
+        before = self._line.counter(Counter.BYTES)
+        while done < REQUESTS_PER_TURN and self._line.counter(Counter.BYTES) - before < BYTES_PER_TURN:
+            request = self._server.receive()
+            if request is None:
+                break
+            done += 1
+            try:
+                self._handle(request)
+            except MalformedFrame as error:
+                self._line.count(Counter.REFUSED)
+                self._node.log.warning("a peer is dropped: %s", error)
+                self._holding.drop(request.peer)
+                self._server.drop(request)
+        return done
+
+    def _handle(self, request: Request) -> None:
+        kind = kind_of(request.parts[0])
+        if kind == Kind.PULL and len(request.parts) == 1:
+            pull = decode_pull(request.parts[0])
+            self._answer_or_hold(Held(request.peer, pull, pull.offset, self._now() + self._suspend(pull)))
+        elif kind == Kind.ASK and len(request.parts) == 2:
+            _, request_id = expect(ASK, request.parts[0])
+            self._ask(request.peer, int(request_id), read_json(request.parts[1]))
+        else:
+            raise MalformedFrame(f"kind {kind} in {len(request.parts)} parts is no request to serve")
+
+    def _suspend(self, pull: Pull) -> int:
+        settings = self._node.settings
+        longest = SUSPEND_MAX_MS if settings.long_polling_enable else settings.short_polling_time_mills
+        return min(max(pull.suspend, 0), longest)
+
+    # --- pulls
+
+    def _answer_or_hold(self, held: Held) -> None:
+        outcome = self._outcome(held.peer, held.pull)
+        if outcome is None:
+            return
+        wait = held.pull.suspend > 0 and may_wait(outcome.status, held.pull.offset, outcome.next_offset)
+        if not (wait and self._holding.add(held)):
+            self._answer(held.peer, held.pull, outcome)
+
+    def _go_on(self, held: Held, *, over: bool) -> None:
+        """A held pull that was woken, or whose time is `over`. What its filter left out is not looked at again."""
+        outcome = self._outcome(held.peer, replace(held.pull, offset=held.wanted))
+        if outcome is None:
+            return
+        passed_over = outcome.status is GetStatus.NO_MATCHED_MESSAGE
+        if not over and passed_over and outcome.next_offset == outcome.max_offset:
+            held.wanted = outcome.next_offset
+            if self._holding.add(held):
+                return
+        if outcome.status is GetStatus.OFFSET_OVERFLOW_ONE and held.wanted != held.pull.offset:
+            outcome = replace(outcome, status=GetStatus.NO_MATCHED_MESSAGE)
+        self._answer(held.peer, held.pull, outcome)
+
+    def _outcome(self, peer: bytes, pull: Pull) -> Outcome | None:
+        """None when the queue cannot be read; then the peer was told why, and its link ends."""
+        try:
+            return self._puller.run(pull)
+        except TowlineError as error:
+            self._node.log.error("a pull cannot be answered: %s", error)
+            self._line.count(Counter.REFUSED)
+            self._server.send(peer, encode_refusal(LinkRefused(DAMAGED, str(error))))
+            self._part(peer)
+            return None
+
+    def _answer(self, peer: bytes, pull: Pull, outcome: Outcome, until_ms: int | None = None) -> Sent:
+        """An answer that the peer cannot take now is made anew until then, by default for PAUSED_MAX_MS."""
+        head = PULL_ANSWER.pack(
+            Kind.PULL_ANSWER,
+            outcome.status,
+            pull.queue_id,
+            pull.request_id,
+            outcome.count,
+            outcome.next_offset,
+            outcome.min_offset,
+            outcome.max_offset,
+        )
+        parts = [head, outcome.sizes, outcome.records] if outcome.count else [head]
+        sent = self._server.send(peer, parts, copy=False)
+        if sent is Sent.SENT:
+            self._line.count(Counter.BATCHES)
+            self._line.count(Counter.MESSAGES, outcome.count)
+            self._line.count(Counter.BYTES, len(outcome.records))
+        elif sent is Sent.GONE:
+            self._part(peer)
+        elif len(self._paused) < PAUSED_MAX:
+            self._paused.append(Paused(peer, pull, until_ms or self._now() + PAUSED_MAX_MS))
+        else:
+            self._part(peer)
+        return sent
+
+    def _try_paused(self) -> int:
+        """Peers whose queue was full. One that still is keeps its other pulls waiting too; one that stays so leaves."""
+        now = self._now()
+        if not self._paused or now < self._paused_until:
+            return 0
+        self._paused_until = now + PAUSE_MS
+        full: set[bytes] = set()
+        done = 0
+        paused, self._paused = self._paused, deque()
+        for entry in paused:
+            if entry.peer in full and now < entry.until_ms:
+                self._paused.append(entry)
+            elif entry.peer in self._server.sessions:
+                done += self._try_again(entry, now, full)
+        return done
+
+    def _try_again(self, entry: Paused, now: int, full: set[bytes]) -> int:
+        if now >= entry.until_ms:
+            self._node.log.warning("a peer that takes no answers has to greet again")
+            self._part(entry.peer)
+            return 1
+        outcome = self._outcome(entry.peer, entry.pull)
+        if outcome is not None and self._answer(entry.peer, entry.pull, outcome, entry.until_ms) is Sent.PAUSED:
+            full.add(entry.peer)
+            return 0
+        return 1
+
+    def _part(self, peer: bytes) -> None:
+        self._holding.drop(peer)
+        self._server.forget(peer)
+
+    # --- questions
+
+    def _ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
+        try:
+            found = self._lookup.answer(question)
+        except TowlineError as error:
+            self._line.count(Counter.REFUSED)
+            facts = {"error": type(error).__name__, "sentence": str(error)}
+            self._say(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(facts)])
+            return
+        count = len(found.records)
+        parts: list[Any] = [ANSWER.pack(Kind.ANSWER, 0, request_id, count), json_part(found.facts)]
+        if count:
+            sizes = np.fromiter(map(len, found.records), dtype=">u4", count=count)
+            parts += [sizes.tobytes(), b"".join(found.records)]
+        self._say(peer, parts)
+
+    def _say(self, peer: bytes, parts: list[Any]) -> None:
+        """An answer that cannot be sent ends the link: its peer asks again on a new one."""
+        if self._server.send(peer, parts) is not Sent.SENT:
+            self._part(peer)
+
+
+def pull_rules(settings: Settings) -> PullRules:
+    size_max = _size_max(settings)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return PullRules(
+        memory=Limits(
+            settings.max_transfer_count_on_message_in_memory,
+            min(settings.max_transfer_bytes_on_message_in_memory, size_max),
+        ),
+        disk=Limits(
+            settings.max_transfer_count_on_message_in_disk,
+            min(settings.max_transfer_bytes_on_message_in_disk, size_max),
+        ),
+        in_memory_bytes=memory * settings.access_message_in_memory_max_ratio // 100,
+        scan_entries=max(1, settings.max_filter_message_size // SIZE),
+        corrects=settings.broker_role is not BrokerRole.SLAVE or settings.offset_check_in_slave,
+    )
+
+
+def lookup_rules(settings: Settings) -> LookupRules:
+    return LookupRules(settings.max_msgs_num_batch, settings.default_query_max_num, _size_max(settings))
+
+
+def _size_max(settings: Settings) -> int:
+    """Most record bytes of an answer: one part of a message has to hold them."""
+    return min(settings.pull_bytes_max, FRAME_SIZE_MAX)
+
+
+def build(node: Node) -> ServeAgent:
+    return ServeAgent(node)

@@ -1,0 +1,23 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serve.building import Built
+
+Build = Callable[..., Built]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """Makes stores, each with the settings it is given."""
+    made: list[Built] = []
+
+    def new(*, base: int = 0, **settings: Any) -> Built:
+        made.append(Built(tmp_path / str(len(made)), settings, base))
+        return made[-1]
+
+    yield new
+    for built in made:
+        built.close()
