@@ -76,6 +76,7 @@ class ServeAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
+        self._bell = bell
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
         self._log.load()
         self._log_min = node.positions.get(Position.LOG_MIN)
@@ -126,8 +127,8 @@ class ServeAgent:
     def sleep_ms(self) -> int:
         return min(PAUSE_MS if self._paused else SLEEP_MAX_MS, self._holding.due_ms(self._now()))
 
-    def wait(self, timeout_ms: int) -> None:
-        self._poller.poll(timeout_ms)
+    def wait(self, timeout_ms: int) -> bool:
+        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         """Whoever waits is answered, so that nobody waits for a process that has gone."""
