@@ -127,7 +127,10 @@ class Server:
         return None
 
     def send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
-        """Sends one message. With `copy` False large parts are sent from where they stand: keep them unchanged."""
+        """Sends one message. With `copy` False large parts are sent from where they stand: keep them unchanged.
+
+        That a full peer is gone, a server notices only while it goes on to `receive`.
+        """
         try:
             self._socket.send_multipart([peer, *parts], zmq.NOBLOCK, copy=copy)
         except zmq.Again:
