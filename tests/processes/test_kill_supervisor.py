@@ -1,0 +1,29 @@
+"""kill -9 of a supervisor under load: no orphan keeps anything, and the next start on the same store is quick (H8)."""
+
+import pytest
+
+from .load import Load
+from .nodes import Pair
+from .stored import check_pair
+
+NEXT_START_MAX_S = 2.0
+
+
+@pytest.mark.parametrize("role", ["master", "slave"])
+def test_nobody_outlives_a_killed_supervisor_and_the_next_start_works(pair: Pair, role: str) -> None:
+    node = pair.node(role)
+    seed = 20 + len(role)
+    load = Load(pair.master.endpoint, f"supervisor-{role}", seed)
+    moment = load.moment()
+    load.start()
+    load.await_acked(moment)
+    gone_s = node.kill_supervisor()
+    at_kill = len(load.acked)
+    assert node.store.abort.exists()
+    start_s = node.start()
+    load.finish()
+    assert len(load.acked) - at_kill >= 1000
+    told = check_pair(pair, load, seed=seed)
+    print(f"\n{role}: killed at {at_kill} of {load.count}, all gone after {gone_s:.3f} s, served {start_s:.2f} s later")
+    print(told)
+    assert start_s <= NEXT_START_MAX_S
