@@ -1,5 +1,6 @@
 """The producer against a node in a thread (`standin`), over a real link."""
 
+import signal
 import subprocess
 import sys
 import threading
@@ -492,6 +493,19 @@ class TestClosing:
             [sys.executable, "-c", program, node.endpoint], capture_output=True, text=True, timeout=30, check=True
         )
         assert (done.stdout, done.stderr) == ("stored\n", "")
+
+
+def test_an_interrupt_ends_a_program_that_waits_for_a_result(node: Standin) -> None:
+    node.judge = lambda put: Silence()
+    program = (
+        "import sys\nfrom towline.client.producer import Producer\nfrom towline.client.message import Message\n"
+        "with Producer(sys.argv[1], send_timeout_ms=60_000) as producer:\n    producer.send(Message('t', b'x'))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, node.endpoint], stderr=subprocess.PIPE, text=True) as waiting:
+        node.wait_for(lambda: node.puts)
+        waiting.send_signal(signal.SIGINT)
+        _, trouble = waiting.communicate(timeout=20)
+    assert trouble.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_latencies_of_requests_are_sampled(node: Standin) -> None:

@@ -71,11 +71,14 @@ class AdminClient:
         return [message for message in found if message.topic == topic and message.unique_key == unique_key]
 
     def by_id(self, message_id: str) -> ReceivedMessage | None:
-        """`message_id` is an offset id, as `ReceivedMessage.message_id` and RocketMQ show it."""
+        """`message_id` is an offset id, as `ReceivedMessage.message_id` and RocketMQ show it.
+
+        AskRefused says what stands there when it is no message, or one of another store.
+        """
         return _first(self.ask("query_id", id=message_id))
 
     def by_offset(self, physical_offset: int) -> ReceivedMessage | None:
-        """The message that begins at this byte of the CommitLog."""
+        """The message that begins at this byte of the CommitLog. AskRefused says why there is none."""
         return _first(self.ask("query_offset", offset=physical_offset))
 
     def offset_at(self, topic: str, queue_id: int, when: datetime | int) -> int:
