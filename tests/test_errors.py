@@ -6,13 +6,16 @@ import pickle
 import pytest
 
 from towline import errors
+from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
+from towline.runtime import settings_errors
 
 _FACTS = {"int": 7, int: 7, "str": "a fact", str: "a fact", "bytes": b"fact", bytes: b"fact"}
 
 
 def _every_error() -> list[type[TowlineError]]:
-    return [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TowlineError)]
+    named = {name: kind for module in (errors, client_errors, settings_errors) for name, kind in vars(module).items()}
+    return [kind for kind in named.values() if isinstance(kind, type) and issubclass(kind, TowlineError)]
 
 
 def _example(kind: type[TowlineError]) -> TowlineError:

@@ -6,9 +6,10 @@ import pytest
 
 from tests.client.standin import STORE_TIME, Standin
 from towline.client.admin import AdminClient
+from towline.client.errors import AskRefused, ClientClosed
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import AskRefused, ClientClosed, NoAnswer, UnknownTopic
+from towline.errors import NoAnswer, UnknownTopic
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.client.compression import KINDS, Compressor, decompress
+from towline.client.errors import DecompressedTooLarge, UnreadableBody
 from towline.client.message import ReceivedMessage
-from towline.errors import DecompressedTooLarge, UnreadableBody
 from towline.format.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, Record, encode
 
 BODY = b"a body that repeats itself. " * 500

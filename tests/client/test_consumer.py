@@ -10,9 +10,10 @@ import pytest
 
 from tests.client.standin import STORE_TIME, Standin
 from towline.client.consumer import Consumer, Moved
+from towline.client.errors import ClientClosed
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
-from towline.errors import ClientClosed, LinkRefused, NoAnswer, UnknownTopic
+from towline.errors import LinkRefused, NoAnswer, UnknownTopic
 from towline.format.status import GetStatus
 
 DEADLINE_S = 10

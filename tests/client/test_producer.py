@@ -11,23 +11,18 @@ from typing import Any
 import pytest
 
 from tests.client.standin import Put, Refuse, Silence, Standin, Store, StoreAndCut, keys_of
-from towline.client.message import Message
-from towline.client.producer import Producer
-from towline.client.sends import SendFuture, SendResult
-from towline.errors import (
+from towline.client.errors import (
     ClientClosed,
     DeliveryTimeout,
-    IllegalProperty,
-    InvalidEndpoint,
-    LinkRefused,
-    MalformedRecord,
     MessageTooLarge,
-    NoAnswer,
     ProducerFull,
     PutRefused,
     ResultPending,
-    UnknownTopic,
 )
+from towline.client.message import Message
+from towline.client.producer import Producer
+from towline.client.sends import SendFuture, SendResult
+from towline.errors import IllegalProperty, InvalidEndpoint, LinkRefused, MalformedRecord, NoAnswer, UnknownTopic
 from towline.format.java_hash import string_hash
 from towline.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY, decode
 from towline.format.status import PutStatus

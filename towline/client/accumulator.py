@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from towline.errors import ClientClosed, DeliveryTimeout, ProducerFull, TowlineError
+from towline.errors import TowlineError
 from towline.format.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 
+from .errors import ClientClosed, DeliveryTimeout, ProducerFull
 from .sends import MS, Batch, SendFuture, TopicRoute
 
 log = logging.getLogger(__name__)

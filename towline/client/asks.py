@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.errors import AskRefused, ClientClosed, MalformedFrame, NoAnswer, UnknownTopic
+from towline.errors import MalformedFrame, NoAnswer, UnknownTopic
 from towline.format.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
@@ -15,6 +15,7 @@ from towline.link.poller import Poller
 
 from .columns import Columns
 from .connection import Connection, remaining_ms
+from .errors import AskRefused, ClientClosed
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 

@@ -7,9 +7,10 @@ from typing import Final
 import lz4.frame
 import zstandard
 
-from towline.errors import DecompressedTooLarge, UnreadableBody
 from towline.format.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from towline.limits import DECOMPRESSED_SIZE_MAX
+
+from .errors import DecompressedTooLarge, UnreadableBody
 
 COMPRESS_ABOVE: Final = 4096
 LEVEL: Final = 5

@@ -11,12 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import IllegalProperty, MessageTooLarge
+from towline.errors import IllegalProperty
 from towline.format.properties import KEY_SEPARATOR, KEYS, NAME_END, PAIR_END, SHARDING_KEY, TAGS, UNIQ_KEY
 from towline.format.properties import encode as encode_properties
 from towline.format.record import STORE_HOST_IPV6, Host, MessageEncoder, layout_of
 
 from .compression import Compressor
+from .errors import MessageTooLarge
 from .keys import COUNTER_RANGE, NS_PER_MS, KeySource
 from .message import Message
 

@@ -9,7 +9,6 @@ from typing import Final, Self
 
 import numpy as np
 
-from towline.errors import PutRefused, ResultPending
 from towline.format.record import Host
 from towline.limits import KIB, MESSAGE_BODY_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import Endpoint, parse
@@ -18,6 +17,7 @@ from .accumulator import Accumulator, Bounds
 from .compression import COMPRESS_ABOVE, Compressor
 from .connection import own_facts
 from .encoding import BODIES_MAX, TopicEncoder
+from .errors import PutRefused, ResultPending
 from .keys import KeySource
 from .message import Message
 from .sending import Rules, Sender

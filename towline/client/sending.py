@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer, PutRefused, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.frames import ANSWER, Buffer, Group, Kind, PutAnswer, decode_put_answer, encode_put, expect, kind_of
 from towline.format.status import PutStatus
 from towline.link.context import close_context, new_context
@@ -25,6 +25,7 @@ from towline.link.poller import Poller
 from .accumulator import Accumulator, closed, timed_out
 from .asks import Reply, encode_ask, read_answer
 from .connection import Connection
+from .errors import PutRefused
 from .sends import MS, Batch
 from .statistics import Statistics
 

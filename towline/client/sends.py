@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.errors import ResultPending, TowlineError
+from towline.errors import TowlineError
 from towline.format.java_hash import string_hash
 from towline.format.status import PutStatus
 
 from .encoding import TopicEncoder
+from .errors import ResultPending
 
 MS: Final = 1000.0
 

@@ -1,0 +1,129 @@
+"""The errors that only a user of the client meets; the others, and their base class, are in `towline.errors`."""
+
+from towline.errors import Remedy, TowlineError
+
+
+class ClientClosed(TowlineError):
+    """The object was closed before, or while, it was asked. Facts: what it is."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "make a new one; messages without a result may or may not have been stored"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(what)
+
+    def describe(self) -> str:
+        return f"the {self.what} is closed"
+
+
+class MessageTooLarge(TowlineError):
+    """A body that the store would refuse. Facts: its size after compression, the largest allowed (bytes)."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "split the message, compress it, or raise max_message_size on the node"
+
+    def __init__(self, size: int, size_max: int) -> None:
+        self.size, self.size_max = size, size_max
+        super().__init__(size, size_max)
+
+    def describe(self) -> str:
+        return f"a body of {self.size} bytes is too large; {self.size_max} are allowed"
+
+
+class DecompressedTooLarge(TowlineError):
+    """A compressed body that would grow beyond the reader's cap. Facts: the cap in bytes."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "raise body_size_max of the reader if the sender is to be trusted"
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        super().__init__(size_max)
+
+    def describe(self) -> str:
+        return f"the body decompresses to more than the cap of {self.size_max} bytes"
+
+
+class UnreadableBody(TowlineError):
+    """A body marked as compressed that does not decompress. Facts: kind of compression, what its library says."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "look at the sender: the store keeps bodies as it receives them"
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self.kind, self.problem = kind, problem
+        super().__init__(kind, problem)
+
+    def describe(self) -> str:
+        return f"the body is no {self.kind} stream: {self.problem}"
+
+
+class PutRefused(TowlineError):
+    """The node refused a put; nothing was stored. Facts: name of the status, the node's sentence."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "change what the sentence names, then send again"
+
+    def __init__(self, status: str, sentence: str) -> None:
+        self.status, self.sentence = status, sentence
+        super().__init__(status, sentence)
+
+    def describe(self) -> str:
+        return f"{self.status}: {self.sentence}"
+
+
+class DeliveryTimeout(TowlineError):
+    """No acknowledgement in time. Facts: topic, ms waited, times sent, what happened last."""
+
+    remedy = Remedy.RETRY
+    advice = "look the unique key up before sending it again: a request without an answer may have been stored"
+
+    def __init__(self, topic: str, waited_ms: int, attempts: int, trouble: str) -> None:
+        self.topic, self.waited_ms, self.attempts, self.trouble = topic, waited_ms, attempts, trouble
+        super().__init__(topic, waited_ms, attempts, trouble)
+
+    def describe(self) -> str:
+        return f"no acknowledgement for {self.topic} in {self.waited_ms} ms, sent {self.attempts} times: {self.trouble}"
+
+
+class ResultPending(TowlineError):
+    """The result was not there when the caller stopped waiting; sending goes on. Facts: ms waited."""
+
+    remedy = Remedy.RETRY
+    advice = "wait again; the message is still under way"
+
+    def __init__(self, waited_ms: int) -> None:
+        self.waited_ms = waited_ms
+        super().__init__(waited_ms)
+
+    def describe(self) -> str:
+        return f"no result after {self.waited_ms} ms"
+
+
+class ProducerFull(TowlineError):
+    """Nothing left the producer for too long. Facts: bytes that wait, ms waited for room."""
+
+    remedy = Remedy.RETRY
+    advice = "send more slowly, or raise buffer_bytes_max"
+
+    def __init__(self, buffered: int, waited_ms: int) -> None:
+        self.buffered, self.waited_ms = buffered, waited_ms
+        super().__init__(buffered, waited_ms)
+
+    def describe(self) -> str:
+        return f"{self.buffered} bytes wait for acknowledgement and no room came in {self.waited_ms} ms"
+
+
+class AskRefused(TowlineError):
+    """A question was answered with an error. Facts: operation, name of the error, sentence."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "change what the sentence names"
+
+    def __init__(self, op: str, error: str, sentence: str) -> None:
+        self.op, self.error, self.sentence = op, error, sentence
+        super().__init__(op, error, sentence)
+
+    def describe(self) -> str:
+        return f"{self.op}: {self.error}: {self.sentence}"
