@@ -1,8 +1,11 @@
 """The demo's load: every flight as a message, and what has to come back of it."""
 
+import gc
 import time
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import orjson
@@ -15,9 +18,10 @@ from towline.format.status import PutStatus
 from towline.runtime.positions import Position
 
 from . import flights
-from .demo_nodes import RunningNode
+from .demo_nodes import RunningNode, await_true
 from .output import progress_console
 
+DISPATCH_MAX_S = 60.0
 _LOOK_EVERY = 1000  # messages between two looks at progress and lag
 
 
@@ -36,10 +40,12 @@ class Sent:
     last_ack: float = 0.0  # monotonic seconds
     latency_ms: dict[str, float] = field(default_factory=dict)
     slave_lag_bytes_max: int = 0
+    dispatched_ms: dict[str, float] = field(default_factory=dict)  # from the last acknowledgement, by node
 
-    @property
-    def busiest_aircraft(self) -> str:
-        return max(sorted(self.by_aircraft), key=lambda tail: len(self.by_aircraft[tail]))
+    def busiest_aircraft(self, flights_max: int) -> str:
+        """Of those with at most so many flights."""
+        fitting = [tail for tail, keys in self.by_aircraft.items() if len(keys) <= flights_max]
+        return max(sorted(fitting), key=lambda tail: len(self.by_aircraft[tail]))
 
     @property
     def busiest_carrier(self) -> str:
@@ -51,7 +57,11 @@ def send_flights(master: RunningNode, slave: RunningNode, limit: int | None) -> 
     sent = Sent()
     futures: list[SendFuture] = []
     begin = master.position(Position.APPENDED)
-    with Producer(master.endpoint("put"), name="towline demo") as producer, progress_bar("sending") as progress:
+    with (
+        no_collector(),
+        Producer(master.endpoint("put"), name="towline demo") as producer,
+        progress_bar("sending") as progress,
+    ):
         task = progress.add_task("send", total=min(limit or flights.COUNT, flights.COUNT))
         started = time.monotonic()
         for flight in flights.read_flights(limit):
@@ -61,6 +71,7 @@ def send_flights(master: RunningNode, slave: RunningNode, limit: int | None) -> 
                 _note_lag(master, slave, sent)
         producer.flush()
         sent.last_ack = time.monotonic()
+        sent.dispatched_ms = await_dispatched(master, slave, sent.last_ack)
         progress.update(task, completed=producer.statistics.acknowledged)
         latency = producer.statistics.latency
         sent.latency_ms = {f"p{percent}": round(latency.percentile_ms(percent), 3) for percent in (50, 99)}
@@ -72,6 +83,31 @@ def send_flights(master: RunningNode, slave: RunningNode, limit: int | None) -> 
         sent.statuses[status] += 1
     sent.acked = sent.statuses[PutStatus.PUT_OK.name]
     return sent
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Every outcome is kept until the end and none is in a cycle: a collector would walk them all again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def await_dispatched(master: RunningNode, slave: RunningNode, since: float) -> dict[str, float]:
+    """Until both nodes have everything in their queues: ms from `since` (monotonic seconds), as the positions tell."""
+    end = master.position(Position.APPENDED)
+    reached: dict[str, float] = {}
+
+    def both() -> bool:
+        for name, node in (("master", master), ("slave", slave)):
+            if name not in reached and node.position(Position.DISPATCHED) >= end:
+                reached[name] = round((time.monotonic() - since) * 1000, 3)
+        return len(reached) == 2
+
+    await_true(both, DISPATCH_MAX_S, "the queues did not reach the end of the log")
+    return reached
 
 
 def progress_bar(doing: str) -> Progress:

@@ -34,7 +34,6 @@ SETTINGS: Final = {
     "mapped_file_size_commit_log": 64 * MIB,
     "max_hash_slot_num": 500_000,
     "max_index_num": 2_000_000,
-    "max_msgs_num_batch": 1000,  # the flights of one aircraft in one answer
     "listen_port": 0,
     "serve_port": 0,
 }
@@ -92,14 +91,13 @@ def two_nodes(root: Path, interrupts: Interrupts) -> Iterator[tuple[RunningNode,
             interrupts.ignore()  # only cleaning up is left
 
 
-def await_true(reached: Callable[[], bool], seconds: float, otherwise: str) -> float:
-    """Looks again and again until `reached`; returns the monotonic time then. Raises DemoFailed(otherwise)."""
+def await_true(reached: Callable[[], bool], seconds: float, otherwise: str, step_s: float = STEP_S) -> None:
+    """Looks every `step_s` until `reached`. Raises DemoFailed(otherwise) after `seconds`."""
     deadline = time.monotonic() + seconds
     while not reached():
         if time.monotonic() > deadline:
             raise DemoFailed(otherwise)
-        select.select([], [], [], STEP_S)
-    return time.monotonic()
+        select.select([], [], [], step_s)
 
 
 def _start(role: str, root: Path, settings: dict[str, Any], stack: ExitStack, interrupts: Interrupts) -> RunningNode:

@@ -3,7 +3,7 @@
 import csv
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -28,13 +28,27 @@ def data_file() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
+class _Values(dict[str, str | int | float | None]):
+    """Cell -> value, worked out once for each different cell: a year of flights has few."""
+
+    def __init__(self, convert: Callable[[str], str | int | float]) -> None:
+        super().__init__(dict.fromkeys(_NOTHING))
+        self._convert = convert
+
+    def __missing__(self, cell: str) -> str | int | float | None:
+        value = self[cell] = self._convert(cell)
+        return value
+
+
 def read_flights(limit: int | None = None) -> Iterator[Flight]:
     """The first `limit` flights in the file's order: numbers as int or float, an empty cell as None."""
+    numbers, texts = _Values(_number), _Values(str)
     with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as packed:
         rows = csv.reader(io.TextIOWrapper(packed, encoding="utf-8", newline=""))
         names = next(rows)
+        columns = [(name, texts if name in _TEXTS else numbers) for name in names]
         for row in islice(rows, limit):
-            yield {name: _value(name, cell) for name, cell in zip(names, row, strict=True)}
+            yield {name: values[cell] for (name, values), cell in zip(columns, row, strict=True)}
 
 
 def keys_of(flight: Flight) -> tuple[str, ...]:
@@ -43,9 +57,5 @@ def keys_of(flight: Flight) -> tuple[str, ...]:
     return (str(flight["tailnum"]), number) if flight["tailnum"] else (number,)
 
 
-def _value(name: str, cell: str) -> str | int | float | None:
-    if cell in _NOTHING:
-        return None
-    if name in _TEXTS:
-        return cell
+def _number(cell: str) -> int | float:
     return float(cell) if "." in cell else int(cell)
