@@ -57,6 +57,7 @@ class Built:
     root: Path
     more_settings: dict[str, Any] = field(default_factory=dict)
     base: int = 0  # where the log begins
+    segment: int = SEGMENT
 
     def __post_init__(self) -> None:
         self.store = Store(self.root / "store")
@@ -68,7 +69,7 @@ class Built:
         make_private(self.runtime.root)
         self.settings = Settings(
             store_path_root_dir=self.store.root,
-            mapped_file_size_commit_log=SEGMENT,
+            mapped_file_size_commit_log=self.segment,
             mapped_file_size_consume_queue=ENTRIES_PER_FILE * ENTRY_SIZE,
             max_hash_slot_num=SLOTS,
             max_index_num=INDEXES,
@@ -83,7 +84,7 @@ class Built:
         self.queues = ConsumeQueueFiles(
             self.store.consumequeue, self.settings.mapped_file_size_consume_queue, open_max=16
         )
-        self.log = CommitLogReader(self.store.commitlog, SEGMENT)
+        self.log = CommitLogReader(self.store.commitlog, self.segment)
         self.index = IndexService(self.store.index, SLOTS, INDEXES, writable=True)
         self.index.load()
         self._scan = DispatchScan(self.log, QueueDirectory())
@@ -138,7 +139,7 @@ class Built:
             store_timestamp=store_time or NOON + len(self.records),
             store_host=HOST,
         )
-        room = SEGMENT - self.end % SEGMENT
+        room = self.segment - self.end % self.segment
         if not blank.fits(len(encode_record(record)), room):
             self._write(self.end, blank.encode(room))
             self.end += room
@@ -194,7 +195,7 @@ class Built:
     def forget_before(self, log_min: int) -> None:
         """As the cleaner does: LOG_MIN first, then whole segments go."""
         self._publish(Position.LOG_MIN, log_min)
-        for base in [base for base in range(0, log_min, SEGMENT) if base + SEGMENT <= log_min]:
+        for base in [base for base in range(0, log_min, self.segment) if base + self.segment <= log_min]:
             (self.store.commitlog / segment_name(base)).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -209,9 +210,9 @@ class Built:
         self.positions.writer(position, Duty.RECOVER).advance(value)
 
     def _write(self, offset: int, data: bytes) -> None:
-        path = self.store.commitlog / segment_name(offset - offset % SEGMENT)
+        path = self.store.commitlog / segment_name(offset - offset % self.segment)
         if not path.exists():
-            path.write_bytes(bytes(SEGMENT))
+            path.write_bytes(bytes(self.segment))
         with path.open("r+b") as file:
-            file.seek(offset % SEGMENT)
+            file.seek(offset % self.segment)
             file.write(data)

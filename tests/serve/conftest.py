@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.serve.building import Built
+from tests.serve.building import SEGMENT, Built
 
 Build = Callable[..., Built]
 
@@ -14,8 +14,8 @@ def build(tmp_path: Path) -> Iterator[Build]:
     """Makes stores, each with the settings it is given."""
     made: list[Built] = []
 
-    def new(*, base: int = 0, **settings: Any) -> Built:
-        made.append(Built(tmp_path / str(len(made)), settings, base))
+    def new(*, base: int = 0, segment: int = SEGMENT, **settings: Any) -> Built:
+        made.append(Built(tmp_path / str(len(made)), settings, base, segment))
         return made[-1]
 
     yield new

@@ -1,0 +1,454 @@
+"""The read process turn by turn, with real links: requests in, answers out, and what a peer may do wrong."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from serve.service import PAUSED_MAX_MS, SUSPEND_MAX_MS, ServeAgent
+from tests.serve.building import SEGMENT, Built
+from tests.serve.conftest import Build, build
+from towline.errors import LinkRefused, NoAnswer
+from towline.format.consume_queue import ENTRY, encode, tags_code
+from towline.format.frames import ANSWER, ASK, PULL, PULL_ANSWER, Kind, Pull, encode_pull, expect, json_part
+from towline.format.status import GetStatus
+from towline.limits import LINK_HIGH_WATER
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.runtime.agent import Idle
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty
+
+__all__ = ["build"]  # the fixture
+
+DEADLINE_S = 10.0
+MANY = 1 << 20
+
+
+class Serving:
+    """The agent and a peer in one thread."""
+
+    def __init__(self, built: Built) -> None:
+        self.built = built
+        self.node = built.node()
+        self.bell = Doorbell(built.runtime.bell(Duty.SERVE.label), self.node.line)
+        self.agent = ServeAgent(self.node)
+        self.agent.on_start(self.bell)
+        self.context = new_context()
+        self.links: list[Link] = []
+        self.link = self.connect()
+
+    def connect(self, high_water: int = LINK_HIGH_WATER, **facts: str) -> Link:
+        said = {"role": "consumer", "cluster": "DefaultCluster", "store": "", "name": "test"} | facts
+        link = Link(self.context, self.agent.endpoints[0], said, high_water=high_water)
+        self.links.append(link)
+        self.until(lambda: self._greeted(link), "the welcome")
+        return link
+
+    def _greeted(self, link: Link) -> bool:
+        try:
+            self.welcome = link.greet(20)
+        except NoAnswer:
+            return False
+        return True
+
+    def until(self, found: Callable[[], Any], what: str) -> Any:
+        """A turn of the agent, a look, until it is there."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            self.agent.do_work()
+            value = found()
+            if value:
+                return value
+        raise AssertionError(f"{what} did not come")
+
+    def pull(
+        self, offset: int = 0, *, request_id: int = 1, suspend: int = 0, link: Link | None = None, **more: Any
+    ) -> None:
+        asked = Pull(request_id, b"t", 0, offset, MANY, MANY, suspend)
+        for name, value in more.items():
+            setattr(asked, name, value)
+        assert (link or self.link).send([encode_pull(asked)])
+
+    def answer(self, link: Link | None = None) -> tuple[tuple[Any, ...], list[Any]]:
+        parts = self.until((link or self.link).receive, "the answer")
+        assert parts[0][0] == Kind.PULL_ANSWER
+        return expect(PULL_ANSWER, parts[0]), parts
+
+    def status(self, link: Link | None = None) -> tuple[GetStatus, int]:
+        """(status, next offset) of the next answer."""
+        (_, status, _, _, _, following, _, _), _ = self.answer(link)
+        return GetStatus(status), following
+
+    def hold(self, offset: int, **more: Any) -> None:
+        """A pull that is held when this returns."""
+        before = len(self.agent._holding)
+        self.pull(offset, suspend=1_000, **more)
+        self.until(lambda: len(self.agent._holding) == before + 1, "the held pull")
+
+    def quiet(self) -> None:
+        """No answer is under way: one that would have been sent is there before the answer to this question."""
+        self.link.send([ASK.pack(Kind.ASK, 99), json_part({"op": "topics"})])
+        parts = self.until(self.link.receive, "the answer")
+        assert parts[0][0] == Kind.ANSWER
+
+    def ask(self, **question: Any) -> tuple[int, dict[str, Any], list[Any]]:
+        assert self.link.send([ASK.pack(Kind.ASK, 5), json_part(question)])
+        parts = self.until(self.link.receive, "the answer")
+        _, status, request_id, count = expect(ANSWER, parts[0])
+        assert request_id == 5
+        assert len(parts) == (4 if count else 2)
+        return status, json.loads(bytes(parts[1])), parts[2:]
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+        close_context(self.context)
+        self.agent.on_close()
+        self.bell.close()
+
+
+Serve = Callable[[Built], Serving]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    made: list[Serving] = []
+
+    def new(built: Built) -> Serving:
+        made.append(Serving(built))
+        return made[-1]
+
+    yield new
+    for serving in made:
+        serving.close()
+
+
+class TestPulls:
+    def test_a_slice_of_the_log(self, build: Build, serve: Serve):
+        built = build()
+        offsets = built.fill(4)
+        serving = serve(built)
+        serving.pull(1, request_id=77)
+        (kind, status, queue, request_id, count, following, low, high), parts = serving.answer()
+        assert (kind, status, queue, request_id) == (Kind.PULL_ANSWER, GetStatus.FOUND, 0, 77)
+        assert (count, following, low, high) == (3, 4, 0, 4)
+        assert bytes(parts[2]) == built.bytes_of(offsets[1:])
+        assert np.frombuffer(parts[1], ">u4").tolist() == [len(built.records[at]) for at in offsets[1:]]
+
+    def test_a_slice_too_large_to_be_copied(self, build: Build, serve: Serve):
+        built = build(segment=16 * SEGMENT)
+        offsets = [built.append(body=b"y" * 50_000) for _ in range(6)]
+        built.dispatch()
+        serving = serve(built)
+        for _ in range(20):
+            serving.pull(0)
+        for _ in range(20):
+            assert bytes(serving.answer()[1][2]) == built.bytes_of(offsets)
+
+    def test_a_gathered_answer(self, build: Build, serve: Serve):
+        built = build()
+        offsets = []
+        for _ in range(3):
+            offsets.append(built.append())
+            built.append("other")
+        built.dispatch()
+        serving = serve(built)
+        serving.pull()
+        assert bytes(serving.answer()[1][2]) == built.bytes_of(offsets)
+
+    def test_an_answer_without_records_is_a_head(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(2)
+        serving = serve(built)
+        serving.pull(2)
+        (_, status, _, _, count, following, _, _), parts = serving.answer()
+        assert (status, count, following, len(parts)) == (GetStatus.OFFSET_OVERFLOW_ONE, 0, 2, 1)
+
+    def test_a_damaged_queue_ends_the_link_and_says_why(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(2)
+        built.queues.write("t", 0, 0, np.frombuffer(encode(100, 1 << 20, 0), dtype=ENTRY))
+        serving = serve(built)
+        other = serving.connect()
+        serving.pull(0)
+        with pytest.raises(LinkRefused, match=r"DAMAGED.*consumequeue/t/0"):
+            serving.until(serving.link.receive, "the refusal")
+        serving.pull(1, link=other)
+        assert serving.status(other) == (GetStatus.FOUND, 2)
+
+    def test_what_was_sent_is_counted(self, build: Build, serve: Serve):
+        built = build()
+        offsets = built.fill(3)
+        serving = serve(built)
+        serving.pull()
+        serving.answer()
+        line = serving.node.line
+        assert line.counter(Counter.MESSAGES) == 3
+        assert line.counter(Counter.BYTES) == len(built.bytes_of(offsets))
+
+
+class TestLongPolling:
+    def test_a_message_wakes_the_pull_that_waits_for_it(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        serving.quiet()
+        at = built.append()
+        serving.quiet()  # appended is not enough
+        built.dispatch()
+        assert bytes(serving.answer()[1][2]) == built.records[at]
+        assert len(serving.agent._holding) == 0
+
+    def test_the_bell_ends_a_sleep(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        idle = Idle(serving.agent, serving.bell)
+        idle.turn()
+        assert serving.agent.sleep_ms() == 100
+        serving.bell.arm()
+        built.append()
+        built.dispatch()
+        started = time.monotonic()
+        serving.agent.wait(5_000)
+        assert time.monotonic() - started < 2
+        serving.bell.disarm()
+        serving.bell.drain()
+        assert serving.status() == (GetStatus.FOUND, 2)
+
+    def test_a_message_of_another_queue_wakes_nobody(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        built.fill(3, queue=1)
+        serving.quiet()
+        assert len(serving.agent._holding) == 1
+
+    def test_when_the_time_is_over_the_status_is_told(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        built.clock.ms += 950
+        assert serving.agent.sleep_ms() == 50
+        built.clock.ms += 49
+        serving.quiet()
+        built.clock.ms += 1
+        assert serving.agent.sleep_ms() == 0
+        assert serving.status() == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+
+    def test_a_pull_waits_for_the_first_message_of_a_queue(self, build: Build, serve: Serve):
+        built = build()
+        built.topics(t=1)
+        serving = serve(built)
+        serving.hold(0)
+        built.fill(1)
+        assert serving.status() == (GetStatus.FOUND, 1)
+
+    def test_a_pull_for_an_unknown_topic_does_not_wait(self, build: Build, serve: Serve):
+        serving = serve(build())
+        serving.pull(0, suspend=1_000)
+        assert serving.status() == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+
+    def test_on_a_slave_a_pull_beyond_the_end_waits_for_the_master(self, build: Build, serve: Serve):
+        built = build(broker_role="SLAVE")
+        built.fill(2)
+        serving = serve(built)
+        serving.hold(4)
+        built.fill(2)
+        serving.quiet()
+        built.fill(1)
+        assert serving.status() == (GetStatus.FOUND, 5)
+
+    def test_messages_that_the_filter_leaves_out_do_not_end_the_wait(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1, tag="a")
+        serving = serve(built)
+        serving.hold(1, codes=(tags_code("a"),))
+        built.fill(3, tag="b")
+        serving.quiet()
+        assert len(serving.agent._holding) == 1
+        at = built.append(tag="a")
+        built.dispatch()
+        (_, status, _, _, _, following, _, _), parts = serving.answer()
+        assert (status, following, bytes(parts[2])) == (GetStatus.FOUND, 5, built.records[at])
+
+    def test_and_are_not_looked_at_again_when_the_time_is_over(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1, tag="a")
+        serving = serve(built)
+        serving.hold(1, codes=(tags_code("a"),))
+        built.fill(3, tag="b")
+        serving.quiet()
+        built.clock.ms += 1_000
+        assert serving.status() == (GetStatus.NO_MATCHED_MESSAGE, 4)
+
+    def test_a_wait_has_a_longest_time(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.pull(1, suspend=2**31 - 1)
+        serving.until(lambda: len(serving.agent._holding), "the held pull")
+        built.clock.ms += SUSPEND_MAX_MS
+        assert serving.status() == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+
+    def test_without_long_polling_a_pull_waits_a_short_time(self, build: Build, serve: Serve):
+        built = build(long_polling_enable=False, short_polling_time_mills=100)
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        built.clock.ms += 100
+        assert serving.status() == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+
+    def test_the_held_pull_of_a_peer_that_left_is_dropped(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        leaving = serving.connect()
+        serving.hold(1, link=leaving)
+        serving.hold(1, link=leaving)
+        serving.hold(1)
+        leaving.close()
+        serving.links.remove(leaving)
+        serving.quiet()
+        built.fill(1)
+        assert serving.status() == (GetStatus.FOUND, 2)
+        serving.until(lambda: not serving.agent._holding and not serving.agent._paused, "the end of the held pulls")
+
+    def test_who_waits_is_answered_when_the_process_stops(self, build: Build, serve: Serve):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        serving.hold(1)
+        assert serving.agent.drain()
+        assert serving.status() == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
+
+
+class TestSlowPeers:
+    COUNT = 400
+
+    @pytest.fixture
+    def built(self, build: Build) -> Built:
+        built = build()
+        for _ in range(6):
+            built.append(body=b"y" * 10_000)
+        built.dispatch()
+        return built
+
+    def ask_much(self, serving: Serving, link: Link) -> None:
+        """Until answers wait in the process because their peer takes no more."""
+        sent = 0
+
+        def send() -> bool:
+            nonlocal sent
+            while sent < self.COUNT and link.send([pull_of(sent)]):
+                sent += 1
+            return sent == self.COUNT and bool(serving.agent._paused)
+
+        serving.until(send, "a full queue")
+        assert serving.agent.sleep_ms() <= 5
+
+    def test_one_that_reads_late_gets_every_answer(self, built: Built, serve: Serve):
+        serving = serve(built)
+        slow = serving.connect(high_water=8)
+        self.ask_much(serving, slow)
+        got = set()
+        while len(got) < self.COUNT:
+            built.clock.ms += 5
+            head, parts = serving.answer(slow)
+            assert bytes(parts[2]) == built.bytes_of(list(built.records))
+            got.add(head[3])
+        assert got == set(range(self.COUNT))
+        assert not serving.agent._paused
+
+    def test_one_that_reads_nothing_has_to_greet_again(self, built: Built, serve: Serve):
+        serving = serve(built)
+        slow = serving.connect(high_water=8)
+        self.ask_much(serving, slow)
+        built.clock.ms += PAUSED_MAX_MS
+        serving.until(lambda: not serving.agent._paused, "the end of patience")
+        serving.pull()
+        assert serving.status() == (GetStatus.FOUND, 6)
+
+
+def pull_of(request_id: int) -> bytes:
+    return encode_pull(Pull(request_id, b"t", 0, 0, MANY, MANY, 0))
+
+
+class TestQuestions:
+    def test_an_answer_with_records(self, build: Build, serve: Serve):
+        built = build()
+        offsets = built.fill(2, keys="k")
+        status, facts, (sizes, records) = serve(built).ask(op="query_key", topic="t", key="k")
+        assert (status, facts["found"]) == (0, 2)
+        assert bytes(records) == built.bytes_of(offsets)
+        assert np.frombuffer(sizes, ">u4").tolist() == [len(built.records[at]) for at in offsets]
+
+    def test_an_answer_without(self, build: Build, serve: Serve):
+        built = build()
+        built.topics(t=1)
+        status, facts, rest = serve(built).ask(op="bounds", topic="t")
+        assert (status, rest) == (0, [])
+        assert facts["queues"] == [{"queue": 0, "min": 0, "max": 0}]
+
+    @pytest.mark.parametrize(
+        ("question", "error"),
+        [
+            ({"op": "bounds", "topic": "no"}, "UnknownTopic"),
+            ({"op": "query_offset", "offset": 3}, "NoRecordHere"),
+            ({"op": "query_offset", "offset": 1 << 40}, "NotInLog"),
+            ({"op": "query_id", "id": "x"}, "IllegalMessageId"),
+            ({"op": "sing"}, "MalformedFrame"),
+        ],
+    )
+    def test_an_error_has_a_name_and_a_sentence(self, build: Build, serve: Serve, question, error):
+        built = build()
+        built.fill(2)
+        status, facts, _ = serve(built).ask(**question)
+        assert (status, facts["error"]) == (1, error)
+        assert len(facts["sentence"].split()) > 5
+
+
+class TestBadPeers:
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            pytest.param([b"\xee" * 40], id="random bytes"),
+            pytest.param([b""], id="nothing"),
+            pytest.param([bytes([Kind.PULL]) * (PULL.size - 1)], id="a pull cut short"),
+            pytest.param([pull_of(1) + b"x"], id="a pull that goes on"),
+            pytest.param([pull_of(1), b"{}"], id="a pull in two parts"),
+            pytest.param([ASK.pack(Kind.ASK, 1), b"{"], id="a question that is not JSON"),
+            pytest.param([ASK.pack(Kind.ASK, 1)], id="a question without its facts"),
+            pytest.param([bytes([Kind.PUT]) * 64, b"records"], id="a put"),
+        ],
+    )
+    def test_a_frame_that_is_none_of_ours_costs_its_sender_the_link(self, build: Build, serve: Serve, parts):
+        built = build()
+        built.fill(1)
+        serving = serve(built)
+        bad = serving.connect()
+        serving.hold(1, link=bad)
+        assert bad.send(parts)
+        serving.until(lambda: bad.lost, "the end of the link")
+        assert len(serving.agent._holding) == 0
+        assert serving.node.line.counter(Counter.REFUSED) == 1
+        serving.pull(0)
+        assert serving.status() == (GetStatus.FOUND, 1)
+
+    def test_a_peer_of_another_cluster_is_refused(self, build: Build, serve: Serve):
+        serving = serve(build())
+        with pytest.raises(LinkRefused, match=r"'elsewhere'.*'DefaultCluster'"):
+            serving.connect(cluster="elsewhere")
+
+    def test_a_welcome_names_the_largest_answer(self, build: Build, serve: Serve):
+        serving = serve(build())
+        assert serving.welcome["role"] == "serve"
+        assert serving.welcome["pull_bytes_max"] == 8 << 20
