@@ -7,7 +7,7 @@ import typer
 
 from towline.errors import TowlineError
 
-from . import bench, demo, get, inspect, nodes, put, query, settings, topic, version
+from . import bench, demo, get, inspect, nodes, put, query, settings, store, topic, version
 from .output import FAILED, MISUSED, show_error, show_towline_error
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")
 app.add_typer(settings.app, name="settings")
+app.add_typer(store.app, name="store")
 app.command("version")(version.version)
 
 

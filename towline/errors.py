@@ -464,7 +464,7 @@ class CorruptLog(TowlineError):
     """What was surely on the disk is damaged or missing. Facts: path, byte in the file, rule broken, its sentence."""
 
     remedy = Remedy.FIX_DISK
-    advice = "nothing was changed: run `towline store verify`, then restore the file from a copy or from another node"
+    advice = "nothing was changed: restore the file from a copy or from another node"
 
     def __init__(self, path: str, at: int, rule: str, sentence: str) -> None:
         self.path, self.at, self.rule, self.sentence = path, at, rule, sentence
@@ -478,7 +478,7 @@ class StoreSyncFailed(TowlineError):
     """A sync failed before this start. Facts: path of the durable-offset file, log offset up to which all is synced."""
 
     remedy = Remedy.FIX_DISK
-    advice = "look at the disk, then run `towline store mend`: it writes everything behind that offset anew"
+    advice = "look at the disk, then run `towline store mend --yes`: it writes everything behind that offset anew"
 
     def __init__(self, path: str, flushed: int) -> None:
         self.path, self.flushed = path, flushed
