@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from towline.runtime.agent import Agent
 from towline.runtime.positions import Duty
 
-from .context import Node
+if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes to do them
+    from towline.runtime.agent import Agent
+
+    from .context import Node
 
 MODULES: Final = {
     Duty.PUT: "master.put",
@@ -23,6 +25,7 @@ MODULES: Final = {
 # In the order of starting; stopped in the order of `STOP_ORDER`.
 MASTER: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.SEND, Duty.PUT)
 SLAVE: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.RECEIVE, Duty.FOLLOW)
+ROLES: Final = {"master": MASTER, "slave": SLAVE}
 
 # Writers first; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
 STOP_ORDER: Final = (
@@ -38,6 +41,6 @@ STOP_ORDER: Final = (
 assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE)
 
 
-def builder(duty: Duty) -> Callable[[Node], Agent]:
+def builder(duty: Duty) -> "Callable[[Node], Agent]":
     """`build(node) -> Agent` of the duty's module; importing it is what a zygote does before it forks."""
-    return cast(Callable[[Node], Agent], import_module(MODULES[duty]).build)
+    return cast("Callable[[Node], Agent]", import_module(MODULES[duty]).build)

@@ -1,30 +1,28 @@
-"""`python -m master`, `python -m slave`: the supervisor process of a node, in the foreground until told to stop."""
+"""`python -m master`, `python -m slave`: the supervisor process of a node, in the foreground until told to stop.
+
+This module imports little: the zygote, which takes longest to be ready, is started before settings and stores are.
+"""
 
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import TowlineError
 from towline.places import Store
-from towline.runtime.logging import configure
 from towline.runtime.machine import check_machine
-from towline.runtime.positions import Duty
 from towline.runtime.process import die_with_parent, set_name
-from towline.runtime.settings import Settings, read_settings
-from towline.runtime.settings_model import BrokerRole
-from towline.runtime.settings_errors import BadSetting
 from towline.start import check_siblings
 
-from .duties import MASTER, SLAVE
-from .failure import facts_of
-from .supervisor import Supervisor
+from .duties import ROLES
+from .nursery import Nursery
 
-ROLES: Final = {"master": MASTER, "slave": SLAVE}
+FOREGROUND: Final = "towline.node.foreground"
+FAILURE: Final = "towline.node.failure"
 
 
 def run_node(role: str, arguments: Sequence[str]) -> int:
@@ -33,46 +31,23 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     if asked.die_with_parent:
         die_with_parent(asked.die_with_parent)
     set_name(f"towline:{role}")
+    store = Store(asked.store.resolve())
+    duties = tuple(duty for duty in ROLES[role] if duty.label not in asked.without)
+    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in duties])
     try:
-        supervisor = _start(role, asked)
+        check_machine()
+        check_siblings()
+        nursery.spawn()
+        start = import_module(FOREGROUND).start  # while the zygote loads
+        supervisor = start(role, duties, store, asked.config, dict(asked.set), nursery, asked.log_file)
     except TowlineError as error:
-        _tell(asked.ready_fd, facts_of(error))
+        nursery.end()
+        _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
         sys.stderr.write(f"{role}: {error}\n")
         return 1
     _tell(asked.ready_fd, {"ready": True, "pid": os.getpid()})
     supervisor.run()
     return 0 if supervisor.stop() else 1
-
-
-def settings_of(role: str, store: Path, config: Path | None, changes: dict[str, str]) -> Settings:
-    """The settings of a node of this role. Raises what `read_settings` raises, and BadSetting for another role's."""
-    given = changes | {"store_path_root_dir": str(store)}
-    if role == "slave":
-        given = {"broker_role": BrokerRole.SLAVE.value} | given
-    settings = read_settings(config, given, os.environ)
-    is_slave = settings.broker_role is BrokerRole.SLAVE
-    if is_slave != (role == "slave"):
-        why = f"a {role} cannot have it; leave it out, or start a {'slave' if is_slave else 'master'}"
-        raise BadSetting(
-            "broker_role", settings.broker_role.value, "flags" if "broker_role" in changes else "file", why
-        )
-    if is_slave and settings.ha_master_address is None:
-        raise BadSetting("ha_master_address", "", "flags", "a slave needs its master's host:port")
-    return settings
-
-
-def _start(role: str, asked: argparse.Namespace) -> Supervisor:
-    check_machine()
-    check_siblings()
-    store = Store(asked.store.resolve())
-    settings = settings_of(role, store.root, asked.config, dict(asked.set))
-    log = configure(Duty.SUPERVISE.label, asked.log_file)
-    duties = tuple(duty for duty in ROLES[role] if duty.label not in asked.without)
-    supervisor = Supervisor(role, duties, store, settings, log, asked.log_file)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, supervisor.request_stop)
-    supervisor.start()
-    return supervisor
 
 
 def _parse(role: str, arguments: Sequence[str]) -> argparse.Namespace:

@@ -11,19 +11,15 @@ import os
 import select
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from towline.errors import DutyTaken, StartFailed, StoreNotWritable
 from towline.log.identity import IdentityFile
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
-from towline.runtime.doorbell import make_bell
+from towline.runtime.doorbell import Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.queue_ends import QueueEnds
@@ -33,13 +29,15 @@ from .context import make_private, runtime_of
 from .duties import STOP_ORDER
 from .endpoints import endpoints_of
 from .failure import read_failure
+from .nursery import Exit, Nursery
 
 START_MAX_S: Final = 60.0
+START_STEP_MS: Final = 5
 RECOVER_MAX_S: Final = 3600.0
 STOP_MAX_S: Final = 8.0
+STOP_STEP_MS: Final = 50
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
-THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
 
 
@@ -62,15 +60,11 @@ class Supervisor:
     store: Store
     settings: Settings
     log: logging.Logger
-    log_file: Path | None
+    nursery: Nursery  # whose zygote has been started, and is ended by whoever did
     _pieces: dict[Duty, Piece] = field(default_factory=dict)
     _stopping: bool = False
-    _unread: bytes = b""
 
     # --- life
-
-    def __post_init__(self) -> None:
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def start(self) -> None:
         """Returns when every piece runs. Raises a TowlineError; then nothing of the node is left running."""
@@ -78,7 +72,7 @@ class Supervisor:
         self._lock = self._take_store()
         try:
             self._prepare()
-            self._start_zygote()
+            self.nursery.await_ready()
             self._recover()
             self._abort = AbortFile(self.store.root)
             self._abort.create(os.getpid())
@@ -88,7 +82,7 @@ class Supervisor:
             self._await_running()
             self._write_node()
         except BaseException:
-            self._end_zygote()
+            self.nursery.end()
             self._leave()
             raise
 
@@ -116,14 +110,14 @@ class Supervisor:
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
-        self._end_zygote()
+        self.nursery.end()
         self._leave()
         return clean
 
     def request_stop(self, signum: int, frame: object) -> None:
-        """Signal handler. The byte ends a select early (a signal alone would only restart it)."""
+        """Signal handler."""
         self._stopping = True
-        os.write(self._wake, b"\0")
+        self.nursery.wake()
 
     # --- start
 
@@ -169,36 +163,21 @@ class Supervisor:
         for duty in Duty:
             make_bell(self._runtime.bell(duty.label))
 
-    def _start_zygote(self) -> None:
-        mine, theirs = socket.socketpair()
-        environment = os.environ | dict.fromkeys(THREAD_COUNTS, "1")
-        arguments = [str(theirs.fileno()), str(os.getpid()), str(self.store.root), str(self.log_file or "-")]
-        command = [sys.executable, "-m", "towline.node.zygote", *arguments, *(duty.label for duty in self.duties)]
-        self._zygote = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL)
-        theirs.close()
-        self._control = mine
-        self._heard: list[dict[str, Any]] = []
-        self._await("zygote", lambda fact: "ready" in fact, START_MAX_S)
-
     def _recover(self) -> None:
-        self._say({"fork": Duty.RECOVER.label})
-        pid = int(self._await("recover", lambda fact: fact.get("forked") == Duty.RECOVER.label, START_MAX_S)["pid"])
-        end = self._await("recover", lambda fact: fact.get("exited") == pid, RECOVER_MAX_S)
-        if end["status"] != 0:
-            self._raise_failure(Duty.RECOVER, end["status"])
+        pid = self.nursery.fork(Duty.RECOVER.label)
+        status = self.nursery.await_exit(Duty.RECOVER.label, pid, RECOVER_MAX_S)
+        if status != 0:
+            self._raise_failure(Duty.RECOVER, status)
 
     def _fork(self, piece: Piece) -> None:
-        self._say({"fork": piece.duty.label})
-        fact = self._await(piece.duty.label, lambda fact: fact.get("forked") == piece.duty.label, START_MAX_S)
-        piece.pid, piece.started, piece.due = int(fact["pid"]), time.monotonic(), None
+        piece.pid, piece.started, piece.due = self.nursery.fork(piece.duty.label), time.monotonic(), None
 
     def _await_running(self) -> None:
         deadline = time.monotonic() + START_MAX_S
         while any(self._positions.duty(duty).state is not State.RUNNING for duty in self._pieces):
-            self._listen(5)
-            for fact in self._take_exits():
-                duty = next(piece.duty for piece in self._pieces.values() if piece.pid == fact["exited"])
-                self._raise_failure(duty, fact["status"])
+            for gone in self.nursery.listen(START_STEP_MS):
+                duty = next(piece.duty for piece in self._pieces.values() if piece.pid == gone.pid)
+                self._raise_failure(duty, gone.status)
             if time.monotonic() > deadline:
                 raise StartFailed("the node", f"not every piece ran within {START_MAX_S:.0f} s")
             if self._stopping:
@@ -218,7 +197,7 @@ class Supervisor:
             "runtime": str(self._runtime.root),
             "endpoints": endpoints_of(self.settings, self._runtime, self.role),
             "started": time.time_ns() // 1_000_000,
-            "zygote": self._zygote.pid,
+            "zygote": self.nursery.pid,
             "pieces": {duty.label: piece.pid for duty, piece in self._pieces.items()},
         }
         write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
@@ -229,11 +208,13 @@ class Supervisor:
         due = [piece.due for piece in self._pieces.values() if piece.due is not None]
         if due:
             timeout_ms = min(timeout_ms, max(0, int(1000 * (min(due) - time.monotonic())) + 1))
-        self._listen(timeout_ms)
-        for fact in self._take_exits():
-            for piece in self._pieces.values():
-                if piece.pid == fact["exited"]:
-                    self._note_exit(piece, fact["status"])
+        for gone in self.nursery.listen(timeout_ms):
+            piece = self._piece_of(gone)
+            if piece is not None:
+                self._note_exit(piece, gone.status)
+
+    def _piece_of(self, gone: Exit) -> Piece | None:
+        return next((piece for piece in self._pieces.values() if piece.pid == gone.pid), None)
 
     def _note_exit(self, piece: Piece, status: int) -> None:
         now = time.monotonic()
@@ -243,7 +224,7 @@ class Supervisor:
         self.log.warning("%s exited with %s, starts again in %.1f s", piece.duty.label, status, delay)
 
     def _restart_due(self) -> None:
-        if self._zygote.poll() is not None:
+        if self.nursery.exit_status is not None:
             self._replace_zygote()
         now, changed = time.monotonic(), False
         for piece in self._pieces.values():
@@ -259,12 +240,16 @@ class Supervisor:
 
     def _replace_zygote(self) -> None:
         """Its children died with it; all are restarted as pieces, so no position is reset (H11)."""
-        self.log.warning("the zygote exited with %s; it and every piece start again", self._zygote.returncode)
-        self._control.close()
-        self._unread = b""
-        self._start_zygote()
+        self.log.warning("the zygote exited with %s; it and every piece start again", self.nursery.exit_status)
+        self.nursery.forget()
         for piece in self._pieces.values():
-            self._note_exit(piece, -signal.SIGKILL)
+            if piece.pid:
+                self._note_exit(piece, -signal.SIGKILL)
+        self.nursery.spawn()
+        try:
+            self.nursery.await_ready()
+        except StartFailed as error:  # the next turn tries again
+            self.log.error("%s", error)
 
     def _report_silent(self) -> None:
         now = time.monotonic_ns()
@@ -283,13 +268,15 @@ class Supervisor:
         deadline = time.monotonic() + STOP_MAX_S
         with contextlib.suppress(ProcessLookupError):
             os.kill(piece.pid, signal.SIGTERM)
+        ringer = Ringer(self._positions, {piece.duty: self._runtime.bell(piece.duty.label)})
+        ringer.ring()  # a signal alone does not end a sleep
+        ringer.close()
         while piece.pid:
-            self._listen(50)
-            for fact in self._take_exits():
-                for other in self._pieces.values():
-                    if other.pid == fact["exited"]:
-                        other.pid = 0
-            if self._zygote.poll() is not None:
+            for gone in self.nursery.listen(STOP_STEP_MS):
+                other = self._piece_of(gone)
+                if other is not None:
+                    other.pid = 0
+            if self.nursery.exit_status is not None:
                 return
             if time.monotonic() > deadline:
                 self.log.error("%s did not stop within %.0f s and is killed", piece.duty.label, STOP_MAX_S)
@@ -297,53 +284,7 @@ class Supervisor:
                     os.kill(piece.pid, signal.SIGKILL)
                 deadline += STOP_MAX_S
 
-    def _end_zygote(self) -> None:
-        zygote = getattr(self, "_zygote", None)
-        if zygote is None:
-            return
-        self._control.close()
-        try:
-            zygote.wait(2)
-        except subprocess.TimeoutExpired:
-            zygote.kill()
-            zygote.wait()
-
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)
         shutil.rmtree(self._runtime.root, ignore_errors=True)
         self._lock.release()
-
-    # --- talking with the zygote
-
-    def _say(self, fact: dict[str, object]) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._control.sendall(json.dumps(fact).encode() + b"\n")
-
-    def _listen(self, timeout_ms: int) -> None:
-        """Collect what the zygote says within the time; signals end the wait early."""
-        ready, _, _ = select.select([self._control, self._woken], [], [], timeout_ms / 1000)
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-        if self._control not in ready:
-            return
-        data = self._control.recv(65_536)
-        *lines, self._unread = (self._unread + data).split(b"\n")
-        self._heard += [json.loads(line) for line in lines]
-
-    def _take_exits(self) -> list[dict[str, Any]]:
-        exits = [fact for fact in self._heard if "exited" in fact]
-        self._heard = [fact for fact in self._heard if "exited" not in fact]
-        return exits
-
-    def _await(self, who: str, wanted: Any, seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        while True:
-            for fact in self._heard:
-                if wanted(fact):
-                    self._heard.remove(fact)
-                    return fact
-            if self._zygote.poll() is not None:
-                raise StartFailed(who, f"the zygote exited with {self._zygote.returncode}")
-            if time.monotonic() > deadline:
-                raise StartFailed(who, f"no answer within {seconds:.0f} s")
-            self._listen(100)

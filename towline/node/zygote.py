@@ -16,13 +16,17 @@ import socket
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 from towline.runtime.positions import Duty
 from towline.runtime.process import die_with_parent, set_name
 
 from .duties import builder
-from .piece import run_piece
-from .recover import recover_node
+
+# Imported by `load`, once the zygote cannot become an orphan any more.
+KERNELS: Final = "towline.kernels.load"
+PIECE: Final = "towline.node.piece"
+RECOVER: Final = "towline.node.recover"
 
 
 class Zygote:
@@ -78,8 +82,8 @@ class Zygote:
         self._control.close()
         duty = Duty.named(label)
         if duty is Duty.RECOVER:
-            return recover_node(self._store, self._log_file)
-        return run_piece(duty, self._store, log_file=self._log_file)
+            return int(import_module(RECOVER).recover_node(self._store, self._log_file))
+        return int(import_module(PIECE).run_piece(duty, self._store, log_file=self._log_file))
 
     def _reap(self) -> None:
         while True:
@@ -95,16 +99,25 @@ class Zygote:
         self._control.sendall(json.dumps(fact).encode() + b"\n")
 
 
-def main(arguments: list[str]) -> None:
-    """Arguments: socket descriptor, supervisor's pid, store, log file or '-', duties."""
-    control, parent, store, log_file, *labels = arguments
-    die_with_parent(int(parent))
-    set_name("towline:zygote")
-    import_module("towline.kernels.load").load_all()
+def load(labels: list[str]) -> None:
+    """Everything that children will need. Imports make no garbage that would be worth a collection on the way."""
+    gc.disable()
+    import_module(KERNELS).load_all()
+    import_module(PIECE)
+    import_module(RECOVER)
     for label in labels:
         builder(Duty.named(label))
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+def main(arguments: list[str]) -> None:
+    """Arguments: socket descriptor, supervisor's pid, store, log file or '-', duties."""
+    control, parent, store, log_file, *labels = arguments
+    die_with_parent(int(parent))  # before the imports that take long: a supervisor killed meanwhile leaves no orphan
+    set_name("towline:zygote")
+    load(labels)
     connection = socket.socket(fileno=int(control))
     Zygote(connection, Path(store), None if log_file == "-" else Path(log_file)).serve()
 

@@ -1,10 +1,9 @@
 """Reading a real `broker.conf`: Java properties with RocketMQ's spelling of the keys."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Final
-
-import javaproperties
 
 from .settings_errors import UnreadableSettings
 
@@ -114,6 +113,7 @@ NOT_APPLICABLE: Final = frozenset(_NOT_APPLICABLE.split())
 
 def read_broker_conf(path: Path) -> Mapping[str, str]:
     """Key -> value as text; Java reads the file as Latin-1 with \\u escapes, and so does this."""
+    javaproperties = import_module("javaproperties")  # with it come XML and HTTP, which every process would pay for
     try:
         with path.open("rb") as file:
             read: Mapping[str, str] = javaproperties.load(file)
