@@ -123,8 +123,9 @@ class SendAgent:
             self._part(other)
         taken = {peer.place for peer in self._peers.values()}
         free = [place for place in range(SLAVES_MAX) if place not in taken]
-        end = self._node.positions.get(Position.APPENDED)
-        if not free or not self._node.positions.get(Position.LOG_MIN) <= appended <= end or flushed > appended:
+        facts, end = request.session.facts, self._node.positions.get(Position.APPENDED)
+        agreed = self._node.positions.get(Position.LOG_MIN) if facts["empty"] else facts["end"]
+        if not free or appended != agreed or flushed > appended:
             return None
         now = self._node.clock.monotonic_ms()
         peer = Peer(request.peer, name, free[0], appended, appended, flushed, now, limit)
