@@ -51,7 +51,8 @@ def holds(figures: dict[str, Any]) -> bool:
 
 
 def print_table(console: Console, figures: dict[str, Any]) -> None:
-    made = table("figure", "#value", "#", title="\nTowline demo: the flights that left New York in 2013")
+    console.print("\nThe flights that left New York in 2013, through a master and a slave", style="bold")
+    made = table("figure", "#value", "#")
     latency, dispatch = figures["put_latency_ms"], figures["dispatch_lag_ms"]
     aircraft, carrier = figures["aircraft"], figures["carrier"]
     rows = [

@@ -112,7 +112,8 @@ def queue(
     }
 
     def render(console: Console) -> None:
-        made = table("#offset", "#physical", "#size", "#tags code", title=f"{topic}/{queue_id}: {low} to {end}")
+        console.print(f"{topic}/{queue_id}: {low} to {end}", markup=False)
+        made = table("#offset", "#physical", "#size", "#tags code")
         for number, entry in entries:
             add_row(made, number, entry.physical_offset, entry.record_size, entry.tags_code)
         console.print(made)

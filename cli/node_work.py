@@ -80,10 +80,9 @@ def _facts(role: str, store: Path) -> dict[str, Any]:
 
 
 def _render(console: Console, read: dict[str, Any]) -> None:
-    title = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
-    pieces = table(
-        "duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused", title=title
-    )
+    head = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
+    console.print(head, markup=False)
+    pieces = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
     for piece in read["pieces"]:
         counters = piece.get("counters", {})
         counts = [counters.get(name, "") for name in ("messages", "bytes", "refused")]

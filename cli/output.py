@@ -19,7 +19,6 @@ StoreDir = Annotated[Path, typer.Option("--store", help="Store directory of the 
 
 FAILED: Final = 1
 MISUSED: Final = 2
-INTERRUPTED: Final = 130
 PIPE_WIDTH: Final = 200
 
 
@@ -57,9 +56,9 @@ def show_towline_error(error: TowlineError, as_json: bool) -> None:
     show_error(type(error).__name__, error.describe(), error.advice, as_json)
 
 
-def table(*columns: str, title: str | None = None) -> Table:
+def table(*columns: str) -> Table:
     """Columns whose name begins with # hold numbers and stand to the right."""
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    made = Table(header_style="bold", box=None, pad_edge=False)
     for column in columns:
         made.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left")
     return made

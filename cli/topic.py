@@ -48,7 +48,8 @@ def describe(
     ]
 
     def render(console: Console) -> None:
-        made = table("#queue", "#min", "#max", "#messages", title=f"{topic}, may {_permissions(facts['perm'])}")
+        console.print(f"{topic}, may {_permissions(facts['perm'])}", markup=False)
+        made = table("#queue", "#min", "#max", "#messages")
         for row in queues:
             add_row(made, *row.values())
         console.print(made)

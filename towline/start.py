@@ -14,6 +14,7 @@ import towline
 from towline.errors import ShadowedPackage
 
 PROCESSES: Final = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "cli", "loadtest")
+INTERRUPTED: Final = 130
 
 
 def home() -> Path:
@@ -34,6 +35,8 @@ def check_siblings() -> None:
 def main() -> None:
     try:
         check_siblings()
+        import_module("cli.main").main()
     except ShadowedPackage as error:
         sys.exit(f"towline: {error}")
-    import_module("cli.main").main()
+    except KeyboardInterrupt:  # Ctrl-C while the command was still loading
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,181 @@
+"""What every command keeps to, whether a node runs or not."""
+
+import json
+
+import pytest
+from typer.main import get_command
+
+from cli.main import app
+
+
+def commands(command=None, path=()):
+    """The path of every command, as it is typed."""
+    command = command or get_command(app)
+    below = getattr(command, "commands", None)
+    if below is None:
+        return [path]
+    return [found for name, child in below.items() for found in commands(child, (*path, name))]
+
+
+every_command = pytest.mark.parametrize("path", commands(), ids=" ".join)
+
+
+def test_the_commands_are_those_of_the_manual():
+    assert {" ".join(path) for path in commands()} == {
+        "demo",
+        "master start",
+        "master stop",
+        "master status",
+        "slave start",
+        "slave stop",
+        "slave status",
+        "put",
+        "get",
+        "query",
+        "topic list",
+        "topic describe",
+        "topic create",
+        "inspect record",
+        "inspect queue",
+        "inspect index",
+        "inspect checkpoint",
+        "inspect durable",
+        "inspect layout",
+        "bench put",
+        "settings keys",
+        "settings show",
+        "store mend",
+        "version",
+    }
+
+
+@every_command
+def test_a_command_explains_itself_and_each_of_its_options(path, towline):
+    done = towline(*path, "--help")
+    assert done.status == 0
+    assert "--json" in done.out
+    command = get_command(app)
+    for name in path:
+        command = command.commands[name]
+    assert len((command.help or "").split()) > 3
+    undocumented = [parameter.name for parameter in command.params if not getattr(parameter, "help", "")]
+    assert undocumented == []
+
+
+@every_command
+def test_a_wrong_option_is_refused_in_one_sentence_that_says_where_to_look(path, towline):
+    done = towline(*path, "--no-such-option")
+    assert done.status == 2
+    assert f"see `towline {' '.join(path)} --help`" in done.err
+    assert done.out == ""
+
+
+def test_a_wrong_call_with_json_is_a_document_too(towline):
+    done = towline("inspect", "record", "--json")
+    assert done.status == 2
+    assert set(done.document) == {"error", "sentence", "remedy"}
+
+
+class TestErrors:
+    def test_are_a_sentence_and_a_remedy_on_standard_error(self, tmp_path, towline):
+        done = towline("master", "status", "--store", tmp_path)
+        assert done.status == 1
+        remedy = "start it with `towline master start` or `towline slave start`"
+        assert done.err == f"towline: no node is running on {tmp_path}; {remedy}\n"
+        assert done.out == ""
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("master", "status"),
+            ("slave", "status"),
+            ("master", "stop"),
+            ("slave", "stop"),
+            ("topic", "list"),
+            ("get", "flights"),
+            ("put", "flights", "body"),
+            ("query", "--topic", "flights", "--key", "N14228"),
+            ("settings", "show"),
+        ],
+        ids=" ".join,
+    )
+    def test_are_one_document_with_json(self, tmp_path, towline, command):
+        done = towline(*command, "--store", tmp_path, "--json")
+        assert done.status == 1
+        assert set(done.document) == {"error", "sentence", "remedy"}
+        assert done.document["error"] == "NodeNotRunning"
+
+    def test_name_an_address_where_nobody_answers(self, towline):
+        done = towline("topic", "list", "--endpoint", "tcp://127.0.0.1:1", "--json")
+        assert done.status == 1
+        assert done.document["error"] == "NoAnswer"
+        assert "tcp://127.0.0.1:1" in done.document["sentence"]
+
+    def test_ask_for_one_node_and_not_two(self, tmp_path, towline):
+        assert towline("topic", "list").status == 2
+        assert towline("topic", "list", "--store", tmp_path, "--endpoint", "tcp://127.0.0.1:1").status == 2
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("put", "t"),
+            ("put", "t", "body", "--lines", "-"),
+            ("put", "t", "body", "--property", "no-value"),
+            ("get", "t", "--from", "yesterday"),
+            ("query", "--key", "k"),
+            ("query", "--topic", "t"),
+            ("query", "--topic", "t", "--time", "noon"),
+            ("settings", "show", "--set", "no-value"),
+        ],
+        ids=" ".join,
+    )
+    def test_refuse_a_call_that_means_nothing(self, towline, command):
+        where = () if command[0] == "settings" else ("--endpoint", "tcp://127.0.0.1:1")
+        done = towline(*command, *where)
+        assert done.status == 2
+        assert done.err.startswith("towline: ")
+
+
+class TestSettings:
+    def test_keys_come_with_default_unit_and_meaning(self, towline):
+        keys = {key["key"]: key for key in towline("settings", "keys", "--json").document["keys"]}
+        assert keys["flush_disk_type"]["default"] == "ASYNC_FLUSH"
+        assert keys["mapped_file_size_commit_log"]["unit"] == "bytes"
+        assert keys["warm_mapped_file_enable"]["rocketmq"] == "warmMapedFileEnable"
+        assert all(len(key["meaning"].split()) > 2 for key in keys.values())
+
+    def test_keys_are_found_by_a_part_of_their_name(self, towline):
+        found = [key["key"] for key in towline("settings", "keys", "ha_master", "--json").document["keys"]]
+        assert found == ["ha_master_address"]
+
+    def test_of_a_broker_conf_are_shown_by_our_names(self, tmp_path, towline):
+        conf = tmp_path / "broker.conf"
+        conf.write_text("flushDiskType=SYNC_FLUSH\nlistenPort=11000\n")
+        shown = towline("settings", "show", "--config", conf, "--set", "serve_port=0", "--json").document["settings"]
+        assert (shown["flush_disk_type"], shown["listen_port"], shown["serve_port"]) == ("SYNC_FLUSH", 11000, 0)
+        assert "ha_listen_port" not in shown
+
+    def test_show_every_key_on_request(self, towline):
+        shown = towline("settings", "show", "--all", "--json").document["settings"]
+        assert shown["ha_listen_port"] == 10912
+
+    def test_with_an_unknown_key_are_refused_with_the_nearest(self, towline):
+        done = towline("settings", "show", "--set", "flush_disk_typ=SYNC_FLUSH", "--json")
+        assert done.status == 1
+        assert "flush_disk_type" in done.document["sentence"]
+
+
+def test_version_says_what_runs(towline):
+    document = towline("version", "--json").document
+    assert document["version"] == "0.1.0"
+    assert document["protocol"] == [1, 1]
+    assert towline("version").out.startswith("towline 0.1.0")
+
+
+def test_without_a_command_the_help_is_shown(towline):
+    done = towline()
+    assert "demo" in done.out + done.err
+
+
+def test_json_goes_to_standard_output_in_one_line(towline):
+    assert json.loads(towline("inspect", "layout", "--json").out)

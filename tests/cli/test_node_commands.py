@@ -1,0 +1,257 @@
+"""Commands against a real node: started, written to, read, looked at and stopped by the command alone."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.main import run
+from towline.node.status import open_node
+from towline.runtime.positions import Position
+from towline.start import home
+
+TOWLINE = (sys.executable, "-c", "from towline.start import main; main()")
+SMALL = (
+    *("--set", "mapped_file_size_commit_log=1048576", "--set", "max_message_size=65536"),
+    *("--set", "max_hash_slot_num=1000", "--set", "max_index_num=10000"),
+    *("--set", "request_size_max=262144", "--set", "flush_disk_type=SYNC_FLUSH"),
+    *("--port", "0", "--serve-port", "0"),
+)
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory):
+    """The store of a running master."""
+    with pytest.MonkeyPatch.context() as patch:
+        runtime = tempfile.mkdtemp(prefix="tl-", dir="/dev/shm")
+        patch.setenv("XDG_RUNTIME_DIR", runtime)
+        store = tmp_path_factory.mktemp("master")
+        command = [*TOWLINE, "master", "start", "--store", str(store), *SMALL, "--ha-port", "0", "--json"]
+        started = subprocess.run(command, cwd=home(), capture_output=True, text=True, timeout=60, check=True)
+        assert json.loads(started.stdout)["role"] == "master"
+        yield store
+        assert run(["master", "stop", "--store", str(store), "--json"]) == 0
+        assert not (store / "abort").exists()
+        shutil.rmtree(runtime)
+
+
+@pytest.fixture
+def put(master, towline):
+    """`towline put` to the master, and wait until what was put is in its queue."""
+
+    def command(*arguments):
+        done = towline("put", *arguments, "--store", master, "--json")
+        node = open_node(master)
+        deadline = time.monotonic() + 20
+        while node.positions.get(Position.DISPATCHED) < node.positions.get(Position.APPENDED):
+            assert time.monotonic() < deadline
+            select.select([], [], [], 0.001)
+        node.positions.close()
+        return done
+
+    return command
+
+
+@pytest.fixture
+def flights(master, towline):
+    """The topic `flights` with three queues; made once."""
+    towline("topic", "create", "flights", "--queues", 3, "--store", master)
+    return "flights"
+
+
+class TestPutAndGet:
+    def test_what_was_put_comes_back(self, master, flights, put, towline):
+        sent = put(flights, '{"origin":"EWR"}', "--tags", "UA", "--key", "N14228", "--queue", 0)
+        assert sent.status == 0
+        assert sent.document["status"] == "PUT_OK"
+        where = ("--queue", 0, "--from", sent.document["queue_offset"])
+        got = towline("get", flights, *where, "--store", master, "--json").document["messages"]
+        assert [(m["body"], m["tags"], m["keys"]) for m in got] == [('{"origin":"EWR"}', "UA", ["N14228"])]
+        assert got[0]["unique_key"] == sent.document["unique_key"]
+
+    def test_lines_of_a_file_are_messages_and_tags_filter_them(self, master, flights, put, tmp_path, towline):
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"line {number}\n" for number in range(500)))
+        sent = put(flights, "--lines", lines, "--tags", "LINES", "--queue", 1)
+        assert (sent.document["sent"], sent.document["acked"]) == (500, 500)
+        got = towline("get", flights, "--tags", "LINES", "--max", 600, "--store", master, "--json").document["messages"]
+        assert [message["body"] for message in got] == [f"line {number}" for number in range(500)]
+
+    def test_a_file_is_one_message_whatever_its_bytes(self, master, flights, put, tmp_path, towline):
+        file = tmp_path / "file"
+        file.write_bytes(b"\xff\x00[bold]")
+        assert put(flights, "--file", file, "--queue", 2, "--tags", "FILE").status == 0
+        got = towline("get", flights, "--tags", "FILE", "--store", master, "--json").document["messages"]
+        assert [message["body"] for message in got] == [b"\xff\x00[bold]".hex()]
+        assert "[bold]" in towline("get", flights, "--tags", "FILE", "--store", master).out
+
+    def test_follow_ends_with_the_number_asked_for(self, master, flights, put, towline):
+        put(flights, "followed", "--tags", "FOLLOW")
+        command = ("get", flights, "--tags", "FOLLOW", "--follow", "--max", 1, "--store", master, "--json")
+        assert towline(*command).document["body"] == "followed"
+
+    def test_follow_ends_with_ctrl_c_and_no_traceback(self, master, flights):
+        command = [*TOWLINE, "get", flights, "--follow"]
+        command += ["--from", "first", "--store", str(master)]
+        reader = subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert reader.stdout is not None
+        assert reader.stdout.readline()
+        reader.send_signal(signal.SIGINT)
+        _, err = reader.communicate(timeout=30)
+        assert (reader.returncode, err) == (130, "")
+
+    def test_an_unknown_topic_is_refused_with_the_remedy(self, master, towline):
+        done = towline("get", "nothing", "--store", master, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "UnknownTopic"
+        assert "topic create" in done.document["remedy"]
+
+    def test_a_body_above_the_limit_is_refused_with_the_limit(self, master, flights, put, tmp_path, towline):
+        file = tmp_path / "large"
+        file.write_bytes(os.urandom(70_000))
+        done = put(flights, "--file", file)
+        assert done.status == 1
+        assert "65536" in done.document["sentence"]
+
+
+class TestQuery:
+    @pytest.fixture
+    def message(self, master, flights, put, towline):
+        put(flights, "asked for", "--key", "ASKED")
+        command = ("query", "--topic", flights, "--key", "ASKED", "--store", master, "--json")
+        return towline(*command).document["messages"][0]
+
+    def test_finds_a_message_by_key_unique_key_id_and_offset(self, master, flights, message, towline):
+        topic, where = ("--topic", flights), ("--store", master, "--json")
+        for asked in (
+            (*topic, "--unique-key", message["unique_key"]),
+            ("--id", message["message_id"]),
+            ("--offset", message["physical_offset"]),
+        ):
+            found = towline("query", *asked, *where).document
+            assert [m["body"] for m in found["messages"]] == ["asked for"]
+
+    def test_finds_the_first_messages_stored_at_or_after_a_time(self, master, flights, message, towline):
+        command = ("query", "--topic", flights, "--time", "2001-01-01T00:00", "--max", 3, "--store", master, "--json")
+        found = towline(*command).document["messages"]
+        times = [m["store_timestamp"] for m in found]
+        assert len(times) == 3
+        assert times == sorted(times)
+
+    def test_says_when_nothing_is_found(self, master, flights, towline):
+        done = towline("query", "--topic", flights, "--key", "NOTHING", "--store", master, "--json")
+        assert (done.status, done.document["count"]) == (0, 0)
+
+
+class TestTopics:
+    def test_are_listed_and_described_with_their_queues(self, master, flights, towline):
+        listed = towline("topic", "list", "--store", master, "--json").document["topics"]
+        assert flights in [topic["topic"] for topic in listed]
+        described = towline("topic", "describe", flights, "--store", master, "--json").document
+        assert [queue["queue_id"] for queue in described["queues"]] == [0, 1, 2]
+        assert described["messages"] == sum(queue["messages"] for queue in described["queues"])
+        assert "read and write" in towline("topic", "describe", flights, "--store", master).out
+
+    def test_of_an_illegal_name_are_refused(self, master, towline):
+        done = towline("topic", "create", "no spaces", "--store", master, "--json")
+        assert done.status == 1
+        assert "no spaces" in done.document["sentence"]
+
+
+class TestStatus:
+    def test_shows_pieces_positions_memory_and_disk(self, master, towline):
+        status = towline("master", "status", "--store", master, "--json").document
+        duties = {piece["duty"]: piece for piece in status["pieces"]}
+        assert set(duties) == {"supervise", "zygote", "put", "allocate", "flush", "reput", "serve", "send"}
+        assert all(piece["state"] == "RUNNING" and piece["uss"] <= piece["pss"] for piece in duties.values())
+        assert status["pss"] == sum(piece["pss"] for piece in duties.values()) > 0
+        assert status["positions"]["appended"] >= status["positions"]["flushed"] >= status["visible_end"] >= 0
+        assert status["disk"]["commitlog"]["size"] % 1_048_576 == 0
+        assert status["endpoints"]["put"][0].startswith("ipc://")
+
+    def test_is_a_table_for_people(self, master, towline):
+        out = towline("master", "status", "--store", master).out
+        assert "behind the writer" in out
+        assert "zygote" in out
+
+    def test_of_a_master_is_not_asked_of_a_slave(self, master, towline):
+        done = towline("slave", "status", "--store", master, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "OtherRole"
+
+    def test_settings_are_those_the_node_runs_with(self, master, towline):
+        shown = towline("settings", "show", "--store", master, "--json").document["settings"]
+        assert shown["flush_disk_type"] == "SYNC_FLUSH"
+
+    def test_inspect_reads_the_files_of_the_running_node(self, master, flights, put, towline):
+        put(flights, "inspected", "--key", "INSPECTED")
+        found = towline("query", "--topic", flights, "--key", "INSPECTED", "--store", master, "--json").document
+        (message,) = found["messages"]
+        offset = message["physical_offset"]
+        assert (
+            towline("inspect", "record", "--store", master, "--offset", offset, "--json").document["body"]
+            == "inspected"
+        )
+        shown = towline(
+            "inspect", "index", "--store", master, "--topic", flights, "--key", "INSPECTED", "--json"
+        ).document
+        assert [link["holds"] for file in shown["files"] for link in file["chain"] if link["same_hash"]] == ["the key"]
+
+
+class TestStart:
+    def test_is_refused_while_another_node_has_the_store_naming_its_pid(self, master, towline):
+        pid = towline("master", "status", "--store", master, "--json").document["pid"]
+        done = towline("master", "start", "--store", master, *SMALL, "--ha-port", 0, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "StoreTaken"
+        assert str(pid) in done.document["sentence"]
+
+    def test_is_refused_with_an_unknown_setting_naming_the_nearest(self, tmp_path, towline):
+        done = towline("master", "start", "--store", tmp_path, "--set", "flush_disk_typo=SYNC_FLUSH", "--json")
+        assert done.status == 1
+        assert done.document["error"] == "UnknownSetting"
+        assert "flush_disk_type" in done.document["sentence"]
+
+    def test_of_a_slave_wants_its_masters_address(self, tmp_path, towline):
+        done = towline("slave", "start", "--store", tmp_path, "--json")
+        assert done.status == 1
+        assert "ha_master_address" in done.document["sentence"]
+
+    def test_of_a_master_with_a_slaves_settings_is_refused(self, tmp_path, towline):
+        settings = ("--set", "broker_role=SLAVE", "--set", "ha_master_address=127.0.0.1:1")
+        done = towline("master", "start", "--store", tmp_path, *settings, "--json")
+        assert done.status == 1
+        assert "start a slave" in done.document["sentence"]
+
+    def test_is_refused_on_a_path_that_cannot_be_a_directory(self, tmp_path, towline):
+        (tmp_path / "file").touch()
+        done = towline("master", "start", "--store", tmp_path / "file" / "below", "--json")
+        assert done.status == 1
+        assert done.document["error"] == "StoreNotWritable"
+
+    def test_is_refused_with_another_segment_size_than_the_stores(self, tmp_path, towline):
+        (tmp_path / "commitlog").mkdir()
+        (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+        done = towline("master", "start", "--store", tmp_path, *SMALL, "--ha-port", 0, "--json")
+        assert done.status == 1
+        assert done.document["error"] == "SegmentSizeMismatch"
+        assert "4096" in done.document["sentence"]
+
+    def test_in_the_foreground_ends_with_ctrl_c_and_a_clean_store(self, tmp_path):
+        command = [*TOWLINE, "master", "start"]
+        command += ["--store", str(tmp_path), *SMALL, "--ha-port", "0", "--foreground", "--json"]
+        node = subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert node.stdout is not None
+        assert '"ready": true' in node.stdout.readline()
+        node.send_signal(signal.SIGINT)
+        _, err = node.communicate(timeout=30)
+        assert node.returncode == 0, err
+        assert not (Path(tmp_path) / "abort").exists()
