@@ -22,6 +22,8 @@ from .demo_nodes import RunningNode, await_true
 from .output import progress_console
 
 DISPATCH_MAX_S = 60.0
+OUTCOME_MAX_S = 5.0
+_LAST = 10_000  # messages
 _LOOK_EVERY = 1000  # messages between two looks at progress and lag
 
 
@@ -69,8 +71,7 @@ def send_flights(master: RunningNode, slave: RunningNode, limit: int | None) -> 
             if len(futures) % _LOOK_EVERY == 0:
                 progress.update(task, completed=producer.statistics.acknowledged)
                 _note_lag(master, slave, sent)
-        producer.flush()
-        sent.last_ack = time.monotonic()
+        sent.last_ack = _await_last_ack(producer, futures)
         sent.dispatched_ms = await_dispatched(master, slave, sent.last_ack)
         progress.update(task, completed=producer.statistics.acknowledged)
         latency = producer.statistics.latency
@@ -134,6 +135,17 @@ def _send(producer: Producer, flight: flights.Flight, sent: Sent) -> SendFuture:
     if tail is not None:
         sent.by_aircraft[str(tail)].add(key)
     return future
+
+
+def _await_last_ack(producer: Producer, futures: list[SendFuture]) -> float:
+    """Until every message has its outcome; the moment of the last one, as the producer's own thread saw it."""
+    seen: list[float] = []
+    last = futures[-_LAST:]  # requests end in another order than they began; the last one is among these
+    for future in last:
+        future.add_done_callback(lambda _: seen.append(time.monotonic()))
+    producer.flush()
+    await_true(lambda: len(seen) == len(last), OUTCOME_MAX_S, "not every message has an outcome")
+    return max(seen)
 
 
 def _note_lag(master: RunningNode, slave: RunningNode, sent: Sent) -> None:
