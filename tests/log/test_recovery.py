@@ -224,7 +224,7 @@ class TestDamageBelowTheDurableOffset:
         number, rule = damage(maker)
         before = contents(maker.store)
         at = maker.records[number].at
-        with pytest.raises(CorruptLog, match="towline store verify") as refusal:
+        with pytest.raises(CorruptLog, match="restore the file from a copy") as refusal:
             maker.recover()
         assert (refusal.value.path, refusal.value.at, refusal.value.rule) == (str(maker.path(at)), at % SEGMENT, rule)
         assert contents(maker.store) == before
