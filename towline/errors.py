@@ -259,6 +259,13 @@ class DemoFailed(TowlineError):
     advice = "run it with --store DIR, which keeps the stores, and read run/node.log of both"
 
 
+class BenchFailed(TowlineError):
+    """Facts: what did not happen."""
+
+    remedy = Remedy.RETRY
+    advice = "run it again on a machine that does nothing else"
+
+
 class StartFailed(TowlineError):
     """Facts: duty, what it said."""
 

@@ -36,7 +36,7 @@ LAYERS: dict[str, frozenset[str]] = {
 
 # library -> modules (and what lies below them) that may import it.
 DOORS: dict[str, tuple[str, ...]] = {
-    "zmq": ("towline.link",),
+    "zmq": ("towline.link", "loadtest.bench"),  # a benchmark of the link measures ZeroMQ itself beside it
     "mmap": ("towline.log.mapped_file", "towline.runtime.shared"),
     "numba": ("towline.kernels",),
     "llvmlite": ("towline.kernels",),

@@ -1,0 +1,63 @@
+"""A put client at wire level: requests encoded beforehand, a window of them on their way, answers counted."""
+
+import time
+from typing import Final, cast
+
+import zmq
+
+from towline.errors import BenchFailed
+from towline.format.frames import ASK, Buffer, Kind, decode_put_answer, json_part
+from towline.format.status import PutStatus
+from towline.link.context import Context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+
+from .shapes import TOPIC, Load
+
+ANSWER_MAX_MS: Final = 10_000
+FACTS: Final = {"role": "producer", "cluster": "", "store": "", "name": "bench"}
+STATUS_AT: Final = 1  # byte of a PUT_ANSWER
+
+
+class PutClient:
+    """One greeted link to a put process."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self._link = Link(context, endpoint, FACTS)
+        self._poller = Poller(self._link)
+        self._link.greet(ANSWER_MAX_MS)
+
+    def make_topic(self) -> None:
+        self._link.send([ASK.pack(Kind.ASK, 0), json_part({"op": "route", "topic": TOPIC})])
+        self._receive()
+
+    def measure(self, load: Load, requests: int) -> float:
+        """Seconds for `requests` requests, from the first one sent to the last one acknowledged."""
+        self._run(load, load.shape.window)
+        started = time.perf_counter()
+        self._run(load, requests)
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _run(self, load: Load, requests: int) -> None:
+        link, heads, window = self._link, load.heads, load.shape.window
+        records = cast(Buffer, zmq.Frame(load.records, copy=False))  # sent many times, copied never
+        sent = acknowledged = 0
+        while acknowledged < requests:
+            while sent < requests and sent - acknowledged < window and link.send([heads[sent % len(heads)], records]):
+                sent += 1
+            answer: list[Buffer] | None = self._receive()
+            while answer is not None:
+                if answer[0][STATUS_AT] != PutStatus.PUT_OK:
+                    raise BenchFailed(f"a put was refused: {decode_put_answer(answer[0]).sentence}")
+                acknowledged += 1
+                answer = link.receive() if acknowledged < requests else None
+
+    def _receive(self) -> list[Buffer]:
+        """The next message; waits for it."""
+        while (parts := self._link.receive()) is None:
+            if self._link.lost or not self._poller.poll(ANSWER_MAX_MS):
+                raise BenchFailed("the put process does not answer")
+        return parts

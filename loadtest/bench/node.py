@@ -1,0 +1,113 @@
+"""The node that is measured: a whole master, ASYNC_FLUSH and ASYNC_MASTER, body CRCs checked as always."""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from towline.errors import BenchFailed
+from towline.limits import GIB
+from towline.node.context import runtime_of
+from towline.node.launch import start_node
+from towline.node.status import node_facts, open_node
+from towline.runtime.positions import Duty, Position
+
+LOOPBACK: Final = "127.0.0.1"
+STEP_S: Final = 0.001
+SETTLE_MAX_S: Final = 60.0
+SEGMENTS_AHEAD: Final = 2
+SETTINGS: Final[dict[str, Any]] = {
+    "flush_disk_type": "ASYNC_FLUSH",
+    "broker_role": "ASYNC_MASTER",
+    "flush_backlog_max": 16 * GIB,
+    "max_hash_slot_num": 1_000_000,
+    "max_index_num": 8_000_000,
+    "serve_port": 0,
+    "ha_listen_port": 0,
+}
+
+
+class BenchNode:
+    """A running master. `put_endpoint` is by transport."""
+
+    def __init__(self, store: Path, segment_size: int) -> None:
+        self._segment_size = segment_size
+        self._view = open_node(store)
+        self._positions = self._view.positions
+        self._endpoints = node_facts(store)["endpoints"]["put"]
+
+    def put_endpoint(self, transport: str) -> str:
+        return next(str(each) for each in self._endpoints if str(each).startswith(transport))
+
+    def put_cpu_ns(self) -> int:
+        """CPU time of all threads of the put process so far."""
+        tasks = Path(f"/proc/{self._positions.duty(Duty.PUT).pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+
+    def settle(self) -> None:
+        """Until the next segments are made and warm: their making is not what is measured."""
+
+        def ready() -> bool:
+            ahead = self._positions.get(Position.ALLOCATED) - self._positions.get(Position.WANTED)
+            return ahead > SEGMENTS_AHEAD * self._segment_size
+
+        _await(ready, "the next segments were not made")
+
+    def await_dispatched(self) -> float:
+        """Seconds until queues and index hold everything that was put."""
+        started = time.perf_counter()
+        end = self._positions.get(Position.APPENDED)
+        _await(lambda: self._positions.get(Position.DISPATCHED) >= end, "reput did not catch up")
+        return time.perf_counter() - started
+
+    @contextmanager
+    def reput_held(self) -> Iterator[None]:
+        """Queues and index wait: what a burst meets while reput has not begun with it."""
+        pid = self._positions.duty(Duty.REPUT).pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self._positions.close()
+
+
+@contextmanager
+def bench_node(directory: Path, segment_size: int) -> Iterator[BenchNode]:
+    """A master on a store in `directory`, ended and with its store removed when the block is left."""
+    store = directory / "store"
+    settings = {**SETTINGS, "mapped_file_size_commit_log": segment_size, "listen_port": _free_port()}
+    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    launched = start_node("master", store, flags, tied=True)
+    try:
+        node = BenchNode(store, segment_size)
+        try:
+            yield node
+        finally:
+            node.close()
+    finally:
+        launched.end()
+        shutil.rmtree(runtime_of(store).root, ignore_errors=True)
+        shutil.rmtree(store, ignore_errors=True)
+
+
+def _await(reached: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + SETTLE_MAX_S
+    while not reached():
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"{otherwise} within {SETTLE_MAX_S:.0f} s")
+        select.select([], [], [], STEP_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
