@@ -1,12 +1,12 @@
 """The allocate process: segments ahead of the writer, so that no put pays for creating one or for its page faults."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import ClassVar, Final
 
 from towline.errors import DiskFull
 from towline.limits import SLEEP_MAX_MS
 from towline.log.mapped_file_queue import MappedFileQueue
-from towline.log.next_segment import ensure_segment
+from towline.log.next_segment import drop_abandoned, ensure_in_steps
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position, State
@@ -25,22 +25,28 @@ class AllocateAgent:
         self._allocated = node.writer(Position.ALLOCATED)
         self._paused_until = 0
         self._removed_below = 0
+        self._base = 0  # of the segment under construction
+        self._steps: Generator[None, None, bool] | None = None
         self._warmed = node.settings.warm_mapped_file_enable
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
+        drop_abandoned(self._node.store.staging)
         self._ringer = self._node.ringer(Duty.PUT, Duty.RECEIVE)
 
     def do_work(self) -> int:
-        """One segment per turn: the lowest that is missing, as the writer needs it first."""
+        """One step of one segment per turn: the lowest that is missing, as the writer needs it first."""
         self._remove_below_log_min()
         if self._node.clock.monotonic_ms() < self._paused_until:
             return 0
-        wanted = self._node.positions.get(Position.WANTED)
-        for base in range(wanted, wanted + (AHEAD + 1) * self._size, self._size):
-            if base + self._size > self._allocated.get():
-                return self._make(base)
-        return 0
+        if self._steps is None:
+            wanted = self._node.positions.get(Position.WANTED)
+            missing = range(max(wanted, self._allocated.get()), wanted + (AHEAD + 1) * self._size, self._size)
+            if not missing:
+                return 0
+            store, self._base = self._node.store, missing[0]
+            self._steps = ensure_in_steps(store.commitlog, store.staging, self._base, self._size, warmed=self._warmed)
+        return self._step(self._steps)
 
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
@@ -50,6 +56,10 @@ class AllocateAgent:
 
     def drain(self) -> bool:
         """A clean stop leaves no unused segment behind, once the writer has gone: it may have mapped `next`."""
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+        drop_abandoned(self._node.store.staging)
         positions = self._node.positions
         if all(positions.duty(writer).state in (State.ABSENT, State.STOPPED) for writer in Position.APPENDED.writers):
             end = positions.get(Position.APPENDED)
@@ -59,16 +69,22 @@ class AllocateAgent:
     def on_close(self) -> None:
         """Nothing is held between turns."""
 
-    def _make(self, base: int) -> int:
-        store = self._node.store
+    def _step(self, steps: Generator[None, None, bool]) -> int:
         try:
-            made = ensure_segment(store.commitlog, store.staging, base, self._size, warmed=self._warmed)
+            next(steps)
+            return 1
+        except StopIteration as end:
+            made = bool(end.value)
         except DiskFull as error:
+            self._steps = None
             self._line.count(Counter.REFUSED)
             self._paused_until = self._node.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
             self._node.log.error("%s", error)
             return 0
-        self._allocated.advance(base + self._size)
+        self._steps = None
+        self._allocated.advance(self._base + self._size)
+        if self._base < self._removed_below:  # a slave's log began further on while this one was made
+            self._removed_below = 0
         self._line.count(Counter.BATCHES, int(made))
         self._ringer.ring()
         return 1

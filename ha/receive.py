@@ -22,6 +22,7 @@ TAIL_CRC_MAX: Final = 64 * KIB
 GREET_MS: Final = 500
 RETRY_MS: Final = 500
 ACK_MS: Final = 1000
+DRAIN_MS: Final = 1500
 BYTES_PER_TURN: Final = 8 * MIB
 HIGH_WATER: Final = 1024
 SLICE_MAX: Final = 16 * MIB  # of one frame; also what a killed receiver may have left behind APPENDED
@@ -42,6 +43,7 @@ class ReceiveAgent:
         self._acked_ms = 0
         self._heard_ms = 0
         self._retry_at = 0
+        self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -72,7 +74,15 @@ class ReceiveAgent:
         return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
-        return True
+        """Nothing more is appended; what is here gets acknowledged, until the master says that it is confirmed.
+
+        Then reput can put the last record into its queue, and the stop is clean.
+        """
+        now = self._node.clock.monotonic_ms()
+        if self._drain_until is None:
+            self._drain_until = now + DRAIN_MS
+        confirmed = self._confirmed.get() >= self._appended.get()
+        return confirmed or self._link is None or now >= self._drain_until
 
     def on_close(self) -> None:
         if hasattr(self, "_context"):
@@ -158,11 +168,16 @@ class ReceiveAgent:
         return done
 
     def _apply(self, parts: list[Buffer]) -> int:
-        """Append one slice. Anything but the next byte of our log from the master we greeted ends the link."""
+        """Append one slice. Anything but the next byte of our log from the master we greeted ends the link.
+
+        What comes after the stop was asked for is left to the next start; it only tells what is confirmed.
+        """
         if kind_of(parts[0]) != Kind.HA_DATA:
             raise MalformedFrame(f"kind {kind_of(parts[0])} is no word of a master")
         _, size, epoch, offset, confirmed = expect(HA_DATA, parts[0])
         data = parts[1] if len(parts) == 2 else b""
+        if self._drain_until is not None and epoch == self._epoch:
+            data, size, offset = b"", 0, self._tail.position
         if epoch != self._epoch or offset != self._tail.position or len(data) != size:
             raise MalformedFrame(
                 f"a slice of {len(data)} bytes at {offset} in epoch {epoch} does not follow {self._tail.position} "

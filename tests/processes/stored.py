@@ -103,7 +103,7 @@ class Stored:
         at = self.log.queue.min_offset
         while at < self.end:
             batch = scan.read(at, self.end)
-            assert batch.end > at or batch.rule == 0 and not batch.waits, f"{batch.rule.name} at {at} of {self.end}"
+            assert batch.end > at or (batch.rule == 0 and not batch.waits), f"{batch.rule.name} at {at} of {self.end}"
             for row in batch.rows[["queue_index", "queue_offset", "phy", "size", "tags_code"]].tolist():
                 queue = directory.topic(row[0]).decode(), directory.queue_id(row[0])
                 derived[queue].append(row[1:])

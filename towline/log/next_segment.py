@@ -1,10 +1,11 @@
-"""How the next segment comes into the log: one function for allocate and for the writer when allocate is late (H4)."""
+"""How the next segment comes into the log: one way for allocate and for the writer when allocate is late (H4)."""
 
 import os
 import secrets
+from collections.abc import Generator
 from pathlib import Path
 
-from .segment_files import create_segment, publish, segment_name, sync_directory, warm
+from .segment_files import create_segment, publish, segment_name, sync_directory, warm_in_steps
 
 
 def ensure_segment(commitlog: Path, staging: Path, base: int, size: int, *, warmed: bool = False) -> bool:
@@ -15,12 +16,42 @@ def ensure_segment(commitlog: Path, staging: Path, base: int, size: int, *, warm
     `staging` is on the same file system. Raises DiskFull, SyncFailed. The length of a segment that existed is checked
     when it is mapped.
     """
+    steps = ensure_in_steps(commitlog, staging, base, size, warmed=warmed)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
+
+def ensure_in_steps(
+    commitlog: Path, staging: Path, base: int, size: int, *, warmed: bool
+) -> Generator[None, None, bool]:
+    """The same in short steps. Closing the generator between two of them drops what is under construction."""
     target = commitlog / segment_name(base)
     if target.exists():
         sync_directory(commitlog)
         return False
     # Two processes may be at it, and a killed one may have left its own: the names under construction differ.
     staged = create_segment(staging, size, f"{segment_name(base)}-{os.getpid()}-{secrets.token_hex(4)}")
-    if warmed:
-        warm(staged, size)
-    return publish(staged, target)
+    try:
+        if warmed:
+            for _ in warm_in_steps(staged, size, sync=True):
+                yield
+        return publish(staged, target)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def drop_abandoned(staging: Path) -> int:
+    """Removes what a process that has gone left under construction; how many files."""
+    left = [path for path in staging.iterdir() if not Path(f"/proc/{_builder(path.name)}").exists()]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
+
+
+def _builder(name: str) -> int:
+    """The pid in the name of a file under construction, as `ensure_in_steps` makes it; 0 in any other name."""
+    parts = name.split("-")
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0

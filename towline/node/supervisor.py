@@ -36,6 +36,7 @@ START_STEP_MS: Final = 5
 RECOVER_MAX_S: Final = 3600.0
 STOP_MAX_S: Final = 8.0
 STOP_STEP_MS: Final = 50
+LOCK_STEP_S: Final = 0.01
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
@@ -102,6 +103,8 @@ class Supervisor:
         for duty in STOP_ORDER:
             if duty in self._pieces:
                 self._stop_piece(self._pieces[duty])
+        self.nursery.end()
+        self._dismiss()
         positions = self._positions
         end = positions.get(Position.APPENDED)
         clean = end == positions.get(Position.FLUSHED) == positions.get(Position.DISPATCHED)
@@ -110,7 +113,6 @@ class Supervisor:
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
-        self.nursery.end()
         self._leave()
         return clean
 
@@ -129,7 +131,7 @@ class Supervisor:
             while (taken := self._taken_duty()) is not None:
                 if time.monotonic() > deadline:
                     raise DutyTaken(*taken)
-                select.select([], [], [], 0.01)  # pieces of a killed supervisor are on their way out
+                select.select([], [], [], LOCK_STEP_S)  # pieces of a killed supervisor are on their way out
         except OSError as error:
             lock.release()
             raise StoreNotWritable(str(self.store.run), error.strerror or str(error)) from None
@@ -283,6 +285,19 @@ class Supervisor:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(piece.pid, signal.SIGKILL)
                 deadline += STOP_MAX_S
+
+    def _dismiss(self) -> None:
+        """Pieces that were started by hand see that their generation ends, finish their duty and leave."""
+        self._positions.retire()
+        ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
+        ringer.ring()
+        ringer.close()
+        deadline = time.monotonic() + STOP_MAX_S
+        while (taken := self._taken_duty()) is not None:
+            if time.monotonic() > deadline:
+                self.log.error("%s", DutyTaken(*taken))
+                return
+            select.select([], [], [], LOCK_STEP_S)
 
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)

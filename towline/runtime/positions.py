@@ -25,6 +25,7 @@ from .shared import SharedWords
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
 LAYOUT_VERSION: Final = 1
 LINE: Final = 8  # words of a 64-byte line
+_GENERATION: Final = 2
 _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 16
 _SLAVES_AT: Final = 64
@@ -211,11 +212,11 @@ class Positions:
     def create(cls, path: Path, generation: int) -> "Positions":
         if path.exists():  # a process of an earlier start that still lives sees that it has to leave
             with contextlib.suppress(OSError, ValueError):
-                SharedWords.open(path).words[2] = generation
+                SharedWords.open(path).words[_GENERATION] = generation
         shared = SharedWords.create(path, SIZE)
         boot = boot_id().replace("-", "")
         shared.words[1] = LAYOUT_VERSION
-        shared.words[2] = generation
+        shared.words[_GENERATION] = generation
         shared.words[3] = int(boot[:15], 16)
         shared.words[4] = int(boot[15:30], 16)
         shared.words[0] = MAGIC
@@ -240,7 +241,11 @@ class Positions:
 
     @property
     def generation(self) -> int:
-        return int(self.words[2])
+        return int(self.words[_GENERATION])
+
+    def retire(self) -> None:
+        """The node ends: whoever was started by hand for this generation finishes its duty and leaves."""
+        self.words[_GENERATION] = 0
 
     def check_generation(self, generation: int) -> None:
         if self.generation != generation:
