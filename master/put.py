@@ -37,6 +37,7 @@ from .topics import Topics
 
 REQUESTS_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 16 * MIB  # then doorbells ring, so that flush and the sender work while put goes on
+GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
 DRAIN_MS: Final = 3000
 FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
 
@@ -57,6 +58,7 @@ class PutAgent:
         self._waiting = Waiting(self._promise)
         self._line = node.line
         self._slave_seen_ms = node.clock.monotonic_ms()
+        self._answered_ms = 0
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -106,10 +108,12 @@ class PutAgent:
         return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
+        """Until every stored request is answered and its client had time to read that; new ones are refused."""
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        return not len(self._waiting) or now >= self._drain_until
+        answered = not len(self._waiting) and now - self._answered_ms >= GRACE_MS
+        return answered or now >= self._drain_until
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
@@ -188,6 +192,8 @@ class PutAgent:
             answer = encode_put_answer(stored.request_id, status, stored.places)
             self._server.send(stored.peer, [answer])
             done += 1
+        if done:
+            self._answered_ms = now
         return done
 
     def _progress(self, now_ms: int) -> Progress:

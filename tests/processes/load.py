@@ -28,6 +28,7 @@ class Load(threading.Thread):
     def __init__(self, endpoint: str, topic: str, seed: int, *, count: int = 6000, window: int = 400) -> None:
         super().__init__(name=f"load {topic}", daemon=True)
         self.topic = topic
+        self.seed = seed
         self.count = count
         self.acked: list[str] = []
         self.outcomes: Counter[str] = Counter()
