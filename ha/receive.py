@@ -4,23 +4,19 @@ import gc
 import zlib
 from typing import Any, ClassVar, Final
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.errors import LinkRefused, MalformedFrame
 from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
 from towline.limits import KIB, MIB, SLEEP_MAX_MS
-from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
-from towline.link.poller import Poller
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.identity import IdentityFile
 from towline.node.context import Node
 from towline.node.greeting import own_facts
+from towline.node.master_link import MasterLink
 from towline.node.tail import open_tail
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 
 TAIL_CRC_MAX: Final = 64 * KIB
-GREET_MS: Final = 500
-RETRY_MS: Final = 500
 ACK_MS: Final = 1000
 DRAIN_MS: Final = 1500
 BYTES_PER_TURN: Final = 8 * MIB
@@ -37,41 +33,37 @@ class ReceiveAgent:
         self._appended = node.writer(Position.APPENDED)
         self._confirmed = node.writer(Position.CONFIRMED)
         self._log_min = node.writer(Position.LOG_MIN)
-        self._link: Link | None = None
         self._epoch = 0
         self._acked = (-1, -1)
         self._acked_ms = 0
         self._heard_ms = 0
-        self._retry_at = 0
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
-        self._bell = bell
         node = self._node
         self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._tail: LogTail = open_tail(node, SLICE_MAX)
-        self._context = new_context()
-        self._poller = Poller(bell.fileno())
+        self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         gc.disable()
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
-        if self._link is None:
-            return self._connect(now) if now >= self._retry_at else 0
+        if not self._link.connected:
+            return self._connect(now) if self._link.due(now) else 0
         done = self._take(now)
-        if self._link is not None:
-            self._acknowledge(now)
-            silent = now - self._heard_ms > self._node.settings.ha_housekeeping_interval
-            if self._link.lost or silent:
-                self._leave("the master is silent" if silent else "the link broke")
+        self._acknowledge(now)
+        if now - self._heard_ms > self._node.settings.ha_housekeeping_interval:
+            self._link.leave("the master is silent")
+        elif self._link.lost:
+            self._link.leave("the connection broke")
         return done
 
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
     def wait(self, timeout_ms: int) -> bool:
-        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        return self._link.wait(timeout_ms)
 
     def drain(self) -> bool:
         """Nothing more is appended; what is here gets acknowledged, until the master says that it is confirmed.
@@ -82,31 +74,18 @@ class ReceiveAgent:
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
         confirmed = self._confirmed.get() >= self._appended.get()
-        return confirmed or self._link is None or now >= self._drain_until
+        return confirmed or not self._link.connected or now >= self._drain_until
 
     def on_close(self) -> None:
-        if hasattr(self, "_context"):
-            if self._link is not None:
-                self._link.close()
-            close_context(self._context)
+        if hasattr(self, "_link"):
+            self._link.close()
 
     # --- the link
 
     def _connect(self, now: int) -> int:
-        settings, facts = self._node.settings, self._facts()
-        assert settings.ha_master_address is not None, "a slave's settings name its master"
-        link = Link(self._context, settings.ha_master_address, facts, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
-        try:
-            welcome = link.greet(GREET_MS)
-            self._agree(welcome)
-        except (LinkRefused, NoAnswer, MalformedFrame) as error:
-            link.close()
-            self._retry_at = self._node.clock.monotonic_ms() + RETRY_MS
-            self._node.log.warning("%s", error)
+        if not self._link.connect(self._facts(), self._agree):
             return 0
-        self._link = link
-        self._poller.add(link)
-        self._epoch, self._heard_ms, self._acked = int(welcome["epoch"]), now, (-1, -1)
+        self._heard_ms, self._acked = now, (-1, -1)
         self._acknowledge(now)
         self._node.log.info("follows the master from %d", self._tail.position)
         return 1
@@ -135,6 +114,7 @@ class ReceiveAgent:
         start = welcome.get("start")
         if not isinstance(start, int) or not isinstance(welcome.get("epoch"), int):
             raise MalformedFrame("the master's welcome names no start of the stream")
+        self._epoch = welcome["epoch"]
         if start != self._tail.position:
             if self._tail.position != self._log_min.get():
                 raise MalformedFrame(f"the master wants to begin at {start}, our log ends at {self._tail.position}")
@@ -144,25 +124,18 @@ class ReceiveAgent:
             self._tail = open_tail(self._node, SLICE_MAX)
         IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
 
-    def _leave(self, why: str) -> None:
-        assert self._link is not None
-        self._node.log.warning("the link to the master ends at %d: %s", self._tail.position, why)
-        self._poller.remove(self._link)
-        self._link.close()
-        self._link = None
-
     # --- the stream
 
     def _take(self, now: int) -> int:
         done = taken = 0
         try:
-            while taken < BYTES_PER_TURN and self._link is not None and (parts := self._link.receive()) is not None:
+            while taken < BYTES_PER_TURN and (parts := self._link.receive()) is not None:
                 done += 1
                 self._heard_ms = now
                 taken += self._apply(parts)
         except (MalformedFrame, LinkRefused) as error:
             self._line.count(Counter.REFUSED)
-            self._leave(str(error))
+            self._link.leave(str(error))
         if done:
             self._ringer.ring()
         return done
@@ -192,7 +165,6 @@ class ReceiveAgent:
         return int(size)
 
     def _acknowledge(self, now: int) -> None:
-        assert self._link is not None
         held = (self._appended.get(), self._node.positions.get(Position.FLUSHED))
         held = (held[0], min(held))
         if held == self._acked and now - self._acked_ms < ACK_MS:
