@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from towline.errors import TowlineError
+from towline.errors import SyncFailed, TowlineError
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
 from towline.format.index_file import decode_header
@@ -47,7 +48,8 @@ class Housekeeper:
         self._queues = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
-        self._synced = self._ends.max_offsets()
+        self._synced = self._surely_synced()
+        self._derived_failed = False  # a queue or index file could not be synced: the watermark stands still
         self._index_done: set[Path] = set()
         self._last_thorough = 0
         self._physic_timestamp = self._checkpoint.physic_msg_timestamp
@@ -94,16 +96,25 @@ class Housekeeper:
         with self._lock:
             if thorough:
                 self._last_thorough = self._node.clock.monotonic_ms()
-            self._flush_queues(thorough=thorough)
+            self._flush_derived(thorough=thorough)
             self._store_durable(failed=self._durable.sync_failed)
             self._store_checkpoint()
+
+    def _flush_derived(self, *, thorough: bool) -> None:
+        """A sync that failed is reported once, and the next one of the same pages means nothing (H5): a start of the
+        node cuts queues and index back to the watermark and derives the rest again."""
+        try:
+            self._flush_queues(thorough=thorough)
+        except SyncFailed as error:
+            self._derived_failed = True
+            self._node.log.critical("queues and index are not called durable from here on, restart the node: %s", error)
 
     def _flush_queues(self, *, thorough: bool) -> None:
         """The watermark moves when every queue is synced up to it; then recovery starts dispatching there."""
         positions = self._node.positions
         timestamp = positions.get(Position.DISPATCHED_TIMESTAMP)
         dispatched = min(positions.get(Position.INDEXED), positions.get(Position.DISPATCHED))
-        if dispatched <= self._durable.queues_durable:
+        if dispatched <= self._durable.queues_durable or self._derived_failed:
             return
         ends = self._ends.max_offsets()
         before = np.zeros(len(ends), dtype=np.int64)
@@ -130,16 +141,30 @@ class Housekeeper:
                 index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
             )
 
+    def _surely_synced(self) -> npt.NDArray[np.int64]:
+        """Queue offsets up to which queues are on the disk: reput wrote before we began, and who synced that has gone.
+
+        A queue whose newest record is below the watermark is; of any other nothing is known. Ends are read before the
+        newest record's, which reput stores first.
+        """
+        synced = self._ends.max_offsets()
+        for place in range(len(synced)):
+            end = self._ends.read(place)
+            if end.physical_end > self._durable.queues_durable:
+                synced[place] = end.min_offset
+        return synced
+
     def _sync_index(self) -> int:
         """Store time covered by the last full index file (spec 4.3)."""
         files = sorted(path for path in self._node.store.index.iterdir() if path.name.isdecimal())
         covered = 0
+        self._index_done.difference_update(files[-1:])  # a restarted reput may have gone back to it
         for path in files:
             if path in self._index_done:
                 continue
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                os.fdatasync(fd)
+                _sync(fd, path)
                 if path != files[-1]:
                     self._index_done.add(path)
                     covered = decode_header(os.pread(fd, 40, 0)).end_timestamp
@@ -155,7 +180,7 @@ class Housekeeper:
             segment_base=flushed - flushed % self._segment_size,
             queues_durable=self._durable.queues_durable,
             log_min=positions.get(Position.LOG_MIN),
-            sync_failed=failed,
+            sync_failed=failed or bool(positions.get(Position.SYNC_FAILED)),
         )
         if durable != self._durable_file.state:
             durable = self._durable_file.save(durable)
@@ -170,3 +195,10 @@ class Housekeeper:
         if checkpoint != self._stored_checkpoint:
             self._checkpoint_file.save(checkpoint)
         self._checkpoint = self._stored_checkpoint = checkpoint
+
+
+def _sync(fd: int, path: Path) -> None:
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise SyncFailed(str(path), 0, 0, error.errno or 0, error.strerror or "") from error

@@ -1,0 +1,167 @@
+"""What flush may call durable beside the log: never what only an earlier flush process, or nobody, has synced."""
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from flush.housekeeping import Housekeeper
+from flush.service import FlushAgent
+from towline.errors import SyncFailed
+from towline.format.durable import Durable
+from towline.format.index_file import file_size
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.durable_file import DurableFile
+from towline.node.context import Node
+from towline.places import Runtime, Store
+from towline.runtime.clock import SystemClock
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import read_settings
+
+SEGMENT = 1 << 20
+ENTRY = (100).to_bytes(8, "big") + (50).to_bytes(4, "big") + bytes(8)
+
+
+class Bench:
+    """A node's files and shared memory, on which a flush process can be started again and again."""
+
+    def __init__(self, root):
+        self.store, self.runtime = Store(root / "store"), Runtime(root / "run")
+        for directory in (self.store.commitlog, self.store.consumequeue, self.store.index, self.runtime.root):
+            directory.mkdir(parents=True)
+        self.settings = read_settings(None, {"mapped_file_size_commit_log": str(SEGMENT)}, {})
+        self.positions = Positions.create(self.runtime.positions, 1)
+        QueueEnds.create(self.runtime.queue_ends).close()
+        self.ends = QueueEnds.open(self.runtime.queue_ends, writable=True)
+        self.files = ConsumeQueueFiles(self.store.consumequeue, self.settings.mapped_file_size_consume_queue, 8)
+        DurableFile(self.store.root).save(Durable())
+
+    @property
+    def node(self):
+        log = logging.getLogger("flush")
+        return Node(self.store, self.runtime, self.settings, self.positions, Duty.FLUSH, 1, log, SystemClock())
+
+    def dispatch(self, topic, count, end):
+        """As reput does: queue bytes, queue end, DISPATCHED; `end` is the log's offset behind the newest record."""
+        place = self.ends.find(topic, 0)
+        first = 0 if place < 0 else self.ends.max_offset(place)
+        self.files.write(topic.decode(), 0, first, ENTRY * count)
+        place = self.ends.add(topic, 0, first, first, 0) if place < 0 else place
+        self.ends.move(place, first + count, end)
+        for position in (Position.INDEXED, Position.DISPATCHED):
+            self.positions.writer(position, Duty.REPUT).advance(end)
+
+    def durable(self):
+        return DurableFile(self.store.root).load()
+
+
+def path_of(fd):
+    return Path(f"/proc/self/fd/{fd}").readlink()
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Every (topic, from, to) that was synced."""
+    calls = []
+    real = ConsumeQueueFiles.sync
+
+    def sync(files, topic, queue_id, start, end):
+        calls.append((topic, start, end))
+        real(files, topic, queue_id, start, end)
+
+    monkeypatch.setattr(ConsumeQueueFiles, "sync", sync)
+    return calls
+
+
+def test_entries_that_were_written_before_flush_started_are_synced_before_they_are_called_durable(bench, synced):
+    bench.dispatch(b"before", 10, end=1000)  # nobody has synced these: reput was quicker, or the flush before is dead
+    housekeeper = Housekeeper(bench.node)
+    bench.dispatch(b"after", 5, end=2000)
+    housekeeper.finish()
+    assert bench.durable().queues_durable == 2000
+    assert sorted(synced) == [("after", 0, 5), ("before", 0, 10)]
+
+
+def test_a_restarted_flush_leaves_alone_what_is_durable_already(bench, synced):
+    bench.dispatch(b"old", 10, end=1000)
+    Housekeeper(bench.node).finish()
+    synced.clear()
+    bench.dispatch(b"new", 5, end=2000)
+    Housekeeper(bench.node).finish()
+    assert synced == [("new", 0, 5)]
+
+
+def test_a_queue_that_could_not_be_synced_once_is_never_called_durable(bench, monkeypatch):
+    """The kernel reports the error once; the next sync of the same pages succeeds and means nothing (H5)."""
+    bench.dispatch(b"orders", 10, end=1000)
+    housekeeper = Housekeeper(bench.node)
+    real, failures = os.fdatasync, [errno.EIO]
+
+    def fdatasync(fd):
+        if failures and "consumequeue" in path_of(fd).parts:
+            raise OSError(failures.pop(), "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    housekeeper.finish()
+    assert not failures
+    bench.dispatch(b"orders", 10, end=2000)
+    housekeeper.finish()
+    assert bench.durable().queues_durable == 0
+
+
+def test_an_index_file_that_became_the_last_again_is_synced_again(bench, monkeypatch):
+    """A restarted reput cuts the files back: one that was full takes entries again."""
+    settings = bench.settings
+    size = file_size(settings.max_hash_slot_num, settings.max_index_num)
+    names = []
+    real = os.fdatasync
+
+    def fdatasync(fd):
+        names.append(path_of(fd).name)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    first, second = bench.store.index / "20260101000000000", bench.store.index / "20260101000000001"
+    housekeeper = Housekeeper(bench.node)
+    for end, files in ((1000, {first, second}), (2000, {first}), (3000, {first, second})):
+        for path in (first, second):
+            path.unlink(missing_ok=True)
+        for path in files:
+            path.touch()
+            os.truncate(path, size)
+        names.clear()
+        bench.dispatch(b"orders", 1, end=end)
+        housekeeper.finish()
+    assert first.name in names
+
+
+def test_a_failed_sync_reaches_the_state_file_even_when_the_first_write_of_it_fails_too(bench, monkeypatch):
+    """The disk that lost the log's pages often refuses the state file as well; the flag must not end with flush."""
+    with (bench.store.commitlog / f"{0:020d}").open("wb") as segment:
+        segment.truncate(SEGMENT)
+    bench.positions.writer(Position.APPENDED, Duty.PUT).advance(100)
+
+    def fail(*_):
+        raise SyncFailed("a file", 0, 0, errno.EIO, "Input/output error")
+
+    agent = FlushAgent(bench.node)
+    with monkeypatch.context() as broken:
+        broken.setattr("towline.log.mapped_file.MappedFile.sync", fail)
+        broken.setattr(DurableFile, "save", fail)
+        agent.on_start(Doorbell(bench.runtime.bell("flush"), bench.node.line))
+        with pytest.raises(SyncFailed):
+            agent._sync(0, 100)
+        agent.on_close()
+    assert bench.positions.get(Position.SYNC_FAILED)
+    Housekeeper(bench.node).finish()  # the flush process that follows
+    assert bench.durable().sync_failed
