@@ -245,8 +245,7 @@ class Supervisor:
         self.log.warning("the zygote exited with %s; it and every piece start again", self.nursery.exit_status)
         self.nursery.forget()
         for piece in self._pieces.values():
-            if piece.pid:
-                self._note_exit(piece, -signal.SIGKILL)
+            piece.pid, piece.due = 0, time.monotonic()  # no failure of its own: no back-off
         self.nursery.spawn()
         try:
             self.nursery.await_ready()

@@ -9,6 +9,7 @@ comes when a child was reaped.
 
 import gc
 import json
+import logging
 import os
 import select
 import signal
@@ -69,6 +70,8 @@ class Zygote:
             try:
                 die_with_parent(zygote)
                 status = self._become(label)
+            except Exception:
+                logging.getLogger(label).exception("ends by an error that nobody expected")
             finally:
                 sys.stderr.flush()
                 os._exit(status)
