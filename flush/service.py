@@ -48,7 +48,7 @@ class FlushAgent:
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
-        appended, flushed = self._node.positions.get(Position.APPENDED), self._flushed.get()
+        appended, flushed = self._node.positions.get(Position.APPENDED), self._join(self._flushed.get())
         if self._failed.get() or not self._policy.due(appended, flushed, now):
             return 0
         self._sync(flushed, appended)
@@ -63,7 +63,7 @@ class FlushAgent:
 
     def drain(self) -> bool:
         """The writer has gone: everything is synced, queues included, and the state files say so."""
-        appended, flushed = self._node.positions.get(Position.APPENDED), self._flushed.get()
+        appended, flushed = self._node.positions.get(Position.APPENDED), self._join(self._flushed.get())
         if appended > flushed and not self._failed.get():
             self._sync(flushed, appended)
         self._housekeeper.finish()
@@ -72,6 +72,15 @@ class FlushAgent:
     def on_close(self) -> None:
         if hasattr(self, "_housekeeper"):
             self._housekeeper.stop()
+
+    def _join(self, flushed: int) -> int:
+        """Where an empty slave has joined its master's log in the middle, nothing below was ever here."""
+        low = self._node.positions.get(Position.LOG_MIN)
+        if flushed >= low:
+            return flushed
+        self._committed.advance(low)
+        self._flushed.advance(low)
+        return low
 
     def _sync(self, start: int, end: int) -> None:
         """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""

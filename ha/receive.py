@@ -4,6 +4,8 @@ import gc
 import zlib
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
 from towline.limits import KIB, MIB, SLEEP_MAX_MS
@@ -43,6 +45,7 @@ class ReceiveAgent:
         node = self._node
         self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
+        self._appended.advance(max(self._appended.get(), self._log_min.get()))
         self._tail: LogTail = open_tail(node, SLICE_MAX)
         self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         gc.disable()
@@ -95,14 +98,13 @@ class ReceiveAgent:
         end, low = self._tail.position, self._log_min.get()
         size = self._node.settings.mapped_file_size_commit_log
         empty = end == low
-        segment = end - (end % size or size)
-        start = max(low, segment, end - TAIL_CRC_MAX)
-        tail = b"" if empty else self._reader.slice(start, end)
+        tail = b"" if empty else self._reader.slice(tail_start(self._reader, low, end), end)
         facts = own_facts(self._node, "slave")
         if empty:
             facts["store"] = ""  # an empty slave takes the master's store id over
+        settings = self._node.settings
         return facts | {
-            "name": self._node.settings.broker_name,
+            "name": f"{settings.broker_name}-{settings.broker_id}",  # the first is its master's too
             "end": end,
             "empty": empty,
             "segment_size": size,
@@ -120,7 +122,7 @@ class ReceiveAgent:
                 raise MalformedFrame(f"the master wants to begin at {start}, our log ends at {self._tail.position}")
             self._tail.close()
             self._log_min.advance(start)
-            self._appended.advance(start)
+            self._appended.advance(start)  # killed before this line, the next start does it
             self._tail = open_tail(self._node, SLICE_MAX)
         IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
 
@@ -172,6 +174,21 @@ class ReceiveAgent:
         limit = held[0] + self._node.settings.ha_window_bytes
         if self._link.send([HA_ACK.pack(Kind.HA_ACK, self._epoch, *held, limit)]):
             self._acked, self._acked_ms = held, now
+
+
+def tail_start(log: CommitLogReader, low: int, end: int) -> int:
+    """Where the bytes before `end` begin that tell two histories apart: TAIL_CRC_MAX of them that are not all zero.
+
+    Behind the blank of a full segment there are only zeros, up to a request's size of them, and they are everywhere
+    the same. Not before the segment or `low`.
+    """
+    first = max(low, log.segment_of(end - 1))
+    zeros = True
+    while zeros and end > first:
+        start = max(first, end - TAIL_CRC_MAX)
+        zeros = not np.frombuffer(log.slice(start, end), dtype=np.uint8).any()
+        end = start
+    return max(first, end - TAIL_CRC_MAX)  # what was found may be no more than the blank
 
 
 def build(node: Node) -> ReceiveAgent:

@@ -26,6 +26,7 @@ class IndexDispatcher:
         self._logger = logger
         self._retry_at = 0
         self._opened = False
+        self._missed: DispatchScan | None = None
         self.position = position
 
     def put(self, batch: Batch) -> None:
@@ -36,9 +37,14 @@ class IndexDispatcher:
         """One batch of what a full disk kept from the index; 0 when nothing is missing or it is too early."""
         if self.position >= dispatched or self._clock.monotonic_ms() < self._retry_at:
             return 0
-        batch = DispatchScan(self._log, QueueDirectory()).read(self.position, dispatched)
+        if self._missed is None:
+            self._missed = DispatchScan(self._log, QueueDirectory())
+        batch = self._missed.read(self.position, dispatched)
         self._index(batch)
-        return int(self.position == batch.end)
+        done = int(self.position == batch.end)
+        if self.position == dispatched:
+            self._missed = None
+        return done
 
     def close(self) -> None:
         self._service.close()

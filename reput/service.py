@@ -59,13 +59,16 @@ class ReputAgent:
         start, end = self._dispatched.get(), self._confirmed()
         if self._stopped.get() or self._node.clock.monotonic_ms() < self._paused_until:
             return 0
+        low = self._node.positions.get(Position.LOG_MIN)
+        if start < low <= end:
+            return self._join(low)
         if start >= end or end == self._whole_below:
             return self._catch_up_index(start)
         self._line.state = State.KERNEL
         batch = self._scan.read(start, end)
         done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
         self._line.state = State.RUNNING
-        return done
+        return done + self._catch_up_index(self._dispatched.get())  # under load as well, else it is never caught up
 
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
@@ -105,6 +108,14 @@ class ReputAgent:
         self._line.count(Counter.MESSAGES, len(batch.rows))
         self._line.count(Counter.BYTES, batch.end - batch.start)
         self._line.count(Counter.BATCHES)
+        return 1
+
+    def _join(self, low: int) -> int:
+        """An empty slave has joined its master's log in the middle: nothing below was ever here."""
+        if self._index is not None:
+            self._index.position = max(self._index.position, low)
+        self._indexed.advance(max(self._indexed.get(), low))
+        self._dispatched.advance(low)
         return 1
 
     def _catch_up_index(self, dispatched: int) -> int:

@@ -246,3 +246,38 @@ def test_a_queue_that_begins_in_the_middle_has_fillers_before_it(tmp_path):
     assert (end.min_offset, end.max_offset) == (11, 12)
     sizes = ConsumeQueueFiles(bench.store.consumequeue, QUEUE_FILE, 8).read("TopicA", 0, 0, 100)["record_size"]
     assert np.array_equal(sizes, [0x7FFFFFFF] * 11 + [len(stored.data)])
+
+
+def test_the_index_catches_up_while_records_keep_coming(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.fill(40)
+    agent = bench.agent()
+
+    def full(self, log, rows, keys):
+        raise DiskFull("index", 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexService, "put", full)
+        bench.work(agent)
+    bench.clock.ms += 2000
+    for _ in range(20):  # never a turn without a new record
+        bench.fill(1)
+        agent.do_work()
+    assert bench.positions.get(Position.INDEXED) == bench.maker.end
+    assert bench.indexed() == bench.expected_index()
+
+
+def test_the_index_catches_up_in_large_batches_however_queues_alternate(tmp_path, monkeypatch):
+    bench = Bench(tmp_path)
+    bench.fill(120)
+    agent = bench.agent()
+
+    def full(self, log, rows, keys):
+        raise DiskFull("index", 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexService, "put", full)
+        bench.work(agent)
+    bench.clock.ms += 2000
+    assert bench.work(agent) < 20
+    assert bench.indexed() == bench.expected_index()
