@@ -222,7 +222,10 @@ class PutAgent:
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         match question:
             case {"op": "route", "topic": str(name)}:
-                return self._route(self._topics.route(name, int(question.get("queues", 0))).topic_name)
+                queues = question.get("queues", 0)
+                if not isinstance(queues, int):
+                    raise MalformedFrame(f"the number of queues is {queues!r}")
+                return self._route(self._topics.route(name, queues).topic_name)
             case {"op": "create_topic", "topic": str(name), "queues": int(queues)}:
                 return self._route(self._topics.create(name, queues).topic_name)
             case {"op": "topics"}:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from towline.format.frames import Kind, encode_put
+from towline.format.frames import ASK, Kind, encode_put
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.node.context import runtime_of
@@ -187,3 +187,12 @@ def test_a_head_that_ends_inside_its_groups_costs_the_link(client):
     client.link.send([head[:2] + b"\x00\x05" + head[4:], b"x" * 200])
     assert client.receive(5) is None
     assert client.link.lost
+
+
+@pytest.mark.parametrize("queues", [b'"many"', b"Infinity", b"NaN", b"[]"])
+def test_a_number_of_queues_that_is_none_costs_put_nothing(client, positions, queues):
+    pid = positions.duty(Duty.PUT).pid
+    client.link.send([ASK.pack(Kind.ASK, 1), b'{"op":"route","topic":"orders","queues":' + queues + b"}"])
+    assert client.receive(5) is not None
+    assert client.put(records_of(TOPIC, 1)).status == PutStatus.PUT_OK
+    assert positions.duty(Duty.PUT).pid == pid
