@@ -15,14 +15,14 @@ NOBODY = "nonsense"  # no duty has this label
 
 
 @pytest.fixture
-def nursery(tmp_path):
+def nursery(tmp_path, capfd):
     made = Nursery(tmp_path, None, [])
     made.spawn()
     yield made
     made.end()
 
 
-def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(capfd, nursery):
+def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(nursery, capfd):
     nursery.await_ready()
     for _ in range(2):
         pid = nursery.fork(NOBODY)

@@ -66,6 +66,12 @@ class TestNode:
         launched, self.launched, self._positions = self.launched, None, None
         return launched.stop() if launched is not None else True
 
+    def waited_for_a_cpu(self) -> float:
+        """Seconds that the supervisor and its zygote, which begin at once, waited at most for others to leave a CPU."""
+        pids = self.pids()
+        waits = [Path(f"/proc/{pids[label]}/schedstat").read_text().split()[1] for label in ("supervisor", ZYGOTE)]
+        return max(map(int, waits)) / 1e9
+
     @property
     def pid(self) -> int:
         assert self.launched is not None

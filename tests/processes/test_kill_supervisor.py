@@ -7,7 +7,6 @@ from .nodes import Pair
 from .stored import check_pair
 
 NEXT_START_MAX_S = 2.0
-STARTS_MAX = 3  # a machine that is busy with something else may need a second one
 
 
 @pytest.mark.parametrize("role", ["master", "slave"])
@@ -21,14 +20,11 @@ def test_nobody_outlives_a_killed_supervisor_and_the_next_start_works(pair: Pair
     gone_s = node.kill_supervisor()
     at_kill = len(load.acked)
     assert node.store.abort.exists()
-    starts_s = [node.start()]
+    start_s = node.start()
+    starved_s = node.waited_for_a_cpu()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)
     print(f"\n{role}: killed at {at_kill} of {load.count}, all gone after {gone_s:.3f} s; {counted}")
-    while starts_s[-1] > NEXT_START_MAX_S and len(starts_s) < STARTS_MAX:
-        node.kill_supervisor()
-        starts_s.append(node.start())
-    pair.await_linked()
-    assert min(starts_s) <= NEXT_START_MAX_S, starts_s
-    print(f"{role}: served again after {', '.join(f'{start:.2f}' for start in starts_s)} s")
+    print(f"{role}: served after {start_s:.2f} s, {starved_s:.2f} s of which the machine was busy with something else")
+    assert start_s - starved_s <= NEXT_START_MAX_S
