@@ -15,14 +15,15 @@ NOBODY = "nonsense"  # no duty has this label
 
 
 @pytest.fixture
-def nursery(tmp_path, capfd):
+def nursery(tmp_path):
+    """Not spawned yet: a zygote writes to the standard error it finds, which a fixture would have from its set-up."""
     made = Nursery(tmp_path, None, [])
-    made.spawn()
     yield made
     made.end()
 
 
 def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(nursery, capfd):
+    nursery.spawn()
     nursery.await_ready()
     for _ in range(2):
         pid = nursery.fork(NOBODY)
@@ -34,6 +35,7 @@ def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(nursery
 
 
 def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(nursery):
+    nursery.spawn()
     nursery.await_ready()
     first = nursery.pid
     os.kill(first, signal.SIGKILL)
@@ -48,6 +50,7 @@ def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(nursery)
 
 
 def test_a_zygote_that_loads_still_does_not_hold_up_the_end(nursery):
+    nursery.spawn()
     pid = nursery.pid
     started = time.monotonic()
     nursery.end()
@@ -57,6 +60,7 @@ def test_a_zygote_that_loads_still_does_not_hold_up_the_end(nursery):
 
 
 def test_a_wake_ends_a_listen_early(nursery):
+    nursery.spawn()
     nursery.await_ready()
     timer = threading.Timer(0.05, nursery.wake)
     timer.start()
