@@ -1,8 +1,8 @@
-"""A request on its way into the log: admit its groups, copy it once, validate and stamp in one kernel call, publish.
+"""A request on its way into the log: admit its groups, then validate, copy and stamp in one kernel call, publish.
 
-Order (H2): sizes are checked first; the frame is copied with its first 8 bytes left zero; the kernel validates all of
-it, then stamps; only then are the 8 bytes stored, then APPENDED. A refused request's range is zeroed before the
-answer, and the queue-offset table changes only when everything has passed.
+Order (H2): sizes are checked first; the kernel validates record by record as it copies, the first 8 bytes left zero;
+when all have passed it stamps; only then are the 8 bytes stored, then APPENDED. A refused request's range is zeroed
+before the answer, and the queue-offset table changes only when everything has passed.
 """
 
 import socket
@@ -18,7 +18,7 @@ from towline.format.frames import Buffer, Group
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.kernels.rows import GROUP
-from towline.kernels.stamp import RESULT_SIZE, validate_and_stamp
+from towline.kernels.stamp import RESULT_SIZE, append_request
 from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
 from towline.log.commit_log import CommitLogReader
 from towline.node.context import Node
@@ -84,13 +84,11 @@ class Appender:
             return Refusal(PutStatus.DISK_FULL, str(error), retry_after_ms=DISK_FULL_RETRY_MS)
         timestamp = max(now_ms, self._timestamp.get())
         places = self._fill(groups)
-        at = self._tail.copy_request(memoryview(records))
-        first = bytes(records[:FIRST_WORD])
-        rule = validate_and_stamp(
+        at = self._tail.make_room(size)
+        rule = append_request(
             self._tail.array,
             at,
-            size,
-            int.from_bytes(first, "big", signed=True),
+            np.frombuffer(records, dtype=np.uint8),
             self._groups,
             len(groups),
             self._arena,
@@ -105,7 +103,7 @@ class Appender:
             self._tail.withdraw(at, size)
             return self._refused(Rule(rule))
         start = self._tail.position
-        end = self._tail.publish(first, size)
+        end = self._tail.publish(bytes(records[:FIRST_WORD]), size)
         self._appended.advance(end)
         self._timestamp.advance(timestamp)
         self._offsets.take(groups, self._groups["next_offset"][: len(groups)].tolist())

@@ -13,6 +13,7 @@ import pytest
 from towline.kernels import crc
 
 Kernel = Callable[[np.ndarray, int, int], int]
+CopyKernel = Callable[[np.ndarray, int, np.ndarray, int, int], int]
 BYTES = random.Random(7).randbytes(70_000)
 
 
@@ -43,6 +44,24 @@ def test_uniform_bytes(kernel: Kernel) -> None:
         for length in (1, 15, 16, 17, 63, 64, 127, 128, 129, 1_000):
             text = bytes([byte]) * length
             assert kernel(np.frombuffer(text, np.uint8), 0, length) == zlib.crc32(text)
+
+
+@pytest.mark.parametrize("kernel", [crc.crc32_copy, crc.crc32_copy_by_tables], ids=["chosen", "tables"])
+@pytest.mark.parametrize(("at", "start"), [(0, 0), (3, 1), (16, 7)])
+def test_the_copy_is_whole_and_writes_nothing_else(kernel: CopyKernel, at: int, start: int) -> None:
+    buffer = np.frombuffer(BYTES, np.uint8)
+    for length in [*range(301), 1_000, 1_024, 4_097, 60_000]:
+        target = np.full(at + length + 80, 0xA5, np.uint8)
+        text = BYTES[start : start + length]
+        assert kernel(target, at, buffer, start, length) == zlib.crc32(text), length
+        assert target.tobytes() == b"\xa5" * at + text + b"\xa5" * 80, length
+
+
+def test_many_at_once() -> None:
+    starts, lengths = np.array([0, 5, 9_000, 3]), np.array([0, 100, 1_024, 7])
+    result = np.zeros(4, np.int64)
+    assert crc.crc32_each(np.frombuffer(BYTES, np.uint8), starts, lengths, result) == 4
+    assert result.tolist() == [zlib.crc32(BYTES[at : at + size]) for at, size in zip(starts, lengths, strict=True)]
 
 
 def test_golden_values() -> None:

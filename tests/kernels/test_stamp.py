@@ -15,6 +15,7 @@ from towline.format.rules import Rule
 from towline.kernels import rows, stamp
 
 AT = 40
+AFTER = 70  # bytes of the log behind a request
 BASE = 5_000
 NOW = 1_700_000_000_123
 V4 = Host(bytes([10, 0, 0, 1]), 10911)
@@ -40,16 +41,13 @@ class Request:
     max_body: int = MAX_BODY
     check_crc: bool = True
     log: bytes = b""
-    first_word: int | None = None
     result: np.ndarray = field(default_factory=lambda: np.zeros(stamp.RESULT_SIZE, np.int64))
 
     def run(self, frame: bytes | None = None) -> tuple[Rule, list[int]]:
         """The rule, and the groups' next offsets. `log` becomes the frame's bytes afterwards."""
         if frame is None:
             frame = b"".join(encoded for group in self.groups for encoded in group.records)
-        log = np.zeros(AT + len(frame), np.uint8)
-        log[AT:] = np.frombuffer(frame, np.uint8)
-        log[AT : AT + 8] = 0
+        log = np.zeros(AT + len(frame) + AFTER, np.uint8)
         table = np.zeros(len(self.groups), rows.GROUP)
         arena = bytearray(b"....")
         for number, group in enumerate(self.groups):
@@ -57,11 +55,10 @@ class Request:
             count = len(group.records) if group.count is None else group.count
             table[number] = (size, count, group.next_offset, len(arena), len(group.topic), group.queue_id)
             arena += group.topic
-        rule = stamp.validate_and_stamp(
+        rule = stamp.append_request(
             log,
             AT,
-            len(frame),
-            int.from_bytes(frame[:8], "big", signed=True) if self.first_word is None else self.first_word,
+            np.frombuffer(frame, np.uint8),
             table,
             len(self.groups),
             np.frombuffer(bytes(arena), np.uint8),
@@ -73,8 +70,15 @@ class Request:
             self.result,
         )
         assert not log[AT : AT + 8].any(), "the first 8 bytes are the caller's"
-        self.log = log[AT:].tobytes()
+        assert not log[:AT].any()
+        assert not log[AT + len(frame) :].any(), "what is not the request's is not touched"
+        self.log = log[AT : AT + len(frame)].tobytes()
         return Rule(rule), table["next_offset"].tolist()
+
+
+def is_copied(log: bytes, frame: bytes) -> bool:
+    """Whether the log holds nothing but bytes of the frame, from its beginning on, and zeros."""
+    return all(found in (0, given) for found, given in zip(log[8:], frame[8:], strict=True))
 
 
 def sent(topic: bytes, queue_id: int = 3, **fields: object) -> Record:
@@ -137,7 +141,7 @@ def test_a_stamped_request_is_what_the_model_encodes(parts: list[tuple[bytes, li
     request = Request(groups, host=host)
     assert request.run() == (Rule.OK, next_offsets)
     assert request.log[8:] == b"".join(expected)[8:]
-    assert request.result.tolist() == [len(expected), AT + at]
+    assert request.result.tolist() == [len(expected), at]
 
 
 THREE = [sent(b"TopicA", body=b"body-%d" % number, properties=PROPERTIES) for number in range(3)]
@@ -198,7 +202,9 @@ def test_every_flipped_byte_is_refused_where_it_is_checked() -> None:
             refused += 1
             assert request.result[0] == index
             assert next_offsets == [100]
-            assert request.log[8:] == bytes(damaged)[8:], "a refused request is not stamped"
+            assert is_copied(request.log, bytes(damaged)), "a refused request is not stamped"
+            before = request.result[1]
+            assert request.log[8:before] == bytes(damaged)[8:before]
     assert refused > 400
 
 
@@ -259,8 +265,9 @@ def test_nothing_is_stamped_when_the_last_group_is_bad() -> None:
     bad = Group(b"TopicA", 4, [record.encode(THREE[0])])
     request = Request([good, bad])
     assert request.run() == (Rule.QUEUE_ID, [100, 100])
-    assert request.result.tolist() == [3, AT + sum(map(len, good.records))]
-    assert request.log[8:] == b"".join(good.records + bad.records)[8:]
+    before = sum(map(len, good.records))
+    assert request.result.tolist() == [3, before]
+    assert request.log[8:] == b"".join(good.records)[8:] + bytes(len(bad.records[0]))
 
 
 def test_the_crc_is_checked_only_when_told() -> None:

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .compiled import I64, READ, Bytes, helper, kernel
-from .folding import STEP, available, crc_folded
-from .words import load_u8, raw_u32
+from .compiled import I64, NUMBERS, NUMBERS_READ, READ, WRITE, Bytes, Numbers, helper, kernel
+from .folding import STEP, available, crc_folded, crc_folded_copy
+from .words import copy_bytes, load_u8, raw_u32
 
 _POLYNOMIAL: Final = 0xEDB8_8320  # bit-reversed
 _WORD: Final = 0xFFFF_FFFF
@@ -70,7 +70,22 @@ def _crc_by_folding(buffer: Bytes, start: int, length: int) -> int:
     return crc_folded(buffer, start, length)
 
 
+@helper
+def _copy_by_tables(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
+    copy_bytes(target, at, source, start, length)
+    return _crc_by_tables(source, start, length)
+
+
+@helper
+def _copy_by_folding(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
+    if length < STEP:
+        return _copy_by_tables(target, at, source, start, length)
+    return crc_folded_copy(target, at, source, start, length)
+
+
 crc_of: Final = _crc_by_folding if available() else _crc_by_tables  # in [0, 2**32), of `length` bytes from `start` on
+# The same, and those bytes copied to `at` on the way, which hides most of the copy behind the multiplications.
+copy_with_crc: Final = _copy_by_folding if available() else _copy_by_tables
 
 
 @kernel(I64(READ, I64, I64))
@@ -83,3 +98,23 @@ def crc32(buffer: Bytes, start: int, length: int) -> int:
 def crc32_by_tables(buffer: Bytes, start: int, length: int) -> int:
     """The same on any CPU."""
     return _crc_by_tables(buffer, start, length)
+
+
+@kernel(I64(READ, NUMBERS_READ, NUMBERS_READ, NUMBERS))
+def crc32_each(buffer: Bytes, starts: Numbers, lengths: Numbers, result: Numbers) -> int:
+    """The CRC of each stretch, `lengths[n]` bytes from `starts[n]` on, into `result[n]`; returns how many."""
+    for number in range(starts.size):
+        result[number] = crc_of(buffer, starts[number], lengths[number])
+    return starts.size
+
+
+@kernel(I64(WRITE, I64, READ, I64, I64))
+def crc32_copy(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
+    """The CRC of `length` bytes of `source` from `start` on, which are copied to byte `at` of `target`."""
+    return copy_with_crc(target, at, source, start, length)
+
+
+@kernel(I64(WRITE, I64, READ, I64, I64))
+def crc32_copy_by_tables(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
+    """The same on any CPU."""
+    return _copy_by_tables(target, at, source, start, length)

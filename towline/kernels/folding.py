@@ -44,12 +44,13 @@ def _pair(values: tuple[int, int]) -> Any:
 
 
 class _Emitter:
-    """Writes the instructions of one CRC: `length` bytes from `start` on."""
+    """Writes the instructions of one CRC: `length` bytes from `start` on, stored at `target` as they are loaded."""
 
-    def __init__(self, builder: Any, start: Any, length: Any) -> None:
+    def __init__(self, builder: Any, start: Any, length: Any, target: Any = None) -> None:
         self._builder = builder
         self._start = start
         self._length = length
+        self._target = target
         declare: Any = cgutils.get_or_insert_function
         kind = ir.FunctionType(_PAIR, [_PAIR, _PAIR, _BYTE])
         self._multiply = declare(builder.module, kind, "llvm.x86.pclmulqdq")
@@ -130,8 +131,11 @@ class _Emitter:
         return self._builder.bitcast(shifted, _PAIR)
 
     def _load(self, place: Any, kind: Any) -> Any:
-        address = self._builder.gep(self._start, [place])
-        return self._builder.load(self._builder.bitcast(address, kind.as_pointer()), align=1)
+        builder = self._builder
+        data = builder.load(builder.bitcast(builder.gep(self._start, [place]), kind.as_pointer()), align=1)
+        if self._target is not None:
+            builder.store(data, builder.bitcast(builder.gep(self._target, [place]), kind.as_pointer()), align=1)
+        return data
 
     def _fits(self, place: Any, size: int) -> Any:
         return self._builder.icmp_signed("<=", self._builder.add(place, _LONG(size)), self._length)
@@ -151,13 +155,30 @@ class _Emitter:
         builder.position_at_end(after)
 
 
+def _bytes_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
+    """The address of byte `at` of an array."""
+    return builder.gep(
+        builder.bitcast(context.make_array(kind)(context, builder, array).data, _BYTE.as_pointer()), [at]
+    )
+
+
 def _folded(typing_context: Any, buffer: Any, start: Any, length: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        data = builder.bitcast(data, _BYTE.as_pointer())
-        return _Emitter(builder, builder.gep(data, [args[1]]), args[2]).crc()
+        source = _bytes_at(context, builder, signature.args[0], args[0], args[1])
+        return _Emitter(builder, source, args[2]).crc()
 
     return types.int64(buffer, types.int64, types.int64), generate
 
 
+def _copied(typing_context: Any, target: Any, at: Any, buffer: Any, start: Any, length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to = _bytes_at(context, builder, signature.args[0], args[0], args[1])
+        source = _bytes_at(context, builder, signature.args[2], args[2], args[3])
+        return _Emitter(builder, source, args[4], to).crc()
+
+    return types.int64(target, types.int64, buffer, types.int64, types.int64), generate
+
+
 crc_folded: Final[Callable[[Bytes, int, int], int]] = instruction(_folded)  # of STEP bytes or more
+# The same of `buffer`, copied to `target` on the way: target, at, buffer, start, length.
+crc_folded_copy: Final[Callable[[Bytes, int, Bytes, int, int], int]] = instruction(_copied)

@@ -1,7 +1,7 @@
-"""Put: one pass validates a whole request where it was copied, a second one stamps it (spec 2.1, 5.3).
+"""Put: one pass validates a whole request and copies it into the log, a second one stamps it there (spec 2.1, 5.3).
 
-The first record's first 8 bytes (TOTALSIZE, MAGIC) are zero in the log while this runs and come as an argument, so
-that no crash can leave a refused request behind as records; the caller stores them when everything else stands.
+The first record's first 8 bytes (TOTALSIZE, MAGIC) are left out and are zero in the log while this runs, so that no
+crash can leave a refused request behind as records; the caller stores them when everything else stands.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ from towline.format.rules import Rule
 from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
 from .compiled import FLAG, GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
-from .crc import crc_of
+from .crc import copy_with_crc
 from .shape import (
     BODY_CRC,
     CRC_MASK,
@@ -40,20 +40,21 @@ from .shape import (
     properties_sound,
     same_bytes,
 )
-from .words import load_i32, load_u32, raw_store_u32, raw_u32, store_i64
+from .words import copy_bytes, load_i32, load_u32, raw_store_u32, raw_u32, store_i64
 
-RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the log array
+RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the frame
+FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
 IPV4_HOST_SIZE: Final = 8
 IPV6_HOST_SIZE: Final = IPV4_HOST_SIZE + IPV6_MORE
 _WORD: Final = 0xFFFF_FFFF
 
 
 @helper
-def _head_rule(log: Bytes, at: int, room: int, size: int, magic: int, ipv6: int, queue_id: int, max_body: int) -> int:
+def _head_rule(frame: Bytes, at: int, room: int, size: int, magic: int, ipv6: int, queue_id: int, max_body: int) -> int:
     """The rule that a record's fixed fields break, where `room` bytes of its group are left."""
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return Rule.MAGIC.value
-    sys_flag = load_u32(log, at + SYS_FLAG)
+    sys_flag = load_u32(frame, at + SYS_FLAG)
     if (sys_flag >> STORE_SHIFT) & 1 != ipv6:
         return Rule.STORE_HOST_FLAG.value
     if size < SIZE_MIN + hosts_more(sys_flag):
@@ -62,39 +63,43 @@ def _head_rule(log: Bytes, at: int, room: int, size: int, magic: int, ipv6: int,
         return Rule.SIZE_PAST_END.value
     if size > max_body + RECORD_OVERHEAD_MAX:
         return Rule.RECORD_TOO_LARGE.value
-    if load_i32(log, at + QUEUE_ID) != queue_id:
+    if load_i32(frame, at + QUEUE_ID) != queue_id:
         return Rule.QUEUE_ID.value
     return Rule.OK.value
 
 
 @helper
 def _rest_rule(
-    log: Bytes,
-    at: int,
-    end: int,
-    magic: int,
-    arena: Bytes,
-    topic_start: int,
-    topic_length: int,
-    max_body: int,
-    crc: bool,
-) -> int:
-    """The rule that body, topic or properties break, in the record that spans [at, end)."""
-    body_at = at + HEAD_SIZE + hosts_more(load_u32(log, at + SYS_FLAG))
-    rule, body_size, topic_at, topic_size, properties_at = parts(log, at, end, magic, body_at)
+    frame: Bytes, at: int, end: int, magic: int, arena: Bytes, topic_start: int, topic_length: int, max_body: int
+) -> tuple[int, int, int]:
+    """The rule that sizes, topic or properties of the record in [at, end) break, and start and size of its body."""
+    body_at = at + HEAD_SIZE + hosts_more(load_u32(frame, at + SYS_FLAG))
+    rule, body_size, topic_at, topic_size, properties_at = parts(frame, at, end, magic, body_at)
     if rule != Rule.OK:
-        return rule
+        return rule, 0, 0
     if body_size > max_body:
-        return Rule.BODY_TOO_LARGE.value
-    if topic_size != topic_length or not same_bytes(log, topic_at, arena, topic_start, topic_size):
-        return Rule.TOPIC_MISMATCH.value
-    if holds_nul(log, topic_at, topic_at + topic_size):
-        return Rule.TOPIC_FORM.value
-    if not properties_sound(log, properties_at, end):
-        return Rule.PROPERTIES_FORM.value
-    if crc and crc_of(log, body_at, body_size) & CRC_MASK != load_u32(log, at + BODY_CRC):
-        return Rule.BODY_CRC.value
-    return Rule.OK.value
+        return Rule.BODY_TOO_LARGE.value, 0, 0
+    if topic_size != topic_length or not same_bytes(frame, topic_at, arena, topic_start, topic_size):
+        return Rule.TOPIC_MISMATCH.value, 0, 0
+    if holds_nul(frame, topic_at, topic_at + topic_size):
+        return Rule.TOPIC_FORM.value, 0, 0
+    if not properties_sound(frame, properties_at, end):
+        return Rule.PROPERTIES_FORM.value, 0, 0
+    return Rule.OK.value, body_at, body_size
+
+
+@helper
+def _copy(log: Bytes, shift: int, frame: Bytes, at: int, end: int, body_at: int, body_size: int, check: bool) -> int:
+    """Copies the record in [at, end) to byte at + shift of the log; BODY_CRC if its body is not the one sent."""
+    start = at if at > 0 else FIRST_WORD_SIZE
+    body_end = body_at + body_size
+    copy_bytes(log, shift + body_end, frame, body_end, end - body_end)
+    if not check:
+        copy_bytes(log, shift + start, frame, start, body_end - start)
+        return Rule.OK.value
+    copy_bytes(log, shift + start, frame, start, body_at - start)
+    crc = copy_with_crc(log, shift + body_at, frame, body_at, body_size)
+    return Rule.OK.value if crc & CRC_MASK == load_u32(frame, at + BODY_CRC) else Rule.BODY_CRC.value
 
 
 @helper
@@ -115,8 +120,9 @@ def _group_rule(groups: Rows, number: int, room: int, arena: Bytes) -> int:
 @helper
 def _group_records(
     log: Bytes,
+    shift: int,
+    frame: Bytes,
     at: int,
-    first_word: int,
     group: Any,
     arena: Bytes,
     ipv6: int,
@@ -133,14 +139,14 @@ def _group_records(
         room = end - at
         if room < SIZE_MIN:
             return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at
-        size = load_i32(log, at + TOTAL_SIZE)
-        magic = load_u32(log, at + MAGIC)
-        if index == 0 and first_word != 0:
-            size = first_word >> 32
-            magic = first_word & _WORD
-        rule = _head_rule(log, at, room, size, magic, ipv6, queue_id, max_body)
+        size = load_i32(frame, at + TOTAL_SIZE)
+        magic = load_u32(frame, at + MAGIC)
+        rule = _head_rule(frame, at, room, size, magic, ipv6, queue_id, max_body)
+        if rule != Rule.OK:
+            return rule, index, at
+        rule, body_at, body_size = _rest_rule(frame, at, at + size, magic, arena, topic_start, topic_length, max_body)
         if rule == Rule.OK:
-            rule = _rest_rule(log, at, at + size, magic, arena, topic_start, topic_length, max_body, check_crc)
+            rule = _copy(log, shift, frame, at, at + size, body_at, body_size, check_crc)
         if rule != Rule.OK:
             return rule, index, at
         at += size
@@ -150,9 +156,8 @@ def _group_records(
 @helper
 def _validate(
     log: Bytes,
-    at: int,
-    end: int,
-    first_word: int,
+    shift: int,
+    frame: Bytes,
     groups: Rows,
     group_count: int,
     arena: Bytes,
@@ -161,23 +166,20 @@ def _validate(
     check_crc: bool,
     result: Numbers,
 ) -> int:
-    """The first rule that is broken, with the place in `result`."""
-    before = 0
-    result[0] = 0
-    result[1] = at
+    """Copies records up to the first rule that is broken, which is returned; its place is in `result`."""
+    before = at = 0
+    result[0] = result[1] = 0
     for number in range(group_count):
-        rule = _group_rule(groups, number, end - at, arena)
+        rule = _group_rule(groups, number, frame.size - at, arena)
         if rule != Rule.OK:
             return rule
-        rule, index, at = _group_records(
-            log, at, first_word if number == 0 else 0, groups[number], arena, ipv6, max_body, check_crc
-        )
+        rule, index, at = _group_records(log, shift, frame, at, groups[number], arena, ipv6, max_body, check_crc)
         before += index
         result[0] = before
         result[1] = at
         if rule != Rule.OK:
             return rule
-    return Rule.OK.value if at == end else Rule.GROUP_SIZE.value
+    return Rule.OK.value if at == frame.size else Rule.GROUP_SIZE.value
 
 
 @helper
@@ -206,12 +208,11 @@ def _stamp(
         groups[number].next_offset = next_offset
 
 
-@kernel(I64(WRITE, I64, I64, I64, GROUPS, I64, READ, I64, I64, READ, I64, FLAG, NUMBERS))
-def validate_and_stamp(
+@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, I64, I64, READ, I64, FLAG, NUMBERS))
+def append_request(
     log: Bytes,
     at: int,
-    size: int,
-    first_word: int,
+    frame: Bytes,
     groups: Rows,
     group_count: int,
     arena: Bytes,
@@ -222,20 +223,19 @@ def validate_and_stamp(
     check_crc: bool,
     result: Numbers,
 ) -> int:
-    """The broken `Rule`, or 0 and the request at log[at : at + size] is stamped, but for its first 8 bytes.
+    """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
 
-    `first_word` is those 8 bytes as one big-endian signed number; in the log they are not read. `groups` are rows of
-    GROUP, in the order of their records; their topics stand in `arena`. `base` is the log offset of log[0],
-    `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes. After a refusal
-    nothing is stamped, `groups` are as before, and `result` holds index and byte position of the bad record.
+    Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
+    their topics stand in `arena`. `base` is the log offset of log[0], `store_timestamp` epoch ms, `store_host` 8 or 20
+    bytes (address and port), `max_body` bytes. After a refusal some records are copied and none is stamped, `groups`
+    are as before, and `result` holds index and byte position of the bad record.
     """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
-    if at < 0 or size < 0 or at + size > log.size:
+    if at < 0 or at + frame.size > log.size:
         return Rule.ENDS_INSIDE.value
     ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    end = at + size
-    rule = _validate(log, at, end, first_word, groups, group_count, arena, ipv6, max_body, check_crc, result)
-    if rule == Rule.OK:
-        _stamp(log, at, first_word >> 32, groups, group_count, base, store_timestamp, store_host)
+    rule = _validate(log, at, frame, groups, group_count, arena, ipv6, max_body, check_crc, result)
+    if rule == Rule.OK and group_count > 0:
+        _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
     return rule

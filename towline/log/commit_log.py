@@ -21,6 +21,7 @@ from .mapped_file_queue import OPEN_MAX, MappedFileQueue
 from .segment_files import segment_name
 
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
+_NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
 
 NextSegment = Callable[[int], MappedFile]
@@ -154,15 +155,16 @@ class LogTail:
         """Whether a request of `size` bytes may be copied here; otherwise `blank` and `roll` (spec 2.2)."""
         return blank.fits(size, self.room)
 
-    def copy_request(self, frame: bytes | memoryview) -> int:
-        """Copies `frame` behind the end, its first 8 bytes left zero. Returns the byte in `array` where it stands."""
-        size, at = len(frame), self._at
+    def make_room(self, size: int) -> int:
+        """Where in `array` a request of `size` bytes is to be copied: its pages are there, its first 8 bytes zero.
+
+        Those 8 bytes stay zero until `publish`; the rest is the kernel's to copy.
+        """
+        at = self._at
         assert size > FIRST_WORD_SIZE
         assert self.fits(size), f"{size} bytes and a blank do not fit into {self.room}"
         self._populate_to(at + size)
-        view = self.segment.view
-        view[at : at + FIRST_WORD_SIZE] = bytes(FIRST_WORD_SIZE)
-        view[at + FIRST_WORD_SIZE : at + size] = frame[FIRST_WORD_SIZE:]
+        self.segment.view[at : at + FIRST_WORD_SIZE] = _NO_WORD
         return at
 
     def publish(self, first_word: bytes, size: int) -> int:
