@@ -35,8 +35,10 @@ from .admission import Gate, Refusal
 from .append import Appender
 from .topics import Topics
 
-REQUESTS_PER_TURN: Final = 256
-BYTES_PER_TURN: Final = 16 * MIB  # then doorbells ring, so that flush and the sender work while put goes on
+# Then answers go out and doorbells ring, so that clients, flush and the sender work while put goes on. With 16 MiB a
+# client's whole window was appended before it heard of any of it, and both sides took turns in waiting.
+REQUESTS_PER_TURN: Final = 64
+BYTES_PER_TURN: Final = MIB // 2
 GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
 DRAIN_MS: Final = 3000
 FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
@@ -123,16 +125,18 @@ class PutAgent:
     # --- requests
 
     def _take_requests(self) -> int:
+        request = self._server.receive()
+        if request is None:
+            return 0
         closed = self._gate.look(len(self._waiting))
         if self._drain_until is not None:
             closed = Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "cause=stopping: the node is being stopped")
         done = taken = 0
-        while done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
-            request = self._server.receive()
-            if request is None:
-                break
+        while request is not None:
             done += 1
             taken += self._handle(request, closed)
+            full = done >= REQUESTS_PER_TURN or taken >= BYTES_PER_TURN
+            request = None if full else self._server.receive()
         if taken:
             self._ringer.ring()
         return done
@@ -186,6 +190,8 @@ class PutAgent:
     # --- answers
 
     def _answer_stored(self) -> int:
+        if not len(self._waiting):
+            return 0
         now = self._node.clock.monotonic_ms()
         done = 0
         for stored, status in self._waiting.release(self._progress(now), now):

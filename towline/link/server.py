@@ -27,6 +27,8 @@ from .options import set_common
 BACKLOG: Final = 256
 UNANSWERED_PER_TURN: Final = 64  # greetings, refusals and strays dealt with in one `receive`
 DRAINED_PER_TURN: Final = 1_024  # parts of a flood thrown away in one `receive`
+_LAST: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 Greet = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -131,8 +133,12 @@ class Server:
 
         That a full peer is gone, a server notices only while it goes on to `receive`.
         """
+        send = self._socket.send
         try:
-            self._socket.send_multipart([peer, *parts], zmq.NOBLOCK, copy=copy)
+            send(peer, _MORE)  # whatever stands in the way shows here, before anything is sent
+            for part in parts[:-1]:
+                send(part, _MORE, copy)
+            send(parts[-1], _LAST, copy)
         except zmq.Again:
             return Sent.PAUSED
         except zmq.ZMQError as error:
