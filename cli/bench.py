@@ -1,14 +1,11 @@
 """`towline bench`: measurements of this machine, each beside its own limits. The work is in `loadtest`."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from .bench_report import render_put
 from .output import Json, door, progress_console, show
-
-QUICK_SECONDS: Final = 0.25
-QUICK_ROUNDS: Final = 3
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 
@@ -21,13 +18,13 @@ def bench() -> None:
 @app.command("put")
 def bench_put(
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 2.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure the append and stamp kernel, and client to acknowledgement over ipc and tcp."""
     module = door("loadtest.bench.put", "server")
-    plan = module.Plan(seconds=QUICK_SECONDS, rounds=QUICK_ROUNDS) if quick else module.Plan(seconds, rounds)
+    plan = module.QUICK if quick else module.Plan(seconds, rounds)
     with progress_console().status("measuring") as status:
         result = module.measure(plan, status.update)
     show(result, as_json, lambda console: render_put(console, result))

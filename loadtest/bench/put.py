@@ -36,13 +36,18 @@ class Plan:
     """What one run does. `seconds` are for one measurement, all its rounds together."""
 
     seconds: float = 2.0
-    rounds: int = 5
+    rounds: int = 9
     shapes: tuple[Shape, ...] = field(default=tuple(Shape(records, body) for body in BODIES for records in RECORDS))
     transports: tuple[str, ...] = ("ipc", "tcp")
-    segment_size: int = 512 * MIB
+    segment_size: int = 256 * MIB
     kernel_segment_size: int = 256 * MIB
     copy_size: int = 64 * MIB
-    turn_bytes: int = 96 * MIB  # at most this much goes into the log in one turn, or the disk would be measured
+    turn_bytes: int = 64 * MIB  # at most this much goes into the log in one turn, or the disk would be measured
+
+
+QUICK: Final = Plan(
+    seconds=0.25, rounds=3, segment_size=128 * MIB, kernel_segment_size=64 * MIB, turn_bytes=24 * MIB
+)  # a quarter of a minute; its figures are rough
 
 
 @dataclass(slots=True)

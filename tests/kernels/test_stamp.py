@@ -203,8 +203,6 @@ def test_every_flipped_byte_is_refused_where_it_is_checked() -> None:
             assert request.result[0] == index
             assert next_offsets == [100]
             assert is_copied(request.log, bytes(damaged)), "a refused request is not stamped"
-            before = request.result[1]
-            assert request.log[8:before] == bytes(damaged)[8:before]
     assert refused > 400
 
 
@@ -267,7 +265,7 @@ def test_nothing_is_stamped_when_the_last_group_is_bad() -> None:
     assert request.run() == (Rule.QUEUE_ID, [100, 100])
     before = sum(map(len, good.records))
     assert request.result.tolist() == [3, before]
-    assert request.log[8:] == b"".join(good.records)[8:] + bytes(len(bad.records[0]))
+    assert is_copied(request.log, b"".join(good.records + bad.records))
 
 
 def test_the_crc_is_checked_only_when_told() -> None:

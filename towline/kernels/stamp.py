@@ -40,10 +40,11 @@ from .shape import (
     properties_sound,
     same_bytes,
 )
-from .words import copy_bytes, load_i32, load_u32, raw_store_u32, raw_u32, store_i64
+from .words import copy_bytes, load_i32, load_u32, raw_i64, raw_store_i64, raw_store_u32, raw_u32, store_i64
 
 RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the frame
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
+TIMESTAMP_SIZE: Final = STORE_HOST - STORE_TIMESTAMP
 IPV4_HOST_SIZE: Final = 8
 IPV6_HOST_SIZE: Final = IPV4_HOST_SIZE + IPV6_MORE
 _WORD: Final = 0xFFFF_FFFF
@@ -89,20 +90,6 @@ def _rest_rule(
 
 
 @helper
-def _copy(log: Bytes, shift: int, frame: Bytes, at: int, end: int, body_at: int, body_size: int, check: bool) -> int:
-    """Copies the record in [at, end) to byte at + shift of the log; BODY_CRC if its body is not the one sent."""
-    start = at if at > 0 else FIRST_WORD_SIZE
-    body_end = body_at + body_size
-    copy_bytes(log, shift + body_end, frame, body_end, end - body_end)
-    if not check:
-        copy_bytes(log, shift + start, frame, start, body_end - start)
-        return Rule.OK.value
-    copy_bytes(log, shift + start, frame, start, body_at - start)
-    crc = copy_with_crc(log, shift + body_at, frame, body_at, body_size)
-    return Rule.OK.value if crc & CRC_MASK == load_u32(frame, at + BODY_CRC) else Rule.BODY_CRC.value
-
-
-@helper
 def _group_rule(groups: Rows, number: int, room: int, arena: Bytes) -> int:
     """The rule that a group's own numbers break, where `room` bytes of the request are left."""
     size = groups[number].size
@@ -121,6 +108,7 @@ def _group_rule(groups: Rows, number: int, room: int, arena: Bytes) -> int:
 def _group_records(
     log: Bytes,
     shift: int,
+    copied: int,
     frame: Bytes,
     at: int,
     group: Any,
@@ -128,8 +116,11 @@ def _group_records(
     ipv6: int,
     max_body: int,
     check_crc: bool,
-) -> tuple[int, int, int]:
-    """The first rule that a record of the group breaks, its number in the group, and the byte reached."""
+) -> tuple[int, int, int, int]:
+    """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
+
+    What lies between two bodies is copied in one piece, when the second one's turn comes.
+    """
     end = at + group.size
     count = group.count
     queue_id = group.queue_id
@@ -138,19 +129,24 @@ def _group_records(
     for index in range(count):
         room = end - at
         if room < SIZE_MIN:
-            return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at
+            return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at, copied
         size = load_i32(frame, at + TOTAL_SIZE)
         magic = load_u32(frame, at + MAGIC)
         rule = _head_rule(frame, at, room, size, magic, ipv6, queue_id, max_body)
         if rule != Rule.OK:
-            return rule, index, at
+            return rule, index, at, copied
         rule, body_at, body_size = _rest_rule(frame, at, at + size, magic, arena, topic_start, topic_length, max_body)
-        if rule == Rule.OK:
-            rule = _copy(log, shift, frame, at, at + size, body_at, body_size, check_crc)
         if rule != Rule.OK:
-            return rule, index, at
+            return rule, index, at, copied
+        if check_crc:
+            copy_bytes(log, shift + copied, frame, copied, body_at - copied)
+            copied = body_at + body_size
+            if copy_with_crc(log, shift + body_at, frame, body_at, body_size) & CRC_MASK != load_u32(
+                frame, at + BODY_CRC
+            ):
+                return Rule.BODY_CRC.value, index, at, copied
         at += size
-    return Rule.OK.value if at == end else Rule.GROUP_SIZE.value, count, at
+    return Rule.OK.value if at == end else Rule.GROUP_SIZE.value, count, at, copied
 
 
 @helper
@@ -166,20 +162,26 @@ def _validate(
     check_crc: bool,
     result: Numbers,
 ) -> int:
-    """Copies records up to the first rule that is broken, which is returned; its place is in `result`."""
+    """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
     before = at = 0
+    copied = FIRST_WORD_SIZE
     result[0] = result[1] = 0
     for number in range(group_count):
         rule = _group_rule(groups, number, frame.size - at, arena)
         if rule != Rule.OK:
             return rule
-        rule, index, at = _group_records(log, shift, frame, at, groups[number], arena, ipv6, max_body, check_crc)
+        rule, index, at, copied = _group_records(
+            log, shift, copied, frame, at, groups[number], arena, ipv6, max_body, check_crc
+        )
         before += index
         result[0] = before
         result[1] = at
         if rule != Rule.OK:
             return rule
-    return Rule.OK.value if at == frame.size else Rule.GROUP_SIZE.value
+    if at != frame.size or at == 0:
+        return Rule.GROUP_SIZE.value
+    copy_bytes(log, shift + copied, frame, copied, at - copied)
+    return Rule.OK.value
 
 
 @helper
@@ -187,6 +189,7 @@ def _stamp(
     log: Bytes, at: int, size: int, groups: Rows, group_count: int, base: int, timestamp: int, host: Bytes
 ) -> None:
     """Stamps the records of a valid request, the first of which has `size` bytes; moves the groups' next offsets."""
+    first = raw_i64(host, 0)
     for number in range(group_count):
         next_offset = groups[number].next_offset
         for index in range(groups[number].count):
@@ -200,10 +203,12 @@ def _stamp(
                 store_i64(log, at + QUEUE_OFFSET, next_offset)
                 next_offset += 1
             store_i64(log, at + PHYSICAL_OFFSET, base + at)
-            more = born_more(sys_flag)
-            store_i64(log, at + more + STORE_TIMESTAMP, timestamp)
-            for step in range(0, host.size, 4):
-                raw_store_u32(log, at + more + STORE_HOST + step, raw_u32(host, step))
+            store_at = at + born_more(sys_flag) + STORE_HOST
+            store_i64(log, store_at - TIMESTAMP_SIZE, timestamp)
+            raw_store_i64(log, store_at, first)
+            if host.size == IPV6_HOST_SIZE:
+                raw_store_i64(log, store_at + 8, raw_i64(host, 8))
+                raw_store_u32(log, store_at + 16, raw_u32(host, 16))
             at += size
         groups[number].next_offset = next_offset
 
@@ -227,7 +232,7 @@ def append_request(
 
     Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
     their topics stand in `arena`. `base` is the log offset of log[0], `store_timestamp` epoch ms, `store_host` 8 or 20
-    bytes (address and port), `max_body` bytes. After a refusal some records are copied and none is stamped, `groups`
+    bytes (address and port), `max_body` bytes. After a refusal a part may be copied and nothing is stamped, `groups`
     are as before, and `result` holds index and byte position of the bad record.
     """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
@@ -236,6 +241,6 @@ def append_request(
         return Rule.ENDS_INSIDE.value
     ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
     rule = _validate(log, at, frame, groups, group_count, arena, ipv6, max_body, check_crc, result)
-    if rule == Rule.OK and group_count > 0:
+    if rule == Rule.OK:
         _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
     return rule

@@ -108,6 +108,7 @@ raw_i64: Final = _loader(64, signed=True, big_endian=False)
 store_i32: Final = _storer(32)
 store_i64: Final = _storer(64)
 raw_store_u32: Final = _storer(32, big_endian=False)
+raw_store_i64: Final = _storer(64, big_endian=False)
 below: Final = _finder("<")  # bit n: byte n of the block at `at` is below the given one
 equal: Final = _finder("==")
 copy_bytes: Final = instruction(_copy)  # target, at, source, start, size
