@@ -73,7 +73,9 @@ class PutAgent:
             queue_nums_default=settings.default_topic_queue_nums,
         )
         self._topics.load()
-        self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT, Duty.SEND)
+        # Who would find nothing to do is not woken: flush looks by the clock under ASYNC_FLUSH.
+        self._ringer = node.ringer(Duty.REPUT, *((Duty.FLUSH,) if self._promise.flushed else ()))
+        self._sender_ringer = node.ringer(Duty.SEND)
         self._appender = Appender(node, self._topics)
         self._appender.resume()
         self._gate = Gate(
@@ -138,8 +140,13 @@ class PutAgent:
             full = done >= REQUESTS_PER_TURN or taken >= BYTES_PER_TURN
             request = None if full else self._server.receive()
         if taken:
-            self._ringer.ring()
+            self._ring()
         return done
+
+    def _ring(self) -> None:
+        self._ringer.ring()
+        if any(slave.connected for slave in self._node.positions.slaves()):
+            self._sender_ringer.ring()
 
     def _handle(self, request: Request, closed: Refusal | None) -> int:
         """Bytes appended for this request."""
