@@ -9,7 +9,8 @@ from .output import add_row, table
 GOAL_NAMES: Final = {
     "plain_of_copy": "kernel without the CRC check, of memory copy",
     "checked_of_crc": "kernel with the CRC check, of the CRC kernel alone",
-    "put_of_raw": "client to acknowledgement with 500 records, of raw pyzmq",
+    "put_of_raw": "client to acknowledgement with 500 records, a burst, of raw pyzmq",
+    "whole_node_of_raw": "the same while queues and index are written",
 }
 
 

@@ -59,7 +59,10 @@ class Peer:
         self.in_flight.append(self.sent)
 
 
-def replicated(peers: Iterable[Peer], *, on_disk: bool) -> int:
-    """The least of what the in-sync slaves hold; 0 with none. A slave is in sync once it has caught up on this link."""
+def replicated(peers: Iterable[Peer], needed: int, *, on_disk: bool) -> int:
+    """The least of what the in-sync slaves hold; 0 with fewer than `needed` of them (in_sync_replicas less the master).
+
+    A slave is in sync once it has caught up on this link.
+    """
     held = [peer.flushed if on_disk else peer.appended for peer in peers if peer.caught_up]
-    return min(held, default=0)
+    return min(held, default=0) if len(held) >= needed else 0

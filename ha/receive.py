@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from towline.errors import LinkRefused, MalformedFrame
+from towline.errors import DiskFull, LinkRefused, MalformedFrame
 from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
 from towline.limits import KIB, MIB, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader, LogTail
@@ -135,7 +135,7 @@ class ReceiveAgent:
                 done += 1
                 self._heard_ms = now
                 taken += self._apply(parts)
-        except (MalformedFrame, LinkRefused) as error:
+        except (MalformedFrame, LinkRefused, DiskFull) as error:
             self._line.count(Counter.REFUSED)
             self._link.leave(str(error))
         if done:

@@ -104,7 +104,7 @@ class SendAgent:
         try:
             size, theirs, empty = int(facts["segment_size"]), int(facts["end"]), bool(facts["empty"])
             tail_size, tail_crc = int(facts["tail_size"]), int(facts["tail_crc"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise LinkRefused("FACTS", f"a slave's greeting lacks a fact or has a wrong one: {error}") from None
         if size != settings.mapped_file_size_commit_log:
             ours = settings.mapped_file_size_commit_log
@@ -224,7 +224,7 @@ class SendAgent:
             gap = end - peer.appended
             peer.caught_up = peer.caught_up or gap <= self._node.settings.ha_max_gap_not_in_sync
             lines[peer.place].set(connected=True, appended=peer.appended, flushed=peer.flushed)
-        value = replicated(self._peers.values(), on_disk=self._on_disk)
+        value = replicated(self._peers.values(), self._node.settings.in_sync_replicas - 1, on_disk=self._on_disk)
         if value <= self._replicated.get():
             return 0
         self._replicated.advance(value)

@@ -76,8 +76,9 @@ class Waiting:
             yield self._queue.popleft(), status
 
     def due_ms(self, now_ms: int) -> int:
-        """Until the oldest request's first time-out; large when none waits."""
+        """Until the oldest request's next time-out; large when none waits."""
         if not self._queue:
             return 1 << 30
-        timeout = min(self._promise.flush_timeout_ms, self._promise.slave_timeout_ms)
-        return max(1, self._queue[0].stored_ms + timeout - now_ms)
+        stored_ms, promise = self._queue[0].stored_ms, self._promise
+        ends = (stored_ms + promise.flush_timeout_ms, stored_ms + promise.slave_timeout_ms)
+        return min((end - now_ms for end in ends if end > now_ms), default=1)

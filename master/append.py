@@ -123,7 +123,7 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL,
                 f"a request of {size} bytes; {self._request_limit} are allowed here: send fewer records at once",
             )
-        if sum(group.size for group in groups) != size or size < FIRST_WORD:
+        if sum(group.size for group in groups) != size or size <= FIRST_WORD:
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
         for group in groups:
             queues = self._topics.write_queues(group.topic)

@@ -21,7 +21,7 @@ from towline.format.status import PutStatus
 from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.link.server import Request, Server
+from towline.link.server import Request, Sent, Server
 from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
@@ -203,7 +203,8 @@ class PutAgent:
         done = 0
         for stored, status in self._waiting.release(self._progress(now), now):
             answer = encode_put_answer(stored.request_id, status, stored.places)
-            self._server.send(stored.peer, [answer])
+            if self._server.send(stored.peer, [answer]) is Sent.PAUSED:
+                self._server.forget(stored.peer)  # it does not read its answers: it has to greet again (H20)
             done += 1
         if done:
             self._answered_ms = now

@@ -3,7 +3,7 @@
 import gc
 from typing import ClassVar, Final
 
-from towline.errors import DiskFull, IllegalTopic, QueueGap
+from towline.errors import DiskFull, IllegalTopic, QueueGap, TooManyQueues
 from towline.kernels.directory import QueueDirectory
 from towline.limits import SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
@@ -91,7 +91,7 @@ class ReputAgent:
         """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
         try:
             self._queues.put(batch)
-        except (QueueGap, IllegalTopic) as error:
+        except (QueueGap, IllegalTopic, TooManyQueues) as error:
             self._stop(batch.start, str(error))
             return 0
         except DiskFull as error:

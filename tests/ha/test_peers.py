@@ -60,6 +60,10 @@ def test_what_may_go_out_next_is_bounded(facts, end, expected):
 
 def test_replicated_is_the_least_that_every_slave_in_sync_holds():
     fast, slow, new = slave(caught_up=True, appended=400, flushed=300), slave(caught_up=True), slave(appended=1)
-    assert replicated([fast, slow, new], on_disk=True) == 50
-    assert replicated([fast, slow, new], on_disk=False) == 100
-    assert replicated([new], on_disk=False) == 0
+    assert replicated([fast, slow, new], 1, on_disk=True) == 50
+    assert replicated([fast, slow, new], 2, on_disk=False) == 100
+    assert replicated([new], 1, on_disk=False) == 0
+
+
+def test_nothing_is_replicated_while_fewer_slaves_are_in_sync_than_the_settings_ask_for():
+    assert replicated([slave(caught_up=True), slave()], 2, on_disk=False) == 0

@@ -46,3 +46,10 @@ def test_the_next_deadline_is_that_of_the_oldest_request():
     waiting.add(Stored(10, 1000, b"p", 1, []))
     waiting.add(Stored(20, 2000, b"p", 2, []))
     assert waiting.due_ms(3000) == 1000
+
+
+def test_between_the_two_time_outs_of_a_request_nobody_is_woken():
+    waiting = Waiting(BOTH)
+    waiting.add(Stored(10, 1000, b"p", 1, []))
+    assert waiting.due_ms(4500) == 1500
+    assert waiting.due_ms(7000) == 1

@@ -126,6 +126,8 @@ def test_a_record_that_breaks_a_rule_is_refused_naming_it(client, positions, at,
         pytest.param(4, None, "COUNT_MISMATCH", id="more records announced than sent"),
         pytest.param(2, None, "GROUP_SIZE", id="fewer records announced than sent"),
         pytest.param(3, b"short", "", id="five bytes"),
+        pytest.param(1, b"8 bytes!", "", id="eight bytes"),
+        pytest.param(1, b"nine bytes", "", id="ten bytes"),
     ],
 )
 def test_a_request_whose_numbers_do_not_fit_is_refused(client, positions, count, data, said):

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from towline.runtime.broker_conf import NOT_APPLICABLE
-from towline.runtime.settings import Settings, parse_delay_levels, read_settings
+from towline.runtime.settings import NOT_YET, Settings, parse_delay_levels, read_settings
 from towline.runtime.settings_doc import render
 from towline.runtime.settings_errors import BadSetting, UnknownSetting, UnreadableSettings
 from towline.runtime.settings_model import GROUPS, BrokerRole, FlushDiskType, snake, spellings
@@ -225,10 +225,9 @@ class TestRelations:
     def test_a_slave_has_number_1_unless_told_otherwise(self):
         assert read_settings(None, {"broker_role": "SLAVE"}, {}).broker_id == 1
 
-    def test_the_transient_pool_of_a_slave_is_not_used(self):
-        flags = {"transient_store_pool_enable": True}
-        assert read_settings(None, flags, {}).uses_transient_store_pool
-        assert not read_settings(None, flags | {"broker_role": "SLAVE"}, {}).uses_transient_store_pool
+    @pytest.mark.parametrize("switch", NOT_YET)
+    def test_what_this_version_does_not_do_is_refused_not_ignored(self, switch):
+        assert (refused(**{switch: True}).key, refused(**{switch: True}).why[:12]) == (switch, "this version")
 
     @pytest.mark.parametrize(
         ("flags", "blamed"),

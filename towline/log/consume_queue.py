@@ -22,7 +22,7 @@ from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMisma
 from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
 
 from .extents import written
-from .segment_files import segment_base, segment_name, sync_directory
+from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directory
 
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
@@ -295,14 +295,23 @@ class ConsumeQueueFiles:
         try:
             fd, length = self._descriptor(topic, queue_id, base, writable=True)
         except FileNotFoundError:
-            self._directory(topic, queue_id).mkdir(parents=True, exist_ok=True)
-            fd, length = self._descriptor(topic, queue_id, base, writable=True, create=True)
+            try:
+                self._directory(topic, queue_id).mkdir(parents=True, exist_ok=True)
+                fd, length = self._descriptor(topic, queue_id, base, writable=True, create=True)
+            except OSError as error:
+                if error.errno in FULL_ERRNOS:
+                    raise DiskFull(str(self._path(topic, queue_id, base)), self.file_size) from error
+                raise
         if length == 0:
             os.ftruncate(fd, self.file_size)
         if within and not _entries(fd, within - SIZE, SIZE)["record_size"][0]:
             written = np.flatnonzero(_entries(fd, 0, within)["record_size"])
             first = int(written[-1]) + 1 if len(written) else 0
-            self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
+            try:
+                self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
+            except DiskFull:
+                self._close(key)  # the next try must look for what is missing again
+                raise
         return fd
 
     def _descriptor(

@@ -45,7 +45,12 @@ def create_segment(staging: Path, size: int, name: str) -> Path:
     Raises DiskFull (nothing is left behind), FileExistsError, or SyncFailed.
     """
     path = staging / name
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in FULL_ERRNOS:
+            raise DiskFull(str(path), size) from error
+        raise
     try:
         reserve(fd, 0, size)
         _sync(fd, path)
@@ -96,6 +101,11 @@ def publish(staged: Path, target: Path) -> bool:
         won = True
     except FileExistsError:
         won = False
+    except OSError as error:
+        staged.unlink()
+        if error.errno in FULL_ERRNOS:
+            raise DiskFull(str(target), 0) from error
+        raise
     sync_directory(target.parent)
     staged.unlink()
     sync_directory(staged.parent)

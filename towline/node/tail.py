@@ -25,7 +25,9 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
 
     def next_segment(base: int) -> MappedFile:
         path = node.store.commitlog / segment_name(base)
-        if not path.exists() and ensure_segment(node.store.commitlog, node.store.staging, base, size):
+        # What allocate has published is durable by name too; anything else is made, or synced, here (H4).
+        late = node.positions.get(Position.ALLOCATED) < base + size
+        if late and ensure_segment(node.store.commitlog, node.store.staging, base, size):
             line.count(Counter.FALLBACKS)
         segment = MappedFile.open(path, size, writable=True)
         if base > wanted.get():
