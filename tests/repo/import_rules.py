@@ -59,7 +59,9 @@ PURE = ("towline.format", *(f"{process}.{name}" for process in PROCESSES for nam
 ACTING = {"os", "time", "socket", "logging", "mmap", "threading", "subprocess", "select", "zmq"}
 
 # (module, library): imported inside a function, because the library is an extra that a user may not have.
-OPTIONAL: frozenset[tuple[str, str]] = frozenset({("towline.client.columns", "pyarrow")})
+OPTIONAL: frozenset[tuple[str, str]] = frozenset(
+    {("towline.client.columns", "pyarrow"), ("towline.runtime.broker_conf", "javaproperties")}
+)
 
 
 @dataclass(frozen=True)

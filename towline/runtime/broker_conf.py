@@ -1,7 +1,6 @@
 """Reading a real `broker.conf`: Java properties with RocketMQ's spelling of the keys."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +112,8 @@ NOT_APPLICABLE: Final = frozenset(_NOT_APPLICABLE.split())
 
 def read_broker_conf(path: Path) -> Mapping[str, str]:
     """Key -> value as text; Java reads the file as Latin-1 with \\u escapes, and so does this."""
-    javaproperties = import_module("javaproperties")  # with it come XML and HTTP, which every process would pay for
+    import javaproperties  # here, because with it come XML and HTTP, which every process would pay for
+
     try:
         with path.open("rb") as file:
             read: Mapping[str, str] = javaproperties.load(file)
