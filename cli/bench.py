@@ -18,7 +18,7 @@ def bench() -> None:
 @app.command("put")
 def bench_put(
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 2.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 9,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 7,
     quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:

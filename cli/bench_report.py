@@ -25,7 +25,7 @@ def render_put(console: Console, result: dict[str, Any]) -> None:
         name = GOAL_NAMES[goal["goal"]]
         console.print(f"{name}: at least {_percent(goal['at_least'])}, worst {_percent(goal['reached'])}: {met}")
     machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load']:.1f}; {result['seconds']:.0f} s")
+    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
 
 
 def _kernel(rows: list[dict[str, Any]]) -> Any:

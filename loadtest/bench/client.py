@@ -33,15 +33,13 @@ class PutClient:
 
     def measure(self, load: Load, requests: int) -> float:
         """Seconds for `requests` requests, from the first one sent to the last one acknowledged."""
-        self._run(load, load.shape.window)
+        self.send(load, load.shape.window)
         started = time.perf_counter()
-        self._run(load, requests)
+        self.send(load, requests)
         return time.perf_counter() - started
 
-    def close(self) -> None:
-        self._link.close()
-
-    def _run(self, load: Load, requests: int) -> None:
+    def send(self, load: Load, requests: int) -> None:
+        """Returns when all of them are acknowledged. Raises BenchFailed."""
         link, heads, window = self._link, load.heads, load.shape.window
         records = cast(Buffer, zmq.Frame(load.records, copy=False))  # sent many times, copied never
         sent = acknowledged = 0
@@ -54,6 +52,9 @@ class PutClient:
                     raise BenchFailed(f"a put was refused: {decode_put_answer(answer[0]).sentence}")
                 acknowledged += 1
                 answer = link.receive() if acknowledged < requests else None
+
+    def close(self) -> None:
+        self._link.close()
 
     def _receive(self) -> list[Buffer]:
         """The next message; waits for it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import BenchFailed
-from towline.limits import GIB
+from towline.limits import GIB, MIB
 from towline.node.context import runtime_of
 from towline.node.launch import start_node
 from towline.node.status import node_facts, open_node
@@ -22,6 +22,7 @@ LOOPBACK: Final = "127.0.0.1"
 STEP_S: Final = 0.001
 SETTLE_MAX_S: Final = 60.0
 SEGMENTS_AHEAD: Final = 2
+BACKLOG_MAX: Final = 16 * MIB
 SETTINGS: Final[dict[str, Any]] = {
     "flush_disk_type": "ASYNC_FLUSH",
     "broker_role": "ASYNC_MASTER",
@@ -58,6 +59,19 @@ class BenchNode:
             return ahead > SEGMENTS_AHEAD * self._segment_size
 
         _await(ready, "the next segments were not made")
+
+    def room(self) -> int:
+        """Bytes left in the segment that is written to."""
+        return self._segment_size - self._positions.get(Position.APPENDED) % self._segment_size
+
+    def await_flushed(self) -> None:
+        """Until flush has little to write: what the disk takes from the turn before is not this turn's."""
+        positions = self._positions
+
+        def flushed() -> bool:
+            return positions.get(Position.APPENDED) - positions.get(Position.FLUSHED) <= BACKLOG_MAX
+
+        _await(flushed, "flush did not catch up")
 
     def await_dispatched(self) -> float:
         """Seconds until queues and index hold everything that was put."""

@@ -36,7 +36,7 @@ class Plan:
     """What one run does. `seconds` are for one measurement, all its rounds together."""
 
     seconds: float = 2.0
-    rounds: int = 9
+    rounds: int = 7
     shapes: tuple[Shape, ...] = field(default=tuple(Shape(records, body) for body in BODIES for records in RECORDS))
     transports: tuple[str, ...] = ("ipc", "tcp")
     segment_size: int = 256 * MIB
@@ -71,7 +71,7 @@ class Series:
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
     """The whole document. `note` is told what is being done, for people who wait."""
-    started = time.perf_counter()
+    started, load = time.perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-bench-")))
         note("memory copy, CRC kernel, append kernel")
@@ -89,7 +89,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         "kernel": kernel,
         "put": rows,
         "goals": _goals(kernel, rows),
-        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0]},
+        "machine": {"cpus": os.cpu_count(), "load_before": load},
         "seconds": time.perf_counter() - started,
     }
 
@@ -126,12 +126,16 @@ def _put(node: BenchNode, pair: RawPair, plan: Plan, note: Note) -> list[dict[st
 
 
 def _turn(row: Series, node: BenchNode, pair: RawPair, client: PutClient, plan: Plan) -> None:
-    """Raw, a burst, and the whole node, one after the other."""
+    """Raw, a burst, and the whole node with all that it has to do meanwhile, one after the other."""
     load = row.load
+    node.await_flushed()
     requests = row.requests(row.raw, plan)
     row.raw.append(requests / pair.measure(row.transport, load, requests))
-    node.settle()
     requests = row.requests(row.burst, plan)
+    while node.room() < (requests + load.shape.window) * len(load.records):
+        client.send(load, load.shape.window)  # a burst ends before the segment does
+    node.await_dispatched()
+    node.settle()
     with node.reput_held():
         cpu = node.put_cpu_ns()
         row.burst.append(requests / client.measure(load, requests))
