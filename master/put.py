@@ -71,6 +71,7 @@ class PutAgent:
             node.clock,
             auto_create=settings.auto_create_topic_enable,
             queue_nums_default=settings.default_topic_queue_nums,
+            queues_max=settings.queues_max,
         )
         self._topics.load()
         # Who would find nothing to do is not woken: flush looks by the clock under ASYNC_FLUSH.

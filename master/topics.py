@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from towline.errors import IllegalTopic, TopicExists, UnknownTopic
+from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
 from towline.format.topics import (
     QUEUE_NUMS_DEFAULT,
     DataVersion,
@@ -22,11 +22,14 @@ QUEUES_PER_TOPIC_MAX: Final = 1024
 class Topics:
     """Looked up once per group of a request; written to disk before the first record of a new topic is accepted."""
 
-    def __init__(self, file: ConfigFile, clock: Clock, *, auto_create: bool, queue_nums_default: int) -> None:
+    def __init__(
+        self, file: ConfigFile, clock: Clock, *, auto_create: bool, queue_nums_default: int, queues_max: int
+    ) -> None:
         self._file = file
         self._clock = clock
         self._auto_create = auto_create
         self._queue_nums_default = queue_nums_default
+        self._queues_max = queues_max
         self._version = DataVersion()
         self._topics: dict[str, TopicConfig] = {}
         self._write_queues: dict[bytes, int] = {}
@@ -61,12 +64,14 @@ class Topics:
         return self.create(name, min(queue_nums or QUEUE_NUMS_DEFAULT, self._queue_nums_default))
 
     def create(self, name: str, queue_nums: int) -> TopicConfig:
-        """Raises TopicExists, IllegalTopic. Durable when this returns."""
+        """Raises TopicExists, IllegalTopic, TooManyQueues. Durable when this returns."""
         check_topic(name)
         if name in self._topics:
             raise TopicExists(name)
         if not 1 <= queue_nums <= QUEUES_PER_TOPIC_MAX:
             raise IllegalTopic(name, f"{queue_nums} queues; 1 to {QUEUES_PER_TOPIC_MAX} are allowed")
+        if queue_nums + sum(topic.write_queue_nums for topic in self._topics.values()) > self._queues_max:
+            raise TooManyQueues(self._queues_max)  # here, before a message could be stored that no queue can take
         topic = TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
         self._write({**self._topics, name: topic})
         return topic

@@ -10,8 +10,8 @@
     40  8  log_min         log offset at which the log begins
     48  4  crc             CRC-32 of the bytes before it
 
-Damage below `flushed` is corruption and refused; from it on, the first bad record ends the log. The file is smaller
-than a disk sector, so the disk writes all of it or nothing.
+Damage below `flushed` is corruption and refused; from it on, the first bad record ends the log. The file holds
+two such states in slots of their own, written in turn (`durable_slots`): a torn write leaves the one before it.
 """
 
 import zlib
