@@ -8,13 +8,18 @@ import pytest
 from towline import errors
 from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
+from towline.log import errors as store_errors
 from towline.runtime import settings_errors
 
 _FACTS = {"int": 7, int: 7, "str": "a fact", str: "a fact", "bytes": b"fact", bytes: b"fact"}
 
 
 def _every_error() -> list[type[TowlineError]]:
-    named = {name: kind for module in (errors, client_errors, settings_errors) for name, kind in vars(module).items()}
+    named = {
+        name: kind
+        for module in (errors, store_errors, client_errors, settings_errors)
+        for name, kind in vars(module).items()
+    }
     return [kind for kind in named.values() if isinstance(kind, type) and issubclass(kind, TowlineError)]
 
 

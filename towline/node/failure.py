@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from towline.errors import StartFailed, TowlineError
+from towline.log.errors import StoreFault
 from towline.log.store_files import write_atomically
 from towline.places import Store
 from towline.runtime.positions import Duty
@@ -17,7 +18,9 @@ def facts_of(error: TowlineError) -> dict[str, Any]:
 
 def error_of(facts: dict[str, Any], who: str) -> TowlineError:
     """The error as itself where its class is known, else what `who` said while it started."""
-    known = {kind.__name__: kind for kind in _every_kind(TowlineError)}.get(facts["error"])
+    known = {kind.__name__: kind for root in (TowlineError, StoreFault) for kind in _every_kind(root)}.get(
+        facts["error"]
+    )
     return known(*facts["facts"]) if known else StartFailed(who, facts["sentence"])
 
 

@@ -2,7 +2,7 @@
 
     line 0        magic, layout version, generation, first and second half of the boot id, role
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
-    lines 16..    two lines per duty: beat, pid, sleeping, state, generation; then counters
+    lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn; then counters
     lines 64..    one line per slave of a master: connected, appended, flushed, name hash
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
@@ -12,7 +12,7 @@ No position moves back within a generation (H17). A word is stored only through 
 import contextlib
 import os
 import time
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +23,11 @@ from .machine import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 LINE: Final = 8  # words of a 64-byte line
 _GENERATION: Final = 2
 _POSITIONS_AT: Final = 1
-_DUTIES_AT: Final = 16
+_DUTIES_AT: Final = 32
 _SLAVES_AT: Final = 64
 SIZE: Final = (_SLAVES_AT + SLAVES_MAX) * LINE * 8
 
@@ -65,7 +65,7 @@ class Position(Enum):
     DISPATCHED = (4, (Duty.REPUT,))
     REPLICATED = (5, (Duty.SEND,))
     CONFIRMED = (6, (Duty.RECEIVE,))  # on a slave: what the master says is confirmed
-    LOG_MIN = (7, (Duty.PUT, Duty.RECEIVE))
+    LOG_MIN = (7, (Duty.ALLOCATE, Duty.RECEIVE))  # receive only while an empty slave's log has not begun
     STORE_TIMESTAMP = (8, (Duty.PUT, Duty.RECEIVE))  # of the newest record, ms
     SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
     DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
@@ -90,6 +90,15 @@ class State(IntEnum):
     RECOVERING = 5
     STOPPING = 6
     STOPPED = 7
+
+
+class Flag(IntFlag):
+    """RocketMQ's RunningFlags (spec 5). Each duty sets its own; the node's are those of all duties together."""
+
+    LOGIC_QUEUE_ERROR = 4  # reput: a ConsumeQueue file cannot be written
+    INDEX_ERROR = 8  # reput: an IndexFile cannot be written
+    DISK_FULL = 16  # allocate: the disk ratio is above the warning level, or a segment could not be reserved
+    LOGIC_DISK_FULL = 64  # reput: no room for ConsumeQueue files
 
 
 class Counter(IntEnum):
@@ -123,7 +132,7 @@ class Writer:
 class DutyLine:
     """One duty's line: written by that process alone, read by its neighbours and by the supervisor."""
 
-    BEAT, PID, SLEEPING, STATE, GENERATION = range(5)
+    BEAT, PID, SLEEPING, STATE, GENERATION, FLAGS, TURN = range(7)
 
     def __init__(self, words: memoryview, duty: Duty) -> None:
         self.duty = duty
@@ -133,7 +142,8 @@ class DutyLine:
     def enter(self, generation: int, state: State = State.STARTING) -> None:
         self._words[self._at + self.PID] = os.getpid()
         self._words[self._at + self.GENERATION] = generation
-        self._words[self._at + self.SLEEPING] = 0
+        for word in (self.SLEEPING, self.FLAGS, self.TURN):
+            self._words[self._at + word] = 0
         self.state = state
 
     def beat(self) -> None:
@@ -163,6 +173,25 @@ class DutyLine:
     def state(self, value: State) -> None:
         self._words[self._at + self.STATE] = value
         self.beat()
+
+    @property
+    def flags(self) -> Flag:
+        return Flag(self._words[self._at + self.FLAGS])
+
+    def raise_flag(self, flag: Flag) -> None:
+        self._words[self._at + self.FLAGS] |= flag
+
+    def lower_flag(self, flag: Flag) -> None:
+        self._words[self._at + self.FLAGS] &= ~flag
+
+    @property
+    def turn_began_ns(self) -> int:
+        """CLOCK_MONOTONIC at which the turn that is under way inside the mapping began; 0 outside of one."""
+        return int(self._words[self._at + self.TURN])
+
+    @turn_began_ns.setter
+    def turn_began_ns(self, value: int) -> None:
+        self._words[self._at + self.TURN] = value
 
     def count(self, counter: Counter, amount: int = 1) -> None:
         self._words[self._at + LINE + counter] += amount
@@ -262,6 +291,14 @@ class Positions:
 
     def duty(self, duty: Duty) -> DutyLine:
         return DutyLine(self.words, duty)
+
+    @property
+    def flags(self) -> Flag:
+        """The running flags of the node."""
+        flags = Flag(0)
+        for duty in Duty:
+            flags |= self.duty(duty).flags
+        return flags
 
     def slaves(self) -> list[SlaveLine]:
         return self._slaves

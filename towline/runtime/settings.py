@@ -40,8 +40,10 @@ from .settings_model import (
 SNAKES, CAMELS = spellings()
 ENVIRONMENT: Final = "TOWLINE_"
 _VARIABLES: Final = {ENVIRONMENT + spelling.upper(): key for spelling, key in SNAKES.items()}
-# Not settings: a switch of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
-_FOREIGN_VARIABLES: Final = re.compile(r"TOWLINE_(REWRITE|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)")
+# Not settings: switches of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
+_FOREIGN_VARIABLES: Final = re.compile(
+    r"TOWLINE_(REWRITE|REQUIRE|SEED|FAILPOINTS|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)"
+)
 
 _ENTRY: Final = 20  # a ConsumeQueue entry
 _INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
