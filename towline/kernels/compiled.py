@@ -49,7 +49,8 @@ RUNS: Final = rows_of(rows.RUN)
 
 _settings: Any = config  # numba sets its names at run time
 _PACKAGE: Final = Path(__file__).parent
-_LAYOUTS: Final = ("blank", "consume_queue", "index_file", "record", "rules")  # modules whose numbers kernels contain
+# Modules whose numbers kernels contain.
+_LAYOUTS: Final = ("blank", "consume_queue", "index_file", "properties", "property_crc", "record", "rules")
 
 
 def _cache_folder() -> str:

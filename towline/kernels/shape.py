@@ -5,11 +5,12 @@
 
 from typing import Final
 
-from towline.format import record
+from towline.format import property_crc, record
 from towline.format.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
 from .compiled import Bytes, helper
+from .crc import crc_of
 from .words import BLOCK, below, load_i32, load_u8, load_u16, raw_i64, raw_u32, trailing_zeros
 
 TOTAL_SIZE: Final = record.LAYOUT.offset["total_size"]
@@ -28,10 +29,16 @@ BORN_SHIFT: Final = record.BORN_HOST_IPV6.bit_length() - 1
 STORE_SHIFT: Final = record.STORE_HOST_IPV6.bit_length() - 1
 MAGIC_V1: Final = record.MAGIC_V1
 MAGIC_V2: Final = record.MAGIC_V2
-CRC_MASK: Final = 0x7FFF_FFFF
+CRC_MASK: Final = property_crc.CRC_MASK
+PROPERTY_CRC_SIZE: Final = property_crc.SIZE
+DIGITS_AT: Final = len(property_crc.HEAD)  # from the first of the 20 bytes
 NAME_END: Final = 1
 PAIR_END: Final = 2
 SEPARATORS: Final = 3  # bytes below are NUL and the two separators
+_PROPERTY_CRC_NAME: Final = int.from_bytes(property_crc.HEAD[:8], "little")
+_DIGITS: Final = property_crc.DIGITS
+_ZERO: Final = ord("0")
+assert DIGITS_AT == 9
 assert SIZE_MIN >= BLOCK  # so a block may end where the topic or the properties end
 
 
@@ -133,3 +140,31 @@ def properties_sound(buffer: Bytes, at: int, end: int) -> bool:
                 return False
         at += BLOCK
     return named or item == end
+
+
+@helper
+def ends_with_crc(buffer: Bytes, at: int, end: int) -> bool:
+    """Whether the properties in [at, end) end with a property CRC, by its form."""
+    crc_at = end - PROPERTY_CRC_SIZE
+    if raw_i64(buffer, crc_at) != _PROPERTY_CRC_NAME or crc_at < at:
+        return False
+    if load_u8(buffer, crc_at + DIGITS_AT - 1) != NAME_END or load_u8(buffer, end - 1) != PAIR_END:
+        return False
+    return crc_at == at or load_u8(buffer, crc_at - 1) == PAIR_END
+
+
+@helper
+def holds_digits_of(buffer: Bytes, at: int, crc: int) -> bool:
+    """Whether the ten bytes from `at` on are the digits of this CRC, least significant first."""
+    same = True
+    for place in range(_DIGITS):
+        same = same and load_u8(buffer, at + place) == _ZERO + crc % 10
+        crc //= 10
+    return same
+
+
+@helper
+def crc_fits(buffer: Bytes, at: int, end: int) -> bool:
+    """Whether the property CRC that ends the record in [at, end) is that of the bytes before it."""
+    crc_at = end - PROPERTY_CRC_SIZE
+    return holds_digits_of(buffer, crc_at + DIGITS_AT, crc_of(buffer, at, crc_at - at) & CRC_MASK)

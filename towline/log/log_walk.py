@@ -19,6 +19,7 @@ from towline.kernels.scan import (
     CHECK_CRC,
     CHECK_FORM,
     CHECK_OFFSET,
+    CHECK_PROPERTY_CRC,
     COUNT,
     REACHED,
     TIMESTAMP,
@@ -51,10 +52,14 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """`form` is asked of records behind the durable offset: BODYCRC does not cover topic and properties."""
+    """`form` is asked of records behind the durable offset: BODYCRC does not cover topic and properties.
+
+    `crc` is of BODYCRC and of a property CRC where a record has one; `property_crc` refuses a record without one.
+    """
 
     crc: bool = True
     form: bool = True
+    property_crc: bool = False
 
 
 class LogWalk:
@@ -64,6 +69,7 @@ class LogWalk:
         self._log = log
         self._durable = durable
         self._below = CHECK_OFFSET | (CHECK_CRC if checks.crc else 0)
+        self._below |= CHECK_PROPERTY_CRC if checks.property_crc else 0
         self._behind = self._below | (CHECK_FORM if checks.form else 0)
         self._state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
         self._timestamp = 0

@@ -1,0 +1,42 @@
+"""The property CRC: one over the whole record, as the last of its properties (spec 2.7; RocketMQ 5.2 and later).
+
+    `__CRC32#` 0x01, ten digits, 0x02: 20 bytes, counted in PROPLEN and TOTALSIZE
+
+The CRC is taken of everything before these bytes, with the fields that put stamps, without its top bit. Its decimal
+digits stand least significant first, filled up with zeros behind. A sender leaves zeros, which put writes over.
+"""
+
+import zlib
+from typing import Final
+
+from .properties import CRC32, NAME_END, PAIR_END
+
+DIGITS: Final = 10
+HEAD: Final = f"{CRC32}{NAME_END}".encode()
+TAIL: Final = PAIR_END.encode()
+SIZE: Final = len(HEAD) + DIGITS + len(TAIL)
+PLACEHOLDER: Final = HEAD + b"0" * DIGITS + TAIL
+CRC_MASK: Final = 0x7FFF_FFFF
+assert SIZE == 20
+
+
+def appended(properties: bytes) -> bytes:
+    """Encoded properties with a placeholder behind them, and a separator between where they do not end with one."""
+    return properties + (TAIL if properties and not properties.endswith(TAIL) else b"") + PLACEHOLDER
+
+
+def ends_with(properties: bytes) -> bool:
+    """Whether the last 20 bytes are a property CRC by their form, whatever its digits."""
+    last = properties[-SIZE:]
+    alone = len(properties) == SIZE or properties.endswith(TAIL, 0, -SIZE)
+    return alone and last.startswith(HEAD) and last.endswith(TAIL)
+
+
+def encode(crc: int) -> bytes:
+    """The 20 bytes for a CRC of 31 bits."""
+    return HEAD + str(crc)[::-1].ljust(DIGITS, "0").encode() + TAIL
+
+
+def filled(record: bytes) -> bytes:
+    """A record whose last 20 bytes are a property CRC, with the digits that fit its other bytes."""
+    return record[:-SIZE] + encode(zlib.crc32(record[:-SIZE]) & CRC_MASK)
