@@ -40,6 +40,7 @@ class RecoverySettings:
     index_slots: int | None
     index_indexes: int
     check_crc: bool = True
+    force_property_crc: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class _LogRecovery:
         durable = self.start if self.durable is None else self.durable.flushed
         # A real broker's clean store is whole; its records may hold properties that no client of ours would send.
         form = self.durable is not None or not self.clean
-        checks = Checks(crc=self.settings.check_crc, form=form)
+        checks = Checks(crc=self.settings.check_crc, form=form, property_crc=self.settings.force_property_crc)
         end = LogWalk(self.reader, durable, checks).run(self.start)
         while not end.last_store_timestamp and self.start > self.log_min:
             self.start -= self.settings.segment_size  # for the time of the last record: the clock must not go back

@@ -45,6 +45,7 @@ def recovery_settings(settings: Settings) -> RecoverySettings:
         index_slots=settings.max_hash_slot_num if settings.message_index_enable else None,
         index_indexes=settings.max_index_num,
         check_crc=settings.check_crc_on_recover,
+        force_property_crc=settings.force_verify_prop_crc,
     )
 
 
