@@ -1,0 +1,165 @@
+"""Which segments of the CommitLog go, and why: decisions on numbers alone (spec 8.7).
+
+A segment may go when a synced mark covers all of it, for log, queues and index alike, and when it is not the one with
+the log's last byte. Of those the oldest go first, and the first that is not due ends the list: a log has no gaps.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+JUMP_MS: Final = 60_000  # a clock that gains so much at once has jumped
+DOUBT_MS: Final = 3_600_000  # before a jump forward is believed
+
+
+class Why(Enum):
+    """Why a segment goes. The value continues a sentence."""
+
+    NO_ROOM = "no room for the next segment"
+    FORCED = "the disk is above disk_space_clean_forcibly_ratio"
+    BYTES = "the log is above file_reserved_bytes"
+    RATIO = "it is older than file_reserved_time and the disk is above disk_max_used_space_ratio"
+    HOUR = "it is older than file_reserved_time and this is an hour of delete_when"
+    LEFT_OVER = "the log begins behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """A file system in bytes. `used` and `available` (to this user) are less than all of it where some is reserved."""
+
+    used: int
+    available: int
+
+    @property
+    def percent(self) -> int:
+        """The used share, rounded up to whole percent."""
+        return -(-100 * self.used // max(1, self.used + self.available))
+
+    def excess(self, percent: int) -> int:
+        """Bytes that have to go until `percent` is no longer exceeded."""
+        return max(0, self.used - percent * (self.used + self.available) // 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanRules:
+    """Sizes in bytes, ratios in percent. `reserved_bytes` 0: the log may have any size."""
+
+    segment_size: int
+    hours: frozenset[int]  # local hours of delete_when
+    reserved_ms: int
+    reserved_bytes: int
+    max_used: int
+    forcibly: int
+    forced: bool  # clean_file_forcibly_enable
+    batch_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What a look found. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local."""
+
+    now_ms: int
+    hour: int
+    disk: DiskUse
+    log_bytes: int
+    lacking: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A segment that goes."""
+
+    base: int
+    why: Why
+    age_ms: int
+
+
+def removable(bases: Iterable[int], size: int, *, synced: int, appended: int) -> list[int]:
+    """The leading segments that nothing of the store needs: all of them synced, and not the one with the last byte."""
+    found = []
+    for base in bases:
+        if base + size > synced or base + size >= appended:
+            break
+        found.append(base)
+    return found
+
+
+def choose(
+    rules: CleanRules, moment: Moment, candidates: Sequence[int], modified_ms: Callable[[int], int]
+) -> list[Doomed]:
+    """Which of `candidates`, oldest first, go now. `modified_ms` tells a segment's mtime; it is asked for few.
+
+    What a full disk or the limit of bytes demands goes whatever its age, just enough of it; then what is expired, if
+    this is the time for it. At most `batch_max`.
+    """
+    demands = _demands(rules, moment)
+    expired = _when_expired(rules, moment)
+    chosen: list[Doomed] = []
+    for number, base in enumerate(candidates[: rules.batch_max]):
+        why = next((why for why, count in demands if number < count), None)
+        age = moment.now_ms - modified_ms(base) if why or expired else 0
+        if why is None and age >= rules.reserved_ms:
+            why = expired
+        if why is None:
+            break
+        chosen.append(Doomed(base, why, age))
+    return chosen
+
+
+def _demands(rules: CleanRules, moment: Moment) -> list[tuple[Why, int]]:
+    """How many segments have to go whatever their age, by reason."""
+    bytes_over = max(0, moment.log_bytes - rules.reserved_bytes) if rules.reserved_bytes else 0
+    pressing = ((Why.NO_ROOM, moment.lacking), (Why.FORCED, moment.disk.excess(rules.forcibly)))
+    found = [*(pressing if rules.forced else ()), (Why.BYTES, bytes_over)]
+    return [(why, -(-size // rules.segment_size)) for why, size in found if size]
+
+
+def _when_expired(rules: CleanRules, moment: Moment) -> Why | None:
+    """The reason for which expired segments go at this moment; None if it is not the time."""
+    if moment.disk.percent > min(rules.max_used, rules.forcibly):
+        return Why.RATIO
+    return Why.HOUR if moment.hour in rules.hours else None
+
+
+def hours_of(delete_when: str) -> frozenset[int]:
+    """`04;16` -> {4, 16}."""
+    return frozenset(map(int, delete_when.split(";")))
+
+
+class SteadyTime:
+    """Wall-clock time for ages. A clock that jumps forward makes nothing old: it is believed only after DOUBT_MS.
+
+    A jump back is believed at once, since it makes files younger. Before the first `believe` there is nothing to
+    compare with: a clock that was wrong already when the process started is taken as it is.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: int | None = None  # wall clock less monotonic clock, as believed
+        self._doubted_ms: int | None = None
+
+    @property
+    def doubted(self) -> bool:
+        return self._doubted_ms is not None
+
+    def believe(self, now_ms: int, monotonic_ms: int) -> int:
+        """`now_ms`, or what it would be had the clock not jumped."""
+        ahead = now_ms - monotonic_ms
+        if self._ahead is None or ahead <= self._ahead + JUMP_MS:
+            self._ahead, self._doubted_ms = ahead, None
+        elif self._doubted_ms is None:
+            self._doubted_ms = monotonic_ms
+        elif monotonic_ms - self._doubted_ms >= DOUBT_MS:
+            self._ahead, self._doubted_ms = ahead, None
+        return monotonic_ms + self._ahead
+
+
+def full_in_s(disk: DiskUse, level: int, log_bytes: int, log_ms: int) -> int | None:
+    """Seconds until the disk passes `level` percent if the log goes on growing as it did; None if that cannot be told.
+
+    `log_bytes` were written in `log_ms`.
+    """
+    if log_bytes <= 0 or log_ms <= 0:
+        return None
+    left = max(0, level * (disk.used + disk.available) // 100 - disk.used)
+    return left * log_ms // log_bytes // 1000
