@@ -75,6 +75,11 @@ class Store:
         return self.run / "node.json"
 
     @property
+    def recovery(self) -> Path:
+        """What the last start's recovery found and did, and how long each part took."""
+        return self.run / "recovery.json"
+
+    @property
     def node_log(self) -> Path:
         return self.run / "node.log"
 

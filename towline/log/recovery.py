@@ -73,6 +73,7 @@ class Recovered:
     cut_bytes: int
     notes: list[str]
     seconds: float
+    stages: dict[str, float]  # seconds of each part, in their order
 
 
 def recover(store: Store, settings: RecoverySettings) -> Recovered:
@@ -86,16 +87,24 @@ def recover(store: Store, settings: RecoverySettings) -> Recovered:
         directory.mkdir(parents=True, exist_ok=True)
     notes: list[str] = []
     log = _LogRecovery(store, settings, notes)
+    watch = _StopWatch()
     try:
         log.load()
+        watch.lap("load")
         end = log.find_end()
+        watch.lap("walk")
         cut_bytes = log.cut(end.end)
+        watch.lap("cut")
         log.sync(end.end)
+        watch.lap("sync")
         derived = _DerivedRecovery(store, settings, log, notes)
         derived.choose_watermark(end.end)
         queues = derived.cut_queues()
+        watch.lap("queues")
         derived.cut_index()
+        watch.lap("index")
         durable = _save(store, log, end, derived.watermark)
+        watch.lap("save")
     finally:
         log.close()
     active_base = end.end - end.end % settings.segment_size
@@ -112,7 +121,21 @@ def recover(store: Store, settings: RecoverySettings) -> Recovered:
         cut_bytes=cut_bytes,
         notes=notes,
         seconds=time.monotonic() - started,
+        stages=watch.stages,
     )
+
+
+class _StopWatch:
+    """Seconds from one lap to the next, by name."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._since = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.stages[name] = now - self._since
+        self._since = now
 
 
 @dataclass

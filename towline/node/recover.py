@@ -1,6 +1,8 @@
 """The first process of a node's start: recovers the store's files and writes the positions before any owner exists."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from towline.errors import TowlineError
 from towline.log.recovery import Recovered, RecoverySettings, recover
@@ -27,6 +29,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         clear_staging(node.store.staging)
         recovered = recover(node.store, recovery_settings(node.settings))
         publish(node.positions, node.queue_ends(writable=True), recovered)
+        node.store.recovery.write_bytes(json.dumps(facts_of(recovered)).encode())
     except TowlineError as error:
         log.error("%s", error)
         write_failure(node.store, Duty.RECOVER, error)
@@ -36,6 +39,12 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     log.info("recovered in %.3f s: log %d to %d", recovered.seconds, recovered.log_min, recovered.end)
     node.line.state = State.STOPPED
     return 0
+
+
+def facts_of(recovered: Recovered) -> dict[str, Any]:
+    """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds."""
+    plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages")
+    return {name: getattr(recovered, name) for name in plain} | {"queues": len(recovered.queues)}
 
 
 def recovery_settings(settings: Settings) -> RecoverySettings:

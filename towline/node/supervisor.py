@@ -63,6 +63,7 @@ class Supervisor:
     log: logging.Logger
     nursery: Nursery  # whose zygote has been started, and is ended by whoever did
     _pieces: dict[Duty, Piece] = field(default_factory=dict)
+    _stages: dict[str, int] = field(default_factory=dict)  # of the start: when each was reached, CLOCK_MONOTONIC in ns
     _stopping: bool = False
 
     # --- life
@@ -70,17 +71,22 @@ class Supervisor:
     def start(self) -> None:
         """Returns when every piece runs. Raises a TowlineError; then nothing of the node is left running."""
         self._runtime: Runtime = runtime_of(self.store.root)
+        self._reached("imported")
         self._lock = self._take_store()
         try:
             self._prepare()
+            self._reached("prepared")
             self.nursery.await_ready()
+            self._reached("zygote")
             self._recover()
+            self._reached("recovered")
             self._abort = AbortFile(self.store.root)
             self._abort.create(os.getpid())
             for duty in self.duties:
                 self._pieces[duty] = Piece(duty)
                 self._fork(self._pieces[duty])
             self._await_running()
+            self._reached("running")
             self._write_node()
         except BaseException:
             self.nursery.end()
@@ -122,6 +128,9 @@ class Supervisor:
         self.nursery.wake()
 
     # --- start
+
+    def _reached(self, stage: str) -> None:
+        self._stages[stage] = time.monotonic_ns()
 
     def _take_store(self) -> StoreLock:
         lock = StoreLock(self.store.lock)
@@ -199,6 +208,7 @@ class Supervisor:
             "runtime": str(self._runtime.root),
             "endpoints": endpoints_of(self.settings, self._runtime, self.role),
             "started": time.time_ns() // 1_000_000,
+            "stages": self._stages,
             "zygote": self.nursery.pid,
             "pieces": {duty.label: piece.pid for duty, piece in self._pieces.items()},
         }
