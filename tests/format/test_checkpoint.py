@@ -42,6 +42,16 @@ def test_a_checkpoint_reads_back_as_it_was_written(content):
     assert checkpoint.decode(checkpoint.encode(content), "checkpoint") == content
 
 
+@pytest.mark.parametrize("at", [0, 39, 40, 47])
+def test_a_sealed_checkpoint_with_a_flipped_bit_is_refused(at):
+    sealed = bytearray(checkpoint.sealed(checkpoint.encode(GOLDEN)))
+    assert checkpoint.decode(sealed, "checkpoint") == GOLDEN
+    assert len(sealed) == 4096
+    sealed[at] ^= 1
+    with pytest.raises(MalformedFile, match="check"):
+        checkpoint.decode(sealed, "checkpoint")
+
+
 def test_a_checkpoint_that_ends_early_is_refused_with_its_path():
     with pytest.raises(MalformedFile, match=r"^/store/checkpoint: .*39"):
         checkpoint.decode(bytes(39), "/store/checkpoint")

@@ -80,6 +80,14 @@ class TestIdentity:
         with pytest.raises(IdentityMismatch, match="format version 2, expected was 1"):
             file.load()
 
+    def test_a_flipped_bit_of_the_store_id_is_refused(self, tmp_path: Path) -> None:
+        made = IdentityFile(tmp_path).create("DefaultCluster")
+        text = (tmp_path / "identity.json").read_text()
+        other = f"{int(made.store_id, 16) ^ 1:032x}"
+        (tmp_path / "identity.json").write_text(text.replace(made.store_id, other))
+        with pytest.raises(MalformedFile, match="do not fit its check"):
+            IdentityFile(tmp_path).load()
+
     @pytest.mark.parametrize(
         "content",
         ["", "{", "[]", "{}", '{"format_version": 1, "cluster": "orders", "store_id": "12"}'],
@@ -104,7 +112,7 @@ class TestCheckpoint:
         inode = file.path.stat().st_ino
         file.save(self.CONTENT)
         assert CheckpointFile(tmp_path).load() == self.CONTENT
-        assert file.path.read_bytes() == checkpoint.encode(self.CONTENT)
+        assert file.path.read_bytes() == checkpoint.sealed(checkpoint.encode(self.CONTENT))
         assert file.path.stat().st_ino == inode
 
     def test_a_short_file_is_refused_with_its_path(self, tmp_path: Path) -> None:

@@ -7,8 +7,16 @@
     24  8  master_flushed_offset  since RocketMQ 5.0
     32  8  confirm_phy_offset     since RocketMQ 5.1.1; Towline writes its confirmed offset
 
+Towline puts a check behind them, where a real broker keeps zeros and never looks:
+
+    at  len  field
+     0  4  magic  TWCK
+     4  4  crc    CRC-32 of the fields
+
 The rest of the 4096 bytes is zero.
 """
+
+import zlib
 
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +33,13 @@ LAYOUT: Final = Layout(
     Field("master_flushed_offset", "q", "since RocketMQ 5.0"),
     Field("confirm_phy_offset", "q", "since RocketMQ 5.1.1; Towline writes its confirmed offset"),
 )
+CHECK_LAYOUT: Final = Layout(
+    Field("magic", "4s", "TWCK"),
+    Field("crc", "I", "CRC-32 of the fields"),
+)
+CHECK_MAGIC: Final = b"TWCK"
+CHECK_AT: Final = LAYOUT.size
+CHECKED_SIZE: Final = CHECK_AT + CHECK_LAYOUT.size
 SIZE: Final = PAGE
 assert SIZE == 4096, "RocketMQ maps 4096 bytes"
 
@@ -63,11 +78,20 @@ def encode(checkpoint: Checkpoint) -> bytes:
     ).ljust(SIZE, b"\x00")
 
 
+def sealed(data: bytes) -> bytes:
+    """An encoded checkpoint with the check of its fields."""
+    check = CHECK_LAYOUT.pack(CHECK_MAGIC, zlib.crc32(data[:CHECK_AT]))
+    return data[:CHECK_AT] + check + data[CHECKED_SIZE:]
+
+
 def decode(data: bytes, path: str) -> Checkpoint:
     """The checkpoint in `data`, the whole content of the file at `path`.
 
-    Raises MalformedFile, with the path, when the fields are not all there. What follows them is not looked at.
+    Raises MalformedFile, with the path, when the fields are not all there, or do not fit the check behind them. Zeros
+    there are no check: a real broker wrote the file.
     """
     if len(data) < LAYOUT.size:
         raise MalformedFile(path, f"a checkpoint has {SIZE} bytes, this file has {len(data)}")
+    if any(data[CHECK_AT:CHECKED_SIZE]) and sealed(data)[:CHECKED_SIZE] != data[:CHECKED_SIZE]:
+        raise MalformedFile(path, "its fields do not fit the check behind them")
     return Checkpoint(*LAYOUT.unpack_from(data))

@@ -29,7 +29,7 @@ class CheckpointFile:
 
     def save(self, content: Checkpoint) -> None:
         """Writes it durably. Raises StoreNotWritable, SyncFailed."""
-        data = checkpoint.encode(content)
+        data = checkpoint.sealed(checkpoint.encode(content))
         if not self.path.exists():
             write_atomically(self.path, data)
             return

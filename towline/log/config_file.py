@@ -1,15 +1,39 @@
-"""A JSON file of `config/` with its previous generation beside it as `.bak` (spec 1.3)."""
+"""A JSON file of `config/` with its previous generation beside it as `.bak` (spec 1.3).
+
+The member `towlineCheck` is a CRC-32 of the others, so that damage that is still JSON is no generation either. A real
+broker ignores it and writes the file without.
+"""
 
 import json
 import os
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from towline.errors import MalformedFile
 from towline.format.topics import loads_fastjson
 
 from .segment_files import sync_directory
 from .store_files import write_new
+
+
+CHECK: Final = "towlineCheck"
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """The file's bytes: JSON with tabs and sorted names, and the check."""
+    plain = {name: value for name, value in content.items() if name != CHECK}
+    return _dumps(plain | {CHECK: check_of(plain)})
+
+
+def check_of(content: dict[str, Any]) -> str:
+    """The check of a content without one: eight hexadecimal digits."""
+    return f"{zlib.crc32(_dumps(content)):08x}"
+
+
+def _dumps(content: dict[str, Any]) -> bytes:
+    text = json.dumps(content, indent="\t", sort_keys=True, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "surrogatepass")
 
 
 class ConfigFile:
@@ -25,7 +49,7 @@ class ConfigFile:
         Raises MalformedFile when something is there and none of it can be read.
         """
         for path in (self.path, self.backup):
-            found = _read(path)
+            found = read_config(path)
             if found is not None:
                 return found
         for path in (self.path, self.backup):
@@ -39,16 +63,18 @@ class ConfigFile:
         Raises StoreNotWritable, SyncFailed.
         """
         staged = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        write_new(staged, (json.dumps(content, indent="\t", sort_keys=True, ensure_ascii=False) + "\n").encode())
-        if _read(self.path) is not None:  # a torn file must not push the last good one out of `.bak`
+        write_new(staged, encode(content))
+        if read_config(self.path) is not None:  # a torn file must not push the last good one out of `.bak`
             self.path.replace(self.backup)
         staged.replace(self.path)
         sync_directory(self.path.parent)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """None for a file that is missing, empty or holds no JSON object."""
+def read_config(path: Path) -> dict[str, Any] | None:
+    """None for a file that is missing, empty, holds no JSON object, or does not fit its check."""
     try:
-        return loads_fastjson(path.read_text(encoding="utf-8"), str(path))
+        content = loads_fastjson(path.read_text(encoding="utf-8"), str(path))
     except (FileNotFoundError, UnicodeDecodeError, MalformedFile):
         return None
+    found = content.pop(CHECK, None)
+    return content if found is None or found == check_of(content) else None

@@ -1,10 +1,12 @@
 """`identity.json`: whose log a store holds.
 
 The store id names a log, not a directory: a master makes it, and its slaves take it over while their own log is empty.
+`check` is a CRC-32 of the other members: one flipped bit would make it another log's.
 """
 
 import json
 import secrets
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,16 @@ class Identity:
     format_version: int = FORMAT_VERSION
     cluster: str
     store_id: str
+
+
+def encode(identity: Identity) -> bytes:
+    """The file's bytes."""
+    return json.dumps(asdict(identity) | {"check": _check(identity)}, indent="\t").encode() + b"\n"
+
+
+def _check(identity: Identity) -> str:
+    covered = f"{identity.format_version}\n{identity.cluster}\n{identity.store_id}"
+    return f"{zlib.crc32(covered.encode()):08x}"
 
 
 class IdentityFile:
@@ -48,7 +60,10 @@ class IdentityFile:
             raise IdentityMismatch(str(self.path), "format version", str(version), str(FORMAT_VERSION))
         if not valid:
             raise MalformedFile(str(self.path), "its store id is not 32 hexadecimal digits")
-        return Identity(cluster=cluster, store_id=store_id)
+        identity = Identity(cluster=cluster, store_id=store_id)
+        if content.get("check", _check(identity)) != _check(identity):
+            raise MalformedFile(str(self.path), "its members do not fit its check")
+        return identity
 
     def create(self, cluster: str) -> Identity:
         """A new identity in that cluster, written durably. The store must have none."""
@@ -73,4 +88,4 @@ class IdentityFile:
         return identity
 
     def _write(self, identity: Identity) -> None:
-        write_atomically(self.path, json.dumps(asdict(identity), indent="\t").encode() + b"\n")
+        write_atomically(self.path, encode(identity))
