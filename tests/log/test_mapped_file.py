@@ -1,15 +1,22 @@
 import errno
 import mmap
+import os
 import pickle
+import select
+import sys
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from towline.errors import SegmentSizeMismatch, SyncFailed
-from towline.limits import PAGE
-from towline.log.mapped_file import ADVICE_SEQUENTIAL, Graveyard, MappedFile
+from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
+from towline.limits import MIB, PAGE
+from towline.log import memory
+from towline.log.mapped_file import ADVICE_RANDOM, ADVICE_SEQUENTIAL, Graveyard, MappedFile
+from towline.log.segment_files import create_segment
 
 SIZE = 64 * 1024
+LARGE = 64 * MIB
 
 
 class BrokenDisk(mmap.mmap):
@@ -17,9 +24,8 @@ class BrokenDisk(mmap.mmap):
         raise OSError(errno.EIO, "Input/output error")
 
 
-class OldKernel(mmap.mmap):
-    def madvise(self, *_: int) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
+def old_kernel(*_: object) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
 
 
 @pytest.fixture
@@ -92,18 +98,84 @@ class TestPopulate:
         mapped.populate(100, SIZE - 100)
         assert path.read_bytes() == b"x" * SIZE
 
-    def test_an_old_kernel_is_counted_and_nothing_is_touched(self, path: Path) -> None:
-        mapped = mapped_by(OldKernel, path)
+    def test_an_old_kernel_is_counted_and_nothing_is_touched(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "madvise", old_kernel)
+        mapped = MappedFile.open(path, SIZE, writable=True)
         assert not mapped.populate(0, SIZE)
         assert mapped.populate_refused_count == 1
 
-    def test_an_empty_range_is_populated_already(self, path: Path) -> None:
-        assert mapped_by(OldKernel, path).populate(PAGE, PAGE)
+    def test_a_page_that_cannot_be_had_is_an_error(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken_disk(*_: object) -> None:
+            raise OSError(errno.EFAULT, "Bad address")
+
+        monkeypatch.setattr(memory, "madvise", broken_disk)
+        with pytest.raises(StoreNotWritable, match=str(path)):
+            MappedFile.open(path, SIZE, writable=True).populate(0, SIZE)
+
+    def test_an_empty_range_is_populated_already(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "madvise", old_kernel)
+        assert MappedFile.open(path, SIZE, writable=True).populate(PAGE, PAGE)
+
+    def test_other_threads_run_while_it_lasts(self, tmp_path: Path) -> None:
+        """What a thread gets done during a large populate: nothing at all if the call kept the interpreter."""
+        large = create_segment(tmp_path, LARGE, "large")
+        mapped = MappedFile.open(large, LARGE, writable=True)
+        turns, done = [0], Event()
+
+        def count() -> None:
+            while not done.is_set():
+                turns[0] += 1
+                select.select([], [], [], 0)  # gives way
+
+        counting = Thread(target=count)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(60)  # nobody is asked to give way: only a call that lets go lets the other run
+        try:
+            counting.start()
+            before = turns[0]
+            mapped.populate(0, LARGE)
+            during = turns[0] - before
+        finally:
+            sys.setswitchinterval(interval)
+            done.set()
+            counting.join()
+        assert during > 0
 
     def test_advice_is_taken_for_a_part_or_the_whole(self, path: Path) -> None:
         mapped = MappedFile.open(path, SIZE, writable=False)
         mapped.advise(ADVICE_SEQUENTIAL)
         mapped.advise(ADVICE_SEQUENTIAL, 10, PAGE)
+
+
+class TestResidence:
+    def test_pages_that_were_dropped_are_counted_again_when_they_are_touched(self, tmp_path: Path) -> None:
+        path = create_segment(tmp_path, 16 * PAGE, "segment")
+        with path.open("r+b") as file:
+            file.write(b"x" * 16 * PAGE)
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        mapped = MappedFile.open(path, 16 * PAGE, writable=True)
+        mapped.advise(ADVICE_RANDOM)
+        assert mapped.resident(0, mapped.size) == 0
+        assert mapped.view[3 * PAGE] == ord("x")
+        assert mapped.resident(0, mapped.size) == mapped.resident(3 * PAGE, 3 * PAGE + 1) == 1
+        mapped.populate(0, mapped.size)
+        assert mapped.resident(0, mapped.size) == 16
+        assert mapped.resident(PAGE, PAGE) == 0
+
+    def test_locked_pages_are_in_memory_and_counted_as_locked(self, path: Path) -> None:
+        mapped = MappedFile.open(path, SIZE, writable=True)
+        before = locked_kib()
+        mapped.lock(0, SIZE)
+        assert locked_kib() - before == SIZE // 1024
+        assert mapped.resident(0, SIZE) == SIZE // PAGE
+        mapped.unlock(0, SIZE)
+        assert locked_kib() == before
+
+
+def locked_kib() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmLck")).split()[1])
 
 
 class TestRelease:

@@ -17,11 +17,12 @@ import numpy.typing as npt
 from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
 from towline.limits import PAGE
 
+from . import memory
+
 ADVICE_WILL_NEED: Final = mmap.MADV_WILLNEED
 ADVICE_SEQUENTIAL: Final = mmap.MADV_SEQUENTIAL
 ADVICE_RANDOM: Final = mmap.MADV_RANDOM
 ADVICE_DONT_NEED: Final = mmap.MADV_DONTNEED
-_POPULATE_WRITE: Final = 23  # Linux 5.14; Python 3.11 does not name it
 _WORD_SIZE: Final = 8
 
 
@@ -87,7 +88,8 @@ class MappedFile:
     def populate(self, start: int, end: int) -> bool:
         """Makes the pages of [start, end) present and writable, so that writing them does not fault.
 
-        False where the kernel cannot (before Linux 5.14; counted): pages then fault one by one, which is only slower.
+        Other threads run meanwhile. False where the kernel cannot (before Linux 5.14; counted): pages then fault one
+        by one, which is only slower.
         Raises StoreNotWritable if a page cannot be had, which a write would answer with SIGBUS.
         """
         assert self.writable, f"{self.path} is mapped read-only"
@@ -95,7 +97,7 @@ class MappedFile:
         if size == 0:
             return True
         try:
-            self._mapped().madvise(_POPULATE_WRITE, start, size)
+            memory.madvise(self.array[start : start + size], memory.POPULATE_WRITE)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise StoreNotWritable(str(self.path), f"populate of {size} bytes at {start}: {error}") from error
@@ -107,7 +109,24 @@ class MappedFile:
         """madvise of [start, end), by default the whole file, with one of the ADVICE options. Raises OSError."""
         start, size = self._pages(start, self.size if end is None else end)
         if size:
-            self._mapped().madvise(option, start, size)
+            memory.madvise(self.array[start : start + size], option)
+
+    def resident(self, start: int, end: int) -> int:
+        """How many pages of those that hold [start, end) are in the page cache, whoever brought them there."""
+        start, size = self._pages(start, end)
+        return memory.resident_pages(self.array[start : start + size]) if size else 0
+
+    def lock(self, start: int, end: int) -> None:
+        """Brings [start, end) into memory and keeps it there until `unlock` or `release`. Raises OSError."""
+        start, size = self._pages(start, end)
+        if size:
+            memory.lock(self.array[start : start + size])
+
+    def unlock(self, start: int, end: int) -> None:
+        """Raises OSError."""
+        start, size = self._pages(start, end)
+        if size:
+            memory.unlock(self.array[start : start + size])
 
     def store_first_word(self, at: int, word: bytes) -> None:
         """Stores the 8 bytes `word` at byte `at` in one store, not byte by byte (and never through pack_into)."""
