@@ -32,6 +32,14 @@ FILLER_RECORD_SIZE: Final = 0x7FFF_FFFF
 FILLER: Final = LAYOUT.pack(0, FILLER_RECORD_SIZE, 0)  # stands before the first entry of a queue that begins mid-file
 
 
+def hole(physical_offset: int) -> bytes:
+    """A filler for a number whose message was lost with a damaged stretch of the log at that offset.
+
+    The tags code tells where it was, so that the order of a queue's entries can still be searched.
+    """
+    return LAYOUT.pack(0, FILLER_RECORD_SIZE, physical_offset)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """`physical_offset` and `record_size` in bytes."""

@@ -109,9 +109,8 @@ class ConsumeQueueFiles:
                 break
         first = bases[0] // SIZE
         if first < end and is_filler(self.read(topic, queue_id, first, 1)).any():
-            first = bisect_left(
-                range(end), True, lo=first, key=lambda n: not is_filler(self.read(topic, queue_id, n, 1)).all()
-            )
+            leading = is_filler(self.read(topic, queue_id, first, min(end - first, self.file_size // SIZE)))
+            first += len(leading) if leading.all() else int(leading.argmin())
         return first, end
 
     def cut(self, topic: str, queue_id: int, end_offset: int) -> bool:
@@ -192,12 +191,12 @@ class ConsumeQueueFiles:
         following = bisect_left(offsets, True, lo=min_offset, key=lambda offset: time_of(offset) > timestamp)
         return max(min_offset, following - 1)
 
-    def delete_expired(self, topic: str, queue_id: int, log_min: int) -> int:
+    def delete_expired(self, topic: str, queue_id: int, log_min: int, at_most: int | None = None) -> int:
         """Removes leading files of which no record is in the log any more, never the last (spec 8.8). How many."""
         bases = self.bases(topic, queue_id)
         count = 0
         for base in bases[:-1]:
-            if self._physical(topic, queue_id, (base + self.file_size) // SIZE - 1) >= log_min:
+            if count == at_most or self._physical(topic, queue_id, (base + self.file_size) // SIZE - 1) >= log_min:
                 break
             self._remove(topic, queue_id, base)
             count += 1
@@ -217,6 +216,13 @@ class ConsumeQueueFiles:
                 raise ForeignFile(path, f"is named by an offset that is no multiple of the file size {self.file_size}")
         return bases
 
+    def close_removed(self) -> int:
+        """Closes files that were deleted since they were opened: only then their blocks are free. How many."""
+        gone = [key for key, (fd, _) in self._open.items() if not os.fstat(fd).st_nlink]
+        for key in gone:
+            self._close(key)
+        return len(gone)
+
     def close(self) -> None:
         """Closes every file. The object may go on to be used."""
         while self._open:
@@ -227,9 +233,9 @@ class ConsumeQueueFiles:
         return len(self._open)
 
     def _physical(self, topic: str, queue_id: int, offset: int) -> int:
-        """Where the record of an entry stands; -1 for a filler or no entry."""
+        """Where the record of an entry stands, or stood; -1 for a filler or no entry."""
         entries = self.read(topic, queue_id, offset, 1)
-        return -1 if len(entries) == 0 or is_filler(entries)[0] else int(entries["physical_offset"][0])
+        return int(places_of(entries)[0]) if len(entries) else -1
 
     def _kept(self, topic: str, queue_id: int, base: int, below_phy: int) -> int:
         """How many leading entries of a file are entries of records before `below_phy`."""
@@ -248,8 +254,9 @@ class ConsumeQueueFiles:
         start = block * _BLOCK
         entries = _entries(fd, start * SIZE, min(_BLOCK, room - start) * SIZE)
         good = _is_entry(entries, below_phy)
-        physical = entries["physical_offset"].astype(np.int64)
-        good[1:] &= is_filler(entries[1:]) | (physical[1:] > physical[:-1]) | is_filler(entries[:-1])
+        places = places_of(entries)
+        lost = is_filler(entries) & (places >= 0)  # several may stand for one damaged stretch
+        good[1:] &= (places[1:] > places[:-1]) | (places[1:] < 0) | (lost[1:] & (places[1:] == places[:-1]))
         return start + (len(good) if good.all() else int(good.argmin()))
 
     def _zero(self, topic: str, queue_id: int, base: int, start: int) -> bool:
@@ -367,11 +374,17 @@ def is_filler(entries: Entries) -> npt.NDArray[np.bool_]:
     return filler
 
 
+def places_of(entries: Entries) -> npt.NDArray[np.int64]:
+    """Where in the log the record of each entry stands, or stood before it was stepped over; -1 for other fillers."""
+    lost = np.where(entries["tags_code"] > 0, entries["tags_code"], -1)
+    places: npt.NDArray[np.int64] = np.where(is_filler(entries), lost, entries["physical_offset"]).astype(np.int64)
+    return places
+
+
 def _is_entry(entries: Entries, below_phy: int) -> npt.NDArray[np.bool_]:
     """Which are entries of a record before `below_phy`, or fillers."""
-    physical = entries["physical_offset"]
-    inside: npt.NDArray[np.bool_] = (entries["record_size"] > 0) & (physical >= 0)
-    return inside & ((physical < below_phy) | is_filler(entries))
+    inside: npt.NDArray[np.bool_] = (entries["record_size"] > 0) & (entries["physical_offset"] >= 0)
+    return inside & (places_of(entries) < below_phy)
 
 
 def _entries(fd: int, at: int, size: int) -> Entries:

@@ -5,6 +5,7 @@ corruption and refused; from it on the first bad record ends the log, even if go
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,7 +80,7 @@ class LogWalk:
         size = self._log.segment_size
         base = start
         while self._log.queue.base_of(base) is not None:
-            at, reason = self._segment(self._log.array(base), base)
+            *_, (_, at, reason) = self.steps(base)
             if reason not in (Stop.DONE, Stop.BLANK):
                 return self._judged(base, at, reason)
             base += size
@@ -87,9 +88,13 @@ class LogWalk:
             raise CorruptLog(str(self._log.queue.path_of(base)), 0, "MISSING", "the segment does not exist")
         return LogEnd(base, Rule.OK, self._timestamp)
 
-    def _segment(self, log: npt.NDArray[np.uint8], base: int) -> tuple[int, int]:
-        """Walks one segment: the byte of it where the walk ended, and why: DONE or BLANK if the segment is full."""
-        at, size = 0, self._log.segment_size
+    def steps(self, base: int, at: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int]]:
+        """Walks a segment from byte `at` to byte `end` of it, one call of the kernel at a time.
+
+        Yields (first byte, byte reached, why it stopped there): DONE while it goes on and at the end, then a Stop or
+        the Rule that the record there breaks.
+        """
+        log, size = self._log.array(base), self._log.segment_size if end is None else end
         durable = min(max(0, self._durable - base), size)
         while at < size:
             below = at < durable
@@ -99,10 +104,10 @@ class LogWalk:
                 # The record is larger than the step, or reaches behind the durable offset.
                 reason = self._step(log, base, at, size, self._behind, 1)
             going_on = reason in (Stop.DONE, Stop.FULL) or (reason == Rule.ENDS_INSIDE and self._reached > at)
-            at = self._reached
+            first, at = at, self._reached
+            yield first, at, int(Stop.DONE) if going_on else reason
             if not going_on:
-                return at, reason
-        return at, Stop.DONE
+                return
 
     def _step(self, log: npt.NDArray[np.uint8], base: int, at: int, stop: int, flags: int, limit: int) -> int:
         reason = walk(log, at, stop, base, flags, limit, self._state)

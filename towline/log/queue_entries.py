@@ -1,0 +1,140 @@
+"""Queue entries of a stretch of the log, grouped by queue: what reput writes, verify expects and repair rebuilds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format import skipped
+from towline.format.consume_queue import SIZE, hole
+from towline.format.record import LAYOUT, TRANSACTION_ROLLBACK
+from towline.kernels.directory import QueueDirectory
+from towline.kernels.queues import GAP, GROUP_STATE_SIZE, NEW_QUEUE, ROWS, group_entries
+from towline.kernels.rows import RUN
+
+from .dispatch import RECORDS_MAX, Batch
+
+RUNS_MAX: Final = 4096  # queues that one round touches; more make another round
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRun:
+    """`count` entries for queue `number` of the directory from `offset` on; `entries` is overwritten by the next run.
+
+    `phy_end` is the end of the newest record among them.
+    """
+
+    number: int
+    offset: int
+    count: int
+    entries: memoryview
+    phy_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Numbers [first, first + count) of a queue were lost with a damaged stretch of the log, and stepped over.
+
+    `row` is the row of the record that says so, [at, end) where it stands.
+    """
+
+    row: int
+    number: int
+    first: int
+    count: int
+    at: int
+    end: int
+
+
+OnGap = Callable[[Batch, int, int, int], None]  # batch, row, number of the queue, the offset that is due
+
+
+class QueueEntries:
+    """Knows the next queue offset of every queue of a directory; each batch follows the one before it."""
+
+    def __init__(self, directory: QueueDirectory, expected: npt.NDArray[np.int64], on_gap: OnGap) -> None:
+        """`expected` by number of the queue; one beyond it is new. `on_gap` raises, or the row is taken as it is."""
+        self._directory = directory
+        self._on_gap = on_gap
+        self._expected = np.full(max(64, len(directory)), NEW_QUEUE, dtype=np.int64)
+        self._expected[: len(expected)] = expected
+        self._marks = np.zeros(len(self._expected), dtype=np.int32)
+        self._runs = np.zeros(RUNS_MAX, dtype=RUN)
+        self._entries = np.zeros(RECORDS_MAX * SIZE, dtype=np.uint8)
+        self._order = np.zeros(RECORDS_MAX, dtype=np.int32)
+        self._state = np.zeros(GROUP_STATE_SIZE, dtype=np.int64)
+
+    def expected(self, number: int) -> int:
+        """The next offset of a queue; NEW_QUEUE (-1) for one that got no entry."""
+        return int(self._expected[number]) if number < len(self._expected) else NEW_QUEUE
+
+    def runs(self, batch: Batch) -> Iterator[QueueRun]:
+        """The entries of a batch. A queue's next offset moves when the run after its own is asked for."""
+        self._grow()
+        first = 0
+        for lost in holes_of(batch):
+            yield from self._grouped(batch, first, lost.row)
+            yield from self._hole(batch, lost)
+            first = lost.row
+        yield from self._grouped(batch, first, len(batch.rows))
+
+    def _grouped(self, batch: Batch, first: int, stop: int) -> Iterator[QueueRun]:
+        while first < stop:
+            opened = group_entries(
+                batch.rows,
+                first,
+                stop,
+                self._expected,
+                self._runs,
+                self._entries,
+                self._marks,
+                self._order,
+                self._state,
+            )
+            for run in self._runs[:opened]:
+                number, start, count, offset = (
+                    int(run[name]) for name in ("queue_index", "start", "count", "queue_offset")
+                )
+                yield QueueRun(
+                    number, offset, count, self._entries[start : start + count * SIZE].data, int(run["phy_end"])
+                )
+                self._expected[number] = offset + count
+            first = int(self._state[ROWS])
+            if first < stop and self._state[GAP] >= 0:
+                number = int(self._state[GAP])
+                self._on_gap(batch, first, number, int(self._expected[number]))
+                self._expected[number] = batch.rows[first]["queue_offset"]
+
+    def _hole(self, batch: Batch, lost: Hole) -> Iterator[QueueRun]:
+        """Entries of numbers that were lost; those that were written already are left alone."""
+        due = int(self._expected[lost.number])
+        start = lost.first if due == NEW_QUEUE else due
+        if lost.count and start < lost.first:
+            self._on_gap(batch, lost.row, lost.number, due)
+            start = lost.first
+        count = lost.first + lost.count - start
+        if count > 0:
+            yield QueueRun(lost.number, start, count, memoryview(hole(lost.at) * count), lost.end)
+            self._expected[lost.number] = start + count
+
+    def _grow(self) -> None:
+        missing = len(self._directory) - len(self._expected)
+        if missing > 0:
+            room = max(missing, len(self._expected))
+            self._expected = np.concatenate((self._expected, np.full(room, NEW_QUEUE, dtype=np.int64)))
+            self._marks = np.zeros(len(self._expected), dtype=np.int32)
+
+
+def holes_of(batch: Batch) -> list[Hole]:
+    """The records of a batch that stand for damaged ones, in order."""
+    found = []
+    for row in np.flatnonzero(batch.rows["transaction"] == TRANSACTION_ROLLBACK):
+        one = batch.rows[row]
+        at = int(one["phy"]) - batch.base
+        count = skipped.count_of(batch.log[at : at + LAYOUT.size].tobytes())
+        if count is not None:
+            number, first, phy = (int(one[name]) for name in ("queue_index", "queue_offset", "phy"))
+            found.append(Hole(int(row), number, first, max(count, 0), phy, phy + int(one["size"])))
+    return found
