@@ -17,8 +17,10 @@ from towline.format import blank
 from towline.format.frames import Buffer, Group
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
+from towline.format.topics import is_system_topic, is_topic_size
+from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
-from towline.kernels.stamp import RESULT_SIZE, append_request
+from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE, append_request
 from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
 from towline.log.commit_log import CommitLogReader
 from towline.node.context import Node
@@ -31,6 +33,10 @@ from .topics import Topics
 
 DISK_FULL_RETRY_MS: Final = 1000
 FIRST_WORD: Final = 8
+_STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5.1)
+    Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
+    Rule.TIMER_NOT_SERVED: PutStatus.WHEEL_TIMER_NOT_ENABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Appender:
         self._request_limit = settings.request_limit
         self._body_max = settings.max_message_size
         self._host = _host(settings.broker_ip1, settings.listen_port)
+        self._own = own_values(settings.broker_cluster_name)
+        self._checks = CHECK_CRC | FROM_CLIENT | (PROPERTY_CRC if settings.enabled_append_prop_crc else 0)
         self._offsets = QueueOffsets()
         self._groups = np.zeros(REQUEST_GROUPS_MAX, dtype=GROUP)
         self._arena = np.zeros(REQUEST_GROUPS_MAX * RETRY_TOPIC_SIZE_MAX, dtype=np.uint8)
@@ -92,11 +100,12 @@ class Appender:
             self._groups,
             len(groups),
             self._arena,
+            self._own,
             self._tail.base,
             timestamp,
             self._host,
             self._body_max,
-            True,
+            self._checks,
             self._result,
         )
         if rule != Rule.OK:
@@ -127,16 +136,24 @@ class Appender:
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
         for group in groups:
             queues = self._topics.write_queues(group.topic)
-            name = group.topic.decode("utf-8", "replace")
-            if queues < 0:
-                return Refusal(PutStatus.TOPIC_NOT_EXIST, f"the topic {name!r} does not exist; create it first")
-            if queues == 0:
-                return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is not writable")
             if not 0 <= group.queue_id < queues:
-                return Refusal(PutStatus.UNKNOWN_QUEUE, f"{name!r} has queues 0 to {queues - 1}, not {group.queue_id}")
+                return self._not_there(group, queues)
         if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
         return None
+
+    def _not_there(self, group: Group, queues: int) -> Refusal:
+        """Why a group's queue cannot be written to."""
+        name = group.topic.decode("utf-8", "replace")
+        if not is_topic_size(group.topic):
+            return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.TOPIC_LENGTH.sentence, Rule.TOPIC_LENGTH)
+        if is_system_topic(name):
+            return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is the broker's own: no client writes to it")
+        if queues < 0:
+            return Refusal(PutStatus.TOPIC_NOT_EXIST, f"the topic {name!r} does not exist; create it first")
+        if queues == 0:
+            return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is not writable")
+        return Refusal(PutStatus.UNKNOWN_QUEUE, f"{name!r} has queues 0 to {queues - 1}, not {group.queue_id}")
 
     def _fill(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
         """Fill the kernel's rows. Returns each group's first queue offset and its first byte in the request."""
@@ -155,7 +172,7 @@ class Appender:
 
     def _refused(self, rule: Rule) -> Refusal:
         record = int(self._result[0])
-        status = PutStatus.PROPERTIES_SIZE_EXCEEDED if rule is Rule.PROPERTIES_TOO_LARGE else PutStatus.MESSAGE_ILLEGAL
+        status = _STATUSES.get(rule, PutStatus.MESSAGE_ILLEGAL)
         return Refusal(status, f"record {record} of the request: {rule.name}: {rule.sentence}", rule, record)
 
 

@@ -10,6 +10,7 @@ from towline.format.topics import (
     TopicConfig,
     TopicTable,
     check_topic,
+    is_system_topic,
     read_topics,
     topics_content,
 )
@@ -44,7 +45,7 @@ class Topics:
         self._write_queues = {name.encode(): _writable_queues(topic) for name, topic in self._topics.items()}
 
     def write_queues(self, topic: bytes) -> int:
-        """Queues that may be written to; -1 for an unknown topic, 0 for one that is not writable."""
+        """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""
         return self._write_queues.get(topic, -1)
 
     def get(self, name: str) -> TopicConfig | None:
@@ -89,4 +90,4 @@ class Topics:
 
 
 def _writable_queues(topic: TopicConfig) -> int:
-    return topic.write_queue_nums if topic.writable else 0
+    return topic.write_queue_nums if topic.writable and not is_system_topic(topic.topic_name) else 0

@@ -9,8 +9,9 @@ import numpy as np
 from towline.errors import BenchFailed
 from towline.format import blank
 from towline.format.rules import Rule
+from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
-from towline.kernels.stamp import RESULT_SIZE, append_request
+from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_request
 from towline.limits import MESSAGE_BODY_MAX
 from towline.log.commit_log import FIRST_WORD_SIZE, LogTail
 from towline.log.mapped_file import MappedFile
@@ -42,6 +43,7 @@ class Appends:
         self._first = load.records[:FIRST_WORD_SIZE]
         self._groups = np.zeros(1, dtype=GROUP)
         self._topic = np.frombuffer(TOPIC.encode(), dtype=np.uint8)
+        self._own = own_values("DefaultCluster")
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._next, self._tail = 0, self._from_the_start()
 
@@ -70,11 +72,12 @@ class Appends:
             self._groups,
             1,
             self._topic,
+            self._own,
             tail.base,
             1,
             HOST,
             MESSAGE_BODY_MAX,
-            check_crc,
+            FROM_CLIENT | (CHECK_CRC if check_crc else 0),
             self._result,
         )
         if rule != Rule.OK:

@@ -12,7 +12,7 @@ from towline.errors import MalformedRecord
 from towline.format import record
 from towline.format.record import Host, Record
 from towline.format.rules import Rule
-from towline.kernels import rows, stamp
+from towline.kernels import ownership, rows, stamp
 
 AT = 40
 AFTER = 70  # bytes of the log behind a request
@@ -39,7 +39,8 @@ class Request:
     groups: list[Group]
     host: Host = V4
     max_body: int = MAX_BODY
-    check_crc: bool = True
+    checks: int = stamp.CHECK_CRC
+    cluster: str = "cluster-a"
     log: bytes = b""
     result: np.ndarray = field(default_factory=lambda: np.zeros(stamp.RESULT_SIZE, np.int64))
 
@@ -62,11 +63,12 @@ class Request:
             table,
             len(self.groups),
             np.frombuffer(bytes(arena), np.uint8),
+            ownership.own_values(self.cluster),
             BASE,
             NOW,
             np.frombuffer(self.host.packed, np.uint8),
             self.max_body,
-            self.check_crc,
+            self.checks,
             self.result,
         )
         assert not log[AT : AT + 8].any(), "the first 8 bytes are the caller's"
@@ -273,7 +275,7 @@ def test_the_crc_is_checked_only_when_told() -> None:
     damaged[90] ^= 1
     group = Group(b"TopicA", 3, [bytes(damaged)])
     assert Request([group]).run()[0] == Rule.BODY_CRC
-    assert Request([group], check_crc=False).run()[0] == Rule.OK
+    assert Request([group], checks=0).run()[0] == Rule.OK
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,20 @@ from typing import Final
 import numpy as np
 
 from towline.errors import IllegalProperty
-from towline.format.properties import KEY_SEPARATOR, KEYS, NAME_END, PAIR_END, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_END,
+    NEVER_STORED,
+    PAIR_END,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+)
 from towline.format.properties import encode as encode_properties
 from towline.format.record import STORE_HOST_IPV6, Host, MessageEncoder, layout_of
+from towline.format.rules import Rule
 
 from .compression import Compressor
 from .errors import MessageTooLarge
@@ -32,7 +43,8 @@ _OWN_NAMES: Final = {TAGS: "tags", KEYS: "keys", SHARDING_KEY: "sharding_key"}
 class TopicEncoder:
     """Encodes messages of one topic. Any thread may use it.
 
-    `store_host_ipv6` says which address family the node stamps; `body_size_max` counts bytes after compression.
+    `store_host_ipv6` says which address family the node stamps, `append_property_crc` that it ends each record with a
+    CRC, for which room is left; `body_size_max` counts bytes after compression.
     Raises MalformedRecord for a topic outside the limits.
     """
 
@@ -45,8 +57,11 @@ class TopicEncoder:
         *,
         store_host_ipv6: bool,
         body_size_max: int,
+        append_property_crc: bool = False,
     ) -> None:
-        self._encoder = MessageEncoder(topic.encode(), born_host, store_host_ipv6=store_host_ipv6)
+        self._encoder = MessageEncoder(
+            topic.encode(), born_host, store_host_ipv6=store_host_ipv6, append_property_crc=append_property_crc
+        )
         self._encode = self._encoder.encode
         self._keys = keys
         self._compressor = compressor
@@ -156,10 +171,13 @@ def _properties(message: Message, keys: KeySource, now: int) -> tuple[bytes, str
 
 
 def _all_properties(message: Message, key: str) -> tuple[bytes, str]:
-    own = dict(message.properties or {})
+    own = {name: value for name, value in (message.properties or {}).items() if name not in NEVER_STORED}
     for name, argument in _OWN_NAMES.items():
         if name in own:
             raise IllegalProperty(name, f"it is set by the message's {argument}, not among its properties")
+    for name in own.keys() & RESERVED.keys():
+        if RESERVED[name] is not Rule.PROPERTY_OF_ANOTHER_BROKER:  # that depends on the value, which the node judges
+            raise IllegalProperty(name, RESERVED[name].sentence)
     key = own.setdefault(UNIQ_KEY, key)
     pairs = [
         (KEYS, _joined(message.keys) if message.keys else None),

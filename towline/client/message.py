@@ -7,7 +7,7 @@ from typing import Final
 
 from towline.format.frames import Buffer
 from towline.format.message_id import encode_offset_id
-from towline.format.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from towline.format.properties import decode as decode_properties
 from towline.format.record import Record, decode
 from towline.limits import DECOMPRESSED_SIZE_MAX
@@ -59,7 +59,10 @@ class ReceivedMessage:
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        return decode_properties(self.record.properties)
+        """Without the record's property CRC, which is the store's: `record.properties` holds it, `verify` checks it."""
+        found = decode_properties(self.record.properties)
+        found.pop(CRC32, None)
+        return found
 
     @property
     def topic(self) -> str:
@@ -118,7 +121,7 @@ class ReceivedMessage:
         return bytes(self._buffer)
 
     def verify(self) -> None:
-        """Raises MalformedRecord when BODYCRC does not fit the stored body."""
+        """Raises MalformedRecord when BODYCRC does not fit the stored body, or a property CRC the record."""
         decode(self._buffer, check_crc=True)
 
     def __repr__(self) -> str:

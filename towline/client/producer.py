@@ -176,6 +176,7 @@ class Producer:
                 self._compressor,
                 store_host_ipv6=bool(welcome.get("store_host_ipv6", False)),
                 body_size_max=int(welcome.get("max_message_size", MESSAGE_BODY_MAX)),
+                append_property_crc=bool(welcome.get("append_property_crc", False)),
             )
             self._accumulator.limit_batches(int(welcome.get("request_limit", REQUEST_SIZE_MAX)))
             self._routes[topic] = route = TopicRoute(topic, facts, encoder)

@@ -1,14 +1,37 @@
 """Properties of a message: name 0x01 value 0x02 for each pair, in UTF-8 (spec 2.3).
 
 Towline writes the last 0x02, as RocketMQ does since 5.2; it reads both forms.
+
+Who writes which property. A record stands in the log as its sender made it: put writes over bytes, never adds any.
+A Towline put is therefore what RocketMQ calls a batch, whose members get no property from the broker either.
+
+    name                                  written by               in a put
+    KEYS TAGS WAIT __SHARDINGKEY PGROUP   client                   as it comes; put waits whatever WAIT says
+    RETRY_TOPIC ORIGIN_MESSAGE_ID ...     client                   as it comes, like every other name not below
+    UNIQ_KEY                              client library, always   as it comes; a raw record may be without
+    __CRC32#                              client library leaves    wanted as the last one where the node appends it,
+                                          room, put writes digits  refused anywhere else: stamping would make it wrong
+    CLUSTER MSG_REGION TRACE_ON           nobody here; RocketMQ's  taken with the value that this broker would write,
+                                          broker on single ones    refused with another: it is another broker's
+    REAL_TOPIC REAL_QID INNER_*           broker, when it moves    refused
+    TIMER_OUT_MS TIMER_ROLL_TIMES         or bundles messages      refused
+    POP_CK MIN_OFFSET MAX_OFFSET          nobody: never stored     left out by the client library, refused in a raw
+    __RMQ.TRANSIENT.*                                              record
+    DELAY, TIMER_DEL*                     client, of a node that   refused: such a message would be delivered at once
+                                          delays
+    TRAN_MSG                              client, of a node with   refused: a half message would be seen by everybody
+                                          transactions
+
+`RESERVED` is the refused part of it, by the rule that names the reason.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from towline.errors import IllegalProperty
 
 from .java_hash import unsigned_hash
+from .rules import Rule
 
 NAME_END: Final = "\x01"
 PAIR_END: Final = "\x02"
@@ -36,6 +59,35 @@ TRACE_ON: Final = "TRACE_ON"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 CRC32: Final = "__CRC32#"
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # names that are never stored
+POP_CHECK_POINT: Final = "POP_CK"
+
+REGION_DEFAULT: Final = "DefaultRegion"  # MSG_REGION of every broker that does not say otherwise
+TRACE_DEFAULT: Final = "true"
+
+RESERVED: Final[Mapping[str, Rule]] = {
+    CRC32: Rule.PROPERTY_CRC_MISPLACED,
+    CLUSTER: Rule.PROPERTY_OF_ANOTHER_BROKER,
+    MSG_REGION: Rule.PROPERTY_OF_ANOTHER_BROKER,
+    TRACE_ON: Rule.PROPERTY_OF_ANOTHER_BROKER,
+    REAL_TOPIC: Rule.PROPERTY_OF_THE_BROKER,
+    REAL_QID: Rule.PROPERTY_OF_THE_BROKER,
+    "INNER_NUM": Rule.PROPERTY_OF_THE_BROKER,
+    "INNER_BASE": Rule.PROPERTY_OF_THE_BROKER,
+    "INNER_MULTI_DISPATCH": Rule.PROPERTY_OF_THE_BROKER,
+    "INNER_MULTI_QUEUE_OFFSET": Rule.PROPERTY_OF_THE_BROKER,
+    "TIMER_OUT_MS": Rule.PROPERTY_OF_THE_BROKER,
+    "TIMER_ROLL_TIMES": Rule.PROPERTY_OF_THE_BROKER,
+    POP_CHECK_POINT: Rule.PROPERTY_NEVER_STORED,
+    MIN_OFFSET: Rule.PROPERTY_NEVER_STORED,
+    MAX_OFFSET: Rule.PROPERTY_NEVER_STORED,
+    DELAY: Rule.DELAY_NOT_SERVED,
+    "TIMER_DELAY_SEC": Rule.TIMER_NOT_SERVED,
+    "TIMER_DELAY_MS": Rule.TIMER_NOT_SERVED,
+    "TIMER_DELIVER_MS": Rule.TIMER_NOT_SERVED,
+    "TIMER_DEL_UNIQKEY": Rule.TIMER_NOT_SERVED,
+    TRANSACTION_PREPARED: Rule.TRANSACTION_NOT_SERVED,
+}
+NEVER_STORED: Final = frozenset(name for name, rule in RESERVED.items() if rule is Rule.PROPERTY_NEVER_STORED)
 
 _LOAD_FACTOR: Final = 0.75  # a Java HashMap doubles when it holds more than this share of its buckets
 

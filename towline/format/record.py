@@ -33,6 +33,7 @@ from typing import Final
 from towline.errors import MalformedRecord
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
+from . import property_crc
 from .layout import Field, Layout
 from .rules import Rule
 
@@ -153,7 +154,7 @@ def layout_of(sys_flag: int) -> Layout:
 
 def body_crc(body: bytes | memoryview) -> int:
     """CRC-32 of the stored body without its top bit (spec 2.6)."""
-    return zlib.crc32(body) & 0x7FFF_FFFF
+    return zlib.crc32(body) & property_crc.CRC_MASK
 
 
 def record_size(body_size: int, topic_size: int, properties_size: int, sys_flag: int = 0) -> int:
@@ -200,8 +201,8 @@ def encode(record: Record) -> bytes:
 def decode(buffer: bytes | bytearray | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
     """The record at byte `at` of `buffer`, which may go on behind it. Body, topic and properties are copies.
 
-    Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC. What the topic and the
-    properties hold is not looked at.
+    Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC, property CRC where there
+    is one. What else the topic and the properties hold is not looked at.
     """
     room = len(buffer) - at
     if room < SIZE_MIN:
@@ -224,10 +225,15 @@ def decode(buffer: bytes | bytearray | memoryview, at: int = 0, *, check_crc: bo
     body = bytes(buffer[body_at : body_at + body_size])
     if check_crc and body_crc(body) != head[2]:
         raise _malformed(Rule.BODY_CRC, at)
+    properties = bytes(buffer[properties_at : at + total_size])
+    if check_crc and property_crc.ends_with(properties):
+        whole = bytes(buffer[at : at + total_size])
+        if property_crc.filled(whole) != whole:
+            raise _malformed(Rule.PROPERTY_CRC, at)
     return Record(
         topic=bytes(buffer[topic_at : topic_at + topic_size]),
         body=body,
-        properties=bytes(buffer[properties_at : at + total_size]),
+        properties=properties,
         queue_id=head[3],
         flag=head[4],
         queue_offset=head[5],
@@ -249,10 +255,21 @@ class MessageEncoder:
     Raises MalformedRecord for a topic outside the limits.
     """
 
-    __slots__ = ("_born", "_fixed_size", "_magic", "_pack_head", "_sys_flag", "_topic")
+    __slots__ = ("_born", "_fixed_size", "_magic", "_pack_head", "_property_crc", "_sys_flag", "_topic")
 
-    def __init__(self, topic: bytes, born_host: Host = NO_HOST, *, store_host_ipv6: bool = False) -> None:
-        """`store_host_ipv6` is the broker's address family: the head leaves room for its address."""
+    def __init__(
+        self,
+        topic: bytes,
+        born_host: Host = NO_HOST,
+        *,
+        store_host_ipv6: bool = False,
+        append_property_crc: bool = False,
+    ) -> None:
+        """`store_host_ipv6` is the broker's address family: the head leaves room for its address.
+
+        `append_property_crc`: the broker writes a property CRC, for which the properties leave room.
+        """
+        self._property_crc = append_property_crc
         self._topic, self._magic = _topic_part(topic)
         self._born = born_host.packed
         self._sys_flag = (BORN_HOST_IPV6 if born_host.is_ipv6 else 0) | (STORE_HOST_IPV6 if store_host_ipv6 else 0)
@@ -276,8 +293,11 @@ class MessageEncoder:
     ) -> bytes:
         """The bytes of one record. `sys_flag` comes without address family bits; `born_timestamp` is epoch ms.
 
-        Raises MalformedRecord for properties above 32,767 bytes. The size of the body is the caller's to check.
+        Raises MalformedRecord for properties above 32,767 bytes, a property CRC counted. The size of the body is the
+        caller's to check.
         """
+        if self._property_crc:
+            properties = property_crc.appended(properties)
         body_size = len(body)
         properties_size = len(properties)
         if properties_size > PROPERTIES_SIZE_MAX:

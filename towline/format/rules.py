@@ -36,8 +36,9 @@ class Rule(IntEnum):
     PROPERTY_OF_ANOTHER_BROKER = 24
     PROPERTY_NEVER_STORED = 25
     DELAY_NOT_SERVED = 26
-    TRANSACTION_NOT_SERVED = 27
-    INNER_BATCH = 28
+    TIMER_NOT_SERVED = 27
+    TRANSACTION_NOT_SERVED = 28
+    INNER_BATCH = 29
 
     @property
     def sentence(self) -> str:
@@ -68,10 +69,11 @@ _SENTENCES = {
     Rule.PROPERTY_CRC: "the __CRC32# that ends the properties differs from the CRC-32 of the record before it",
     Rule.PROPERTY_CRC_MISSING: "the properties do not end with the 20 bytes of a __CRC32#, which this store wants",
     Rule.PROPERTY_CRC_MISPLACED: "a property is called __CRC32#, where this store keeps none",
-    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID and INNER_* are written by the broker alone",
+    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID, INNER_* and TIMER_OUT_MS are written by a broker alone",
     Rule.PROPERTY_OF_ANOTHER_BROKER: "CLUSTER, MSG_REGION or TRACE_ON is not what this broker would write",
     Rule.PROPERTY_NEVER_STORED: "POP_CK, MIN_OFFSET, MAX_OFFSET and __RMQ.TRANSIENT.* are never stored",
-    Rule.DELAY_NOT_SERVED: "DELAY and TIMER_* ask for a later delivery, which this node does not do",
+    Rule.DELAY_NOT_SERVED: "DELAY asks for a later delivery, which this node does not do",
+    Rule.TIMER_NOT_SERVED: "a TIMER_ property asks for a later delivery, which this node does not do",
     Rule.TRANSACTION_NOT_SERVED: "TRAN_MSG or SYSFLAG 0x0C asks for a transaction, which this node does not do",
     Rule.INNER_BATCH: "SYSFLAG 0x40 or 0x80 marks an inner batch, which no topic here takes",
 }

@@ -21,6 +21,13 @@ SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
 QUEUE_NUMS_DEFAULT: Final = 4
 
+# Topics that a broker writes for itself (spec 1.4). BenchmarkTest and the topics named after cluster and broker are not
+# among them, as in RocketMQ; nor are %RETRY% and %DLQ% topics, which the consumers' clients write.
+SYSTEM_TOPICS: Final = frozenset(
+    {"SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"}
+)
+SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
+
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 # A string, which is left alone, or a bare integer where a member name stands.
 _BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)')
@@ -65,15 +72,28 @@ class TopicTable:
     data_version: DataVersion = DataVersion()
 
 
+def is_system_topic(name: str) -> bool:
+    """Whether only the broker itself writes to a topic of this name."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIXES)
+
+
+def is_topic_size(name: bytes) -> bool:
+    """Whether a topic may have so many bytes: 127, or 255 for %RETRY% topics."""
+    long = name.startswith(RETRY_TOPIC_PREFIX.encode())
+    return 0 < len(name) <= (RETRY_TOPIC_SIZE_MAX if long else TOPIC_SIZE_MAX)
+
+
 def check_topic(name: str) -> None:
     """Raises IllegalTopic unless a client may create and use a topic of this name."""
     if not name:
         raise IllegalTopic(name, "the name is empty")
     if not _LEGAL.fullmatch(name):
         raise IllegalTopic(name, "only letters, digits, %, |, _ and - are legal in a name")
-    size_max = RETRY_TOPIC_SIZE_MAX if name.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
-    if len(name) > size_max:
+    if not is_topic_size(name.encode()):
+        size_max = RETRY_TOPIC_SIZE_MAX if name.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
         raise IllegalTopic(name, f"the name has {len(name)} bytes, the limit is {size_max}")
+    if is_system_topic(name):
+        raise IllegalTopic(name, "the broker keeps this name for itself")
 
 
 def topics_content(table: TopicTable) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .compiled import I64, NUMBERS, NUMBERS_READ, READ, WRITE, Bytes, Numbers, helper, kernel
-from .folding import STEP, available, crc_folded, crc_folded_copy
+from .folding import STEP, available, crc_folded, crc_folded_copy, crc_folded_on
 from .words import copy_bytes, load_u8, raw_u32
 
 _POLYNOMIAL: Final = 0xEDB8_8320  # bit-reversed
@@ -46,10 +46,10 @@ def _word(word: int, row: int) -> int:
 
 
 @helper
-def _crc_by_tables(buffer: Bytes, start: int, length: int) -> int:
+def _on_by_tables(before: int, buffer: Bytes, start: int, length: int) -> int:
     at = start
     end = start + length
-    crc = _WORD
+    crc = before ^ _WORD
     while at + _SLICES <= end:
         first = _word(raw_u32(buffer, at) ^ crc, 12) ^ _word(raw_u32(buffer, at + 4), 8)
         crc = first ^ _word(raw_u32(buffer, at + 8), 4) ^ _word(raw_u32(buffer, at + 12), 0)
@@ -61,6 +61,18 @@ def _crc_by_tables(buffer: Bytes, start: int, length: int) -> int:
         crc = (crc >> 8) ^ _entry(0, crc ^ load_u8(buffer, at))
         at += 1
     return crc ^ _WORD
+
+
+@helper
+def _crc_by_tables(buffer: Bytes, start: int, length: int) -> int:
+    return _on_by_tables(0, buffer, start, length)
+
+
+@helper
+def _on_by_folding(before: int, buffer: Bytes, start: int, length: int) -> int:
+    if length < STEP:
+        return _on_by_tables(before, buffer, start, length)
+    return crc_folded_on(before, buffer, start, length)
 
 
 @helper
@@ -84,7 +96,9 @@ def _copy_by_folding(target: Bytes, at: int, source: Bytes, start: int, length: 
 
 
 crc_of: Final = _crc_by_folding if available() else _crc_by_tables  # in [0, 2**32), of `length` bytes from `start` on
-# The same, and those bytes copied to `at` on the way, which hides most of the copy behind the multiplications.
+# The same of bytes that follow others, whose CRC is `before`: before, buffer, start, length.
+crc_on: Final = _on_by_folding if available() else _on_by_tables
+# As `crc_of`, and those bytes copied to `at` on the way, which hides most of the copy behind the multiplications.
 copy_with_crc: Final = _copy_by_folding if available() else _copy_by_tables
 
 
@@ -92,6 +106,12 @@ copy_with_crc: Final = _copy_by_folding if available() else _copy_by_tables
 def crc32(buffer: Bytes, start: int, length: int) -> int:
     """The CRC in [0, 2**32) of `length` bytes from `start` on; 0 for no bytes."""
     return crc_of(buffer, start, length)
+
+
+@kernel(I64(I64, READ, I64, I64))
+def crc32_on(before: int, buffer: Bytes, start: int, length: int) -> int:
+    """The CRC of bytes whose CRC is `before` and `length` bytes from `start` on together."""
+    return crc_on(before, buffer, start, length)
 
 
 @kernel(I64(READ, I64, I64))

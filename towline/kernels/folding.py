@@ -44,13 +44,17 @@ def _pair(values: tuple[int, int]) -> Any:
 
 
 class _Emitter:
-    """Writes the instructions of one CRC: `length` bytes from `start` on, stored at `target` as they are loaded."""
+    """Writes the instructions of one CRC: `length` bytes from `start` on, stored at `target` as they are loaded.
 
-    def __init__(self, builder: Any, start: Any, length: Any, target: Any = None) -> None:
+    `before` is the CRC of bytes that stand before them, if there are any.
+    """
+
+    def __init__(self, builder: Any, start: Any, length: Any, target: Any = None, before: Any = None) -> None:
         self._builder = builder
         self._start = start
         self._length = length
         self._target = target
+        self._before = before
         declare: Any = cgutils.get_or_insert_function
         kind = ir.FunctionType(_PAIR, [_PAIR, _PAIR, _BYTE])
         self._multiply = declare(builder.module, kind, "llvm.x86.pclmulqdq")
@@ -59,7 +63,7 @@ class _Emitter:
         alloca: Any = cgutils.alloca_once
         state, at = alloca(self._builder, _PAIR), alloca(self._builder, _LONG)
         begun = self._load(_LONG(0), _PAIR)
-        begun = self._builder.xor(begun, _pair((_WORD, 0)))
+        begun = self._builder.xor(begun, self._register())
         with self._builder.if_else(self._fits(_LONG(0), _ROUND)) as (many, few):
             with many:
                 self._rounds(begun, state, at)
@@ -69,6 +73,13 @@ class _Emitter:
         self._while_fits(at, STEP, lambda place: self._step(state, place))
         self._tail(state, at)
         return self._reduce(self._builder.load(state))
+
+    def _register(self) -> Any:
+        """What the CRC's register holds at the beginning."""
+        if self._before is None:
+            return _pair((_WORD, 0))
+        held = self._builder.xor(self._before, _LONG(_WORD))
+        return self._builder.insert_element(_pair((0, 0)), held, ir.IntType(32)(0))
 
     def _rounds(self, begun: Any, state: Any, at: Any) -> None:
         """Four lanes side by side as long as they fit; then the lanes become one."""
@@ -170,6 +181,14 @@ def _folded(typing_context: Any, buffer: Any, start: Any, length: Any) -> Any:
     return types.int64(buffer, types.int64, types.int64), generate
 
 
+def _continued(typing_context: Any, before: Any, buffer: Any, start: Any, length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source = _bytes_at(context, builder, signature.args[1], args[1], args[2])
+        return _Emitter(builder, source, args[3], before=args[0]).crc()
+
+    return types.int64(types.int64, buffer, types.int64, types.int64), generate
+
+
 def _copied(typing_context: Any, target: Any, at: Any, buffer: Any, start: Any, length: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         to = _bytes_at(context, builder, signature.args[0], args[0], args[1])
@@ -180,5 +199,7 @@ def _copied(typing_context: Any, target: Any, at: Any, buffer: Any, start: Any, 
 
 
 crc_folded: Final[Callable[[Bytes, int, int], int]] = instruction(_folded)  # of STEP bytes or more
+# The same of bytes that follow those whose CRC is given: before, buffer, start, length.
+crc_folded_on: Final[Callable[[int, Bytes, int, int], int]] = instruction(_continued)
 # The same of `buffer`, copied to `target` on the way: target, at, buffer, start, length.
 crc_folded_copy: Final[Callable[[Bytes, int, Bytes, int, int], int]] = instruction(_copied)

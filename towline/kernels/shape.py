@@ -5,7 +5,10 @@
 
 from typing import Final
 
-from towline.format import property_crc, record
+import numpy as np
+import numpy.typing as npt
+
+from towline.format import properties, property_crc, record
 from towline.format.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
@@ -37,8 +40,13 @@ PAIR_END: Final = 2
 SEPARATORS: Final = 3  # bytes below are NUL and the two separators
 _PROPERTY_CRC_NAME: Final = int.from_bytes(property_crc.HEAD[:8], "little")
 _DIGITS: Final = property_crc.DIGITS
+_HALF: Final = 10 ** (property_crc.DIGITS // 2)
 _ZERO: Final = ord("0")
+_RESERVED_MIN: Final = min(map(len, properties.RESERVED))
+_SUSPECTS: Final[npt.NDArray[np.int64]] = np.zeros(256, dtype=np.int64)  # 1 for the first byte of a reserved name
+_SUSPECTS[[ord(name[0]) for name in (*properties.RESERVED, properties.TRANSIENT_PREFIX)]] = 1
 assert DIGITS_AT == 9
+assert property_crc.DIGITS % 2 == 0
 assert SIZE_MIN >= BLOCK  # so a block may end where the topic or the properties end
 
 
@@ -119,10 +127,14 @@ def holds_nul(buffer: Bytes, at: int, end: int) -> bool:
 
 
 @helper
-def properties_sound(buffer: Bytes, at: int, end: int) -> bool:
-    """Whether each non-empty item between 0x02 has a name before its first 0x01, and no NUL byte stands there."""
+def properties_form(buffer: Bytes, at: int, end: int) -> tuple[bool, int]:
+    """Whether each non-empty item between 0x02 has a name before its first 0x01, and no NUL byte stands there.
+
+    And 1 if one of the names may be reserved, by its length and first byte, else 0.
+    """
     item = at
     named = False
+    suspect = 0
     while at < end:
         found = block_below(buffer, at, end, SEPARATORS)
         while found:
@@ -131,15 +143,34 @@ def properties_sound(buffer: Bytes, at: int, end: int) -> bool:
             byte = load_u8(buffer, place)
             if byte == PAIR_END:
                 if place > item and not named:
-                    return False
+                    return False, 0
                 item = place + 1
                 named = False
             elif byte == NAME_END and (named or place > item):
                 named = True
+                suspect |= _SUSPECTS[load_u8(buffer, item)] & (place - item >= _RESERVED_MIN)
             else:
-                return False
+                return False, 0
         at += BLOCK
-    return named or item == end
+    return named or item == end, suspect
+
+
+@helper
+def properties_sound(buffer: Bytes, at: int, end: int) -> bool:
+    """The first of `properties_form` alone."""
+    return properties_form(buffer, at, end)[0]
+
+
+@helper
+def store_digits_of(buffer: Bytes, at: int, crc: int) -> None:
+    """Writes the ten digits of this CRC from `at` on, least significant first."""
+    low = crc % _HALF
+    high = crc // _HALF  # two halves, so that one division need not wait for the nine before it
+    for place in range(_DIGITS // 2):
+        buffer[at + place] = _ZERO + low % 10
+        buffer[at + place + _DIGITS // 2] = _ZERO + high % 10
+        low //= 10
+        high //= 10
 
 
 @helper
@@ -156,11 +187,15 @@ def ends_with_crc(buffer: Bytes, at: int, end: int) -> bool:
 @helper
 def holds_digits_of(buffer: Bytes, at: int, crc: int) -> bool:
     """Whether the ten bytes from `at` on are the digits of this CRC, least significant first."""
-    same = True
+    value = 0
+    weight = 1
+    digits = True
     for place in range(_DIGITS):
-        same = same and load_u8(buffer, at + place) == _ZERO + crc % 10
-        crc //= 10
-    return same
+        digit = load_u8(buffer, at + place) - _ZERO
+        digits = digits and 0 <= digit <= 9
+        value += weight * digit
+        weight *= 10
+    return digits and value == crc
 
 
 @helper

@@ -7,6 +7,8 @@ crash can leave a refused request behind as records; the caller stores them when
 from typing import Any, Final
 
 from towline.format.record import (
+    INNER_BATCH,
+    NEED_UNWRAP,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -14,17 +16,20 @@ from towline.format.record import (
 from towline.format.rules import Rule
 from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .compiled import FLAG, GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
-from .crc import copy_with_crc
+from .compiled import GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
+from .crc import copy_with_crc, crc_of, crc_on
+from .ownership import names_rule
 from .shape import (
     BODY_CRC,
     CRC_MASK,
+    DIGITS_AT,
     HEAD_SIZE,
     IPV6_MORE,
     MAGIC,
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET,
+    PROPERTY_CRC_SIZE,
     QUEUE_ID,
     QUEUE_OFFSET,
     SIZE_MIN,
@@ -34,58 +39,110 @@ from .shape import (
     SYS_FLAG,
     TOTAL_SIZE,
     born_more,
+    ends_with_crc,
     holds_nul,
     hosts_more,
     parts,
-    properties_sound,
+    properties_form,
     same_bytes,
+    store_digits_of,
 )
-from .words import copy_bytes, load_i32, load_u32, raw_i64, raw_store_i64, raw_store_u32, raw_u32, store_i64
+from .words import (
+    copy_bytes,
+    load_i32,
+    load_u32,
+    raw_i64,
+    raw_store_i64,
+    raw_store_u32,
+    raw_u32,
+    store_i64,
+)
+
+# What is asked of a request beside its form; add them up.
+CHECK_CRC: Final = 1  # BODYCRC
+PROPERTY_CRC: Final = 2  # each record ends with a property CRC, whose digits are written here
+FROM_CLIENT: Final = 4  # nothing that only a broker may say: names of properties, bits of SYSFLAG
 
 RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the frame
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
 TIMESTAMP_SIZE: Final = STORE_HOST - STORE_TIMESTAMP
 IPV4_HOST_SIZE: Final = 8
 IPV6_HOST_SIZE: Final = IPV4_HOST_SIZE + IPV6_MORE
-_WORD: Final = 0xFFFF_FFFF
+_TRANSACTION: Final = TRANSACTION_MASK
+_INNER: Final = NEED_UNWRAP | INNER_BATCH
 
 
 @helper
-def _head_rule(frame: Bytes, at: int, room: int, size: int, magic: int, ipv6: int, queue_id: int, max_body: int) -> int:
+def _flag_rule(sys_flag: int, ipv6: int, checks: int) -> int:
+    if (sys_flag >> STORE_SHIFT) & 1 != ipv6:
+        return Rule.STORE_HOST_FLAG.value
+    if checks & FROM_CLIENT and sys_flag & (_TRANSACTION | _INNER):
+        return Rule.INNER_BATCH.value if sys_flag & _INNER else Rule.TRANSACTION_NOT_SERVED.value
+    return Rule.OK.value
+
+
+@helper
+def _head_rule(frame: Bytes, at: int, room: int, size: int, magic: int, ipv6: int, queue_id: int, checks: int) -> int:
     """The rule that a record's fixed fields break, where `room` bytes of its group are left."""
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return Rule.MAGIC.value
     sys_flag = load_u32(frame, at + SYS_FLAG)
-    if (sys_flag >> STORE_SHIFT) & 1 != ipv6:
-        return Rule.STORE_HOST_FLAG.value
+    rule = _flag_rule(sys_flag, ipv6, checks)
+    if rule != Rule.OK:
+        return rule
     if size < SIZE_MIN + hosts_more(sys_flag):
         return Rule.SIZE_TOO_SMALL.value
     if size > room:
         return Rule.SIZE_PAST_END.value
-    if size > max_body + RECORD_OVERHEAD_MAX:
-        return Rule.RECORD_TOO_LARGE.value
     if load_i32(frame, at + QUEUE_ID) != queue_id:
         return Rule.QUEUE_ID.value
     return Rule.OK.value
 
 
 @helper
+def _properties_rule(frame: Bytes, at: int, end: int, own: Bytes, checks: int) -> int:
+    """The rule that the properties in [at, end) break: room for a property CRC, form, names."""
+    if checks & PROPERTY_CRC:
+        if not ends_with_crc(frame, at, end):
+            return Rule.PROPERTY_CRC_MISSING.value
+        end -= PROPERTY_CRC_SIZE
+    sound, suspect = properties_form(frame, at, end)
+    if not sound:
+        return Rule.PROPERTIES_FORM.value
+    if suspect and checks & FROM_CLIENT:
+        return names_rule(frame, at, end, own)
+    return Rule.OK.value
+
+
+@helper
 def _rest_rule(
-    frame: Bytes, at: int, end: int, magic: int, arena: Bytes, topic_start: int, topic_length: int, max_body: int
+    frame: Bytes,
+    at: int,
+    end: int,
+    magic: int,
+    arena: Bytes,
+    topic_start: int,
+    topic_length: int,
+    own: Bytes,
+    max_body: int,
+    checks: int,
 ) -> tuple[int, int, int]:
     """The rule that sizes, topic or properties of the record in [at, end) break, and start and size of its body."""
     body_at = at + HEAD_SIZE + hosts_more(load_u32(frame, at + SYS_FLAG))
     rule, body_size, topic_at, topic_size, properties_at = parts(frame, at, end, magic, body_at)
     if rule != Rule.OK:
         return rule, 0, 0
-    if body_size > max_body:
-        return Rule.BODY_TOO_LARGE.value, 0, 0
     if topic_size != topic_length or not same_bytes(frame, topic_at, arena, topic_start, topic_size):
         return Rule.TOPIC_MISMATCH.value, 0, 0
     if holds_nul(frame, topic_at, topic_at + topic_size):
         return Rule.TOPIC_FORM.value, 0, 0
-    if not properties_sound(frame, properties_at, end):
-        return Rule.PROPERTIES_FORM.value, 0, 0
+    rule = _properties_rule(frame, properties_at, end, own, checks)
+    if rule != Rule.OK:
+        return rule, 0, 0
+    if end - at > max_body + RECORD_OVERHEAD_MAX:
+        return Rule.RECORD_TOO_LARGE.value, 0, 0
+    if body_size > max_body:
+        return Rule.BODY_TOO_LARGE.value, 0, 0
     return Rule.OK.value, body_at, body_size
 
 
@@ -113,9 +170,10 @@ def _group_records(
     at: int,
     group: Any,
     arena: Bytes,
+    own: Bytes,
     ipv6: int,
     max_body: int,
-    check_crc: bool,
+    checks: int,
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
 
@@ -132,13 +190,15 @@ def _group_records(
             return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at, copied
         size = load_i32(frame, at + TOTAL_SIZE)
         magic = load_u32(frame, at + MAGIC)
-        rule = _head_rule(frame, at, room, size, magic, ipv6, queue_id, max_body)
+        rule = _head_rule(frame, at, room, size, magic, ipv6, queue_id, checks)
         if rule != Rule.OK:
             return rule, index, at, copied
-        rule, body_at, body_size = _rest_rule(frame, at, at + size, magic, arena, topic_start, topic_length, max_body)
+        rule, body_at, body_size = _rest_rule(
+            frame, at, at + size, magic, arena, topic_start, topic_length, own, max_body, checks
+        )
         if rule != Rule.OK:
             return rule, index, at, copied
-        if check_crc:
+        if checks & CHECK_CRC:
             copy_bytes(log, shift + copied, frame, copied, body_at - copied)
             copied = body_at + body_size
             if copy_with_crc(log, shift + body_at, frame, body_at, body_size) & CRC_MASK != load_u32(
@@ -157,9 +217,10 @@ def _validate(
     groups: Rows,
     group_count: int,
     arena: Bytes,
+    own: Bytes,
     ipv6: int,
     max_body: int,
-    check_crc: bool,
+    checks: int,
     result: Numbers,
 ) -> int:
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
@@ -171,7 +232,7 @@ def _validate(
         if rule != Rule.OK:
             return rule
         rule, index, at, copied = _group_records(
-            log, shift, copied, frame, at, groups[number], arena, ipv6, max_body, check_crc
+            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks
         )
         before += index
         result[0] = before
@@ -213,7 +274,20 @@ def _stamp(
         groups[number].next_offset = next_offset
 
 
-@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, I64, I64, READ, I64, FLAG, NUMBERS))
+@helper
+def _seal(log: Bytes, shift: int, frame: Bytes) -> None:
+    """Writes the digits of each stamped record's property CRC. Of the first record 8 bytes are in the frame alone."""
+    at = 0
+    while at < frame.size:
+        crc_at = at + load_i32(frame, at + TOTAL_SIZE) - PROPERTY_CRC_SIZE
+        crc = crc_of(frame, at, FIRST_WORD_SIZE)
+        second_at = at + FIRST_WORD_SIZE
+        crc = crc_on(crc, log, shift + second_at, crc_at - second_at)
+        store_digits_of(log, shift + crc_at + DIGITS_AT, crc & CRC_MASK)
+        at = crc_at + PROPERTY_CRC_SIZE
+
+
+@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, NUMBERS))
 def append_request(
     log: Bytes,
     at: int,
@@ -221,26 +295,30 @@ def append_request(
     groups: Rows,
     group_count: int,
     arena: Bytes,
+    own: Bytes,
     base: int,
     store_timestamp: int,
     store_host: Bytes,
     max_body: int,
-    check_crc: bool,
+    checks: int,
     result: Numbers,
 ) -> int:
     """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
 
     Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
-    their topics stand in `arena`. `base` is the log offset of log[0], `store_timestamp` epoch ms, `store_host` 8 or 20
-    bytes (address and port), `max_body` bytes. After a refusal a part may be copied and nothing is stamped, `groups`
-    are as before, and `result` holds index and byte position of the bad record.
+    their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
+    `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
+    constants above. After a refusal a part may be copied and nothing is stamped, `groups` are as before, and `result`
+    holds index and byte position of the bad record.
     """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
     if at < 0 or at + frame.size > log.size:
         return Rule.ENDS_INSIDE.value
     ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    rule = _validate(log, at, frame, groups, group_count, arena, ipv6, max_body, check_crc, result)
+    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, result)
     if rule == Rule.OK:
         _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
+        if checks & PROPERTY_CRC:
+            _seal(log, at, frame)
     return rule
