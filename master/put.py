@@ -94,6 +94,7 @@ class PutAgent:
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
                 store_host_ipv6=int(":" in settings.broker_ip1),
+                append_property_crc=int(settings.enabled_append_prop_crc),
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
             ),
             frame_size_max=FRAME_SIZE_MAX,

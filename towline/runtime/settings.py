@@ -55,8 +55,6 @@ NOT_YET: Final = (
     "enable_calc_filter_bit_map",
     "enable_consume_queue_ext",
     "enable_property_filter",
-    "enabled_append_prop_crc",
-    "force_verify_prop_crc",
     "ha_flow_control_enable",
     "sync_from_last_file",
     "transient_store_pool_enable",
@@ -192,6 +190,8 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
     if s.transient_store_pool_enable and s.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         yield ("transient_store_pool_enable",), "cannot be beside SYNC_FLUSH: what is in the pool is not on disk"
+    if s.force_verify_prop_crc and not s.check_crc_on_recover:
+        yield ("force_verify_prop_crc",), "needs check_crc_on_recover: it says which CRC recovery insists on"
     for switch in NOT_YET:
         if getattr(s, switch):
             yield (switch,), "this version of Towline does not do it yet; leave it off"

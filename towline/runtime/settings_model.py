@@ -105,10 +105,14 @@ class StoreKeys(Group):
     max_message_size: int = size(MESSAGE_BODY_MAX, "largest body of a message")
     auto_message_version_on_topic_len: bool = switch(True, "record version 2 for topics above 127 bytes")
     enabled_append_prop_crc: bool = switch(
-        False, "append a CRC of the properties to each record", rocketmq="enabledAppendPropCRC"
+        False,
+        "end the properties of each record with a CRC of the whole record; a store is created with it or without",
+        rocketmq="enabledAppendPropCRC",
     )
     force_verify_prop_crc: bool = switch(
-        False, "refuse records without a CRC of the properties", rocketmq="forceVerifyPropCRC"
+        False,
+        "recovery refuses records that do not end with such a CRC; not for a store that has older records",
+        rocketmq="forceVerifyPropCRC",
     )
     check_crc_on_recover: bool = switch(True, "recovery checks the CRC of each body", rocketmq="checkCRCOnRecover")
 
