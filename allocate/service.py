@@ -7,12 +7,16 @@ from towline.errors import DiskFull
 from towline.limits import SLEEP_MAX_MS
 from towline.log.mapped_file_queue import MappedFileQueue
 from towline.log.next_segment import drop_abandoned, ensure_in_steps
+from towline.log.segment_files import segment_name
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position, State
 
+from .cleaning import Cleaner
+from .space import DiskSpace
+
 AHEAD: Final = 2  # next and next-next
-FULL_DISK_PAUSE_MS: Final = 1000
+FULL_DISK_PAUSE_MS: Final = 500
 
 
 class AllocateAgent:
@@ -24,7 +28,8 @@ class AllocateAgent:
         self._line = node.line
         self._allocated = node.writer(Position.ALLOCATED)
         self._paused_until = 0
-        self._removed_below = 0
+        self._space = DiskSpace(node)
+        self._cleaner = Cleaner(node, self._space)
         self._base = 0  # of the segment under construction
         self._steps: Generator[None, None, bool] | None = None
         self._warmed = node.settings.warm_mapped_file_enable
@@ -32,12 +37,18 @@ class AllocateAgent:
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
         drop_abandoned(self._node.store.staging)
+        self._space.start()
         self._ringer = self._node.ringer(Duty.PUT, Duty.RECEIVE)
 
     def do_work(self) -> int:
-        """One step of one segment per turn: the lowest that is missing, as the writer needs it first."""
-        self._remove_below_log_min()
-        if self._node.clock.monotonic_ms() < self._paused_until:
+        """At most one segment less, and one step of one more."""
+        now = self._node.clock.monotonic_ms()
+        self._space.look(now)
+        return self._cleaner.turn(now) + self._allocate(now)
+
+    def _allocate(self, now: int) -> int:
+        """One step of the lowest segment that is missing, as the writer needs it first."""
+        if now < self._paused_until:
             return 0
         if self._steps is None:
             wanted = self._node.positions.get(Position.WANTED)
@@ -45,6 +56,9 @@ class AllocateAgent:
             if not missing:
                 return 0
             store, self._base = self._node.store, missing[0]
+            if not (store.commitlog / segment_name(self._base)).exists() and not self._space.has_room(self._base):
+                self._paused_until = now + FULL_DISK_PAUSE_MS
+                return 0
             self._steps = ensure_in_steps(store.commitlog, store.staging, self._base, self._size, warmed=self._warmed)
         return self._step(self._steps)
 
@@ -80,20 +94,16 @@ class AllocateAgent:
             self._line.count(Counter.REFUSED)
             self._paused_until = self._node.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
             self._node.log.error("%s", error)
+            self._space.failed(self._base)
             return 0
         self._steps = None
+        self._space.made()
         self._allocated.advance(self._base + self._size)
-        if self._base < self._removed_below:  # a slave's log began further on while this one was made
-            self._removed_below = 0
+        if self._base < self._node.positions.get(Position.LOG_MIN):  # a slave's log began further on meanwhile
+            self._cleaner.forget()
         self._line.count(Counter.BATCHES, int(made))
         self._ringer.ring()
         return 1
-
-    def _remove_below_log_min(self) -> None:
-        log_min = self._node.positions.get(Position.LOG_MIN)
-        if log_min > self._removed_below:
-            self._remove(lambda base: base + self._size <= log_min)
-            self._removed_below = log_min
 
     def _remove(self, unwanted: Callable[[int], bool]) -> None:
         segments = MappedFileQueue(self._node.store.commitlog, self._size, writable=True)

@@ -42,6 +42,10 @@ class CommitLogReader:
         """Picks up segments that appeared or were deleted; whether there were any."""
         return self.queue.refresh()
 
+    def release_below(self, offset: int) -> None:
+        """Lets go of segments that end at or before `offset`; for a reader that does not come back to them."""
+        self.queue.release_below(offset)
+
     def segment_of(self, offset: int) -> int:
         """Base of the segment in which `offset` lies, whether its file exists or not."""
         return offset - offset % self.segment_size

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import DiskFull
-from towline.format.index_file import file_name, key_hash
+from towline.format.index_file import HEADER_SIZE, decode_header, file_name, key_hash
 from towline.kernels import index as kernels
 from towline.kernels.index import (
     BEGIN_PHYSICAL_OFFSET,
@@ -150,10 +150,15 @@ class IndexService:
         return len(unsafe)
 
     def delete_expired(self, log_min: int) -> int:
-        """Removes leading files of which no record is in the log any more, never the last (spec 4.3). How many."""
+        """Removes leading files of which no record is in the log any more, never the last (spec 4.3). How many.
+
+        Nothing is mapped for it; `refresh` before the first `load` is enough.
+        """
         count = 0
         for name in list(self._files)[:-1]:
-            if self.file(name).header.end_physical_offset >= log_min:
+            with (self.directory / name).open("rb") as file:
+                header = decode_header(file.read(HEADER_SIZE))
+            if header.end_physical_offset >= log_min:
                 break
             self._remove(name)
             count += 1

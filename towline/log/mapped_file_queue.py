@@ -99,7 +99,11 @@ class MappedFileQueue:
             return None
         mapped = self._open.get(base)
         if mapped is None:
-            mapped = MappedFile.open(self.path_of(base), self.size, writable=self.writable)
+            try:
+                mapped = MappedFile.open(self.path_of(base), self.size, writable=self.writable)
+            except FileNotFoundError:  # deleted since the directory was read
+                self._bases.remove(base)
+                return None
             self._open[base] = mapped
             while len(self._open) > self._open_max:
                 self._graveyard.bury(self._open.popitem(last=False)[1])
@@ -113,6 +117,12 @@ class MappedFileQueue:
         self._close(base)
         self.path_of(base).unlink()
         sync_directory(self.directory)
+
+    def release_below(self, offset: int) -> None:
+        """Unmaps files that end at or before `offset`: what is deleted gives its blocks back once nobody maps it."""
+        for base in [base for base in self._open if base + self.size <= offset]:
+            self._close(base)
+        self.sweep()
 
     def close(self) -> bool:
         """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""

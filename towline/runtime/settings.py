@@ -46,6 +46,7 @@ _FOREIGN_VARIABLES: Final = re.compile(
 )
 
 _ENTRY: Final = 20  # a ConsumeQueue entry
+SEGMENTS_MIN: Final = 4  # a log limited in bytes: the one being written, the next two, and one to read
 _INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
 # Switches of RocketMQ whose work this version does not do yet: turned on they are refused, never ignored in silence.
 NOT_YET: Final = (
@@ -208,6 +209,9 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         yield twice, f"{' and '.join(twice)} must differ"
     if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
         yield ("max_index_num", "max_hash_slot_num"), f"an index file is at most {INT32_MAX} bytes, as in RocketMQ"
+    if 0 < s.file_reserved_bytes < SEGMENTS_MIN * s.mapped_file_size_commit_log:
+        least = SEGMENTS_MIN * s.mapped_file_size_commit_log
+        yield ("file_reserved_bytes",), f"must be 0 or at least {least}, so that {SEGMENTS_MIN} segments find room"
     record = s.max_message_size + RECORD_OVERHEAD_MAX
     for small, large, large_value in (
         ("max_message_size", "request_size_max", s.request_size_max - RECORD_OVERHEAD_MAX),

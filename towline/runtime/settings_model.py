@@ -314,6 +314,12 @@ class TowlineKeys(Group):
     ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
     metadata_interval_ms: int = ms(1000, "a slave asks its master for topics and offsets so often", lowest=1)
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
+    file_reserved_bytes: int = size(
+        0, "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size", lowest=0
+    )
+    reserve_file_size: int = size(
+        16 * MIB, "room kept in the file `reserve` for state files and queues on a full disk; 0: none", lowest=0
+    )
 
 
 GROUPS: tuple[type[Group], ...] = (

@@ -1,0 +1,228 @@
+"""CleanCommitLogService: publishes where the log begins, waits for who still reads, unlinks (spec 8.7).
+
+What `towline.log.cleaning` chooses is done in this order, and a kill between any two steps leaves a whole store:
+
+1. LOG_MIN is published: readers are told, reput moves the queues' minima.
+2. flush writes LOG_MIN into the durable file. Only then anything is deleted, here and by reput, so a start never
+   begins below what is gone.
+3. A connected slave that has not the segment yet is waited for, `destroy_mapped_file_interval_forcibly` at most.
+4. The segment is unlinked, one per turn. It is never shortened: who has mapped it keeps its bytes.
+
+Who reads, and what it meets when segments go:
+
+| reader | cleaning waits | it is told |
+|---|---|---|
+| flush, reput (queues and index) | always: nothing goes that is not synced, dispatched and indexed, durably | - |
+| put at its restart | always: it reads from DISPATCHED on | - |
+| connected slave (ha) | until it has the segment, the forcible time at most | its link is cut: LinkRefused CLEANED |
+| slave that comes back too late | no | LinkRefused OFFSET, with what it must do |
+| pull | no | OFFSET_TOO_SMALL with the minimum, or MESSAGE_WAS_REMOVING; an answer under way keeps its bytes |
+| lookup by id or offset | no | NotInLog |
+| lookup by key, search by time | no | what is gone is passed over |
+| verify, Spark, any reader of files | no | NotInLog; segments that it has mapped stay readable to their end |
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from towline.errors import MalformedFile
+from towline.format.durable import Durable
+from towline.log.cleaning import CleanRules, DiskUse, Doomed, Moment, SteadyTime, Why, choose, hours_of, removable
+from towline.log.durable_file import DurableFile
+from towline.log.segment_files import segment_base, segment_name, sync_directory
+from towline.node.context import Node
+from towline.runtime.positions import Position
+from towline.runtime.settings import Settings
+
+from .space import DiskSpace
+
+PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
+STEP_MS: Final = 50  # between two looks at what a deletion waits for
+RETURN_MS: Final = 1000  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
+MS_PER_HOUR: Final = 3_600_000
+
+
+class Cleaner:
+    """`turn` once per turn of allocate; it deletes one segment at most. `local_hour` tells the hour of a time in ms."""
+
+    def __init__(self, node: Node, space: DiskSpace, local_hour: Callable[[int], int] | None = None) -> None:
+        settings = node.settings
+        self._node = node
+        self._space = space
+        self._local_hour = local_hour or _local_hour
+        self._rules = clean_rules(settings)
+        self._size = settings.mapped_file_size_commit_log
+        self._log_min = node.writer(Position.LOG_MIN)
+        self._steady = SteadyTime()
+        self._since: dict[int, int] = {}  # segments that the log begins behind: since when that is known here
+        self._why: dict[int, Doomed] = {}
+        self._told: set[int] = set()  # segments of which it was logged that they wait
+        self._stuck = False
+        self._seen_min = -1
+        self._seen_wanted = -1
+        self._look_at = self._pressed_at = 0
+        self._step_at = 0
+
+    def turn(self, now_ms: int) -> int:
+        """A look that is due, or one deletion. How many things were done."""
+        if self._seen_min < self._log_min.get():
+            self._note(self._bases(), now_ms)
+        if self._since and now_ms >= self._step_at and self._delete_one(now_ms):
+            return 1
+        due = now_ms >= self._look_at or (now_ms >= self._pressed_at and (self._pressed() or self._log_grew()))
+        return self._look(now_ms) if due else 0
+
+    def forget(self) -> None:
+        """Segments were made below the log's beginning: they are looked for again."""
+        self._seen_min = -1
+
+    # --- choosing
+
+    def _log_grew(self) -> bool:
+        """A segment more, where the number of segments is limited."""
+        return self._rules.reserved_bytes > 0 and self._node.positions.get(Position.WANTED) != self._seen_wanted
+
+    def _pressed(self) -> bool:
+        """Files may have to go whatever their age."""
+        over = self._space.lacking > 0 or self._space.use.percent > self._rules.forcibly
+        return over and self._rules.forced
+
+    def _look(self, now_ms: int) -> int:
+        self._look_at, self._pressed_at = now_ms + self._node.settings.clean_resource_interval, now_ms + PRESSED_MS
+        bases = self._bases()
+        log_min = self._log_min.get()
+        chosen = self._choose([base for base in bases if base >= log_min], now_ms)
+        if not chosen:
+            return 0
+        self._why |= {doomed.base: doomed for doomed in chosen}
+        self._log_min.advance(chosen[-1].base + self._size)
+        self._node.log.warning(
+            "the log begins at %d from now on: segments %d to %d go, the first because %s",
+            self._log_min.get(),
+            chosen[0].base,
+            chosen[-1].base,
+            chosen[0].why.value,
+        )
+        self._note(bases, now_ms)
+        return 1
+
+    def _choose(self, bases: list[int], now_ms: int) -> list[Doomed]:
+        """What goes now. What the log begins behind already is free soon, when its last reader has let go of it."""
+        durable = self._durable()
+        if durable is None:
+            return []
+        going = len(self._since) * self._size
+        use, appended = self._space.use, self._node.positions.get(Position.APPENDED)
+        believed = self._steady.believe(self._node.clock.now_ms(), now_ms)
+        moment = Moment(
+            now_ms=believed,
+            hour=self._local_hour(believed),
+            disk=DiskUse(max(0, use.used - going), use.available + going),
+            log_bytes=len(bases) * self._size,
+            lacking=max(0, self._space.lacking - going),
+        )
+        synced = min(durable.flushed, durable.queues_durable)
+        free = removable(bases, self._size, synced=synced, appended=appended)
+        chosen = choose(self._rules, moment, free, self._modified_ms)
+        if not self._is_over(moment):
+            self._seen_wanted = self._node.positions.get(Position.WANTED)
+        self._tell_stuck(not chosen and not going and self._pressed(), synced, appended)
+        return chosen
+
+    def _is_over(self, moment: Moment) -> bool:
+        """The limit of bytes is passed, and may be so until flush has synced more: it is looked at again soon."""
+        return moment.log_bytes > self._rules.reserved_bytes > 0
+
+    def _tell_stuck(self, stuck: bool, synced: int, appended: int) -> None:
+        if stuck and not self._stuck:
+            told = "the disk is too full and no segment can go: of %d bytes %d are flushed, queued and indexed on disk"
+            self._node.log.error(told, appended, synced)
+        self._stuck = stuck
+
+    def _modified_ms(self, base: int) -> int:
+        return self._path(base).stat().st_mtime_ns // 1_000_000
+
+    # --- deleting
+
+    def _note(self, bases: list[int], now_ms: int) -> None:
+        self._seen_min = self._log_min.get()
+        for base in bases:
+            if base + self._size <= self._seen_min:
+                self._since.setdefault(base, now_ms)
+
+    def _delete_one(self, now_ms: int) -> int:
+        """The oldest segment that the log begins behind, unless somebody is to be waited for."""
+        base = min(self._since)
+        self._step_at = now_ms + STEP_MS
+        durable = self._durable()
+        if durable is not None and durable.log_min < base + self._size:
+            return 0
+        if self._waits_for_slave(base, now_ms):
+            return 0
+        try:
+            self._path(base).unlink(missing_ok=True)
+            sync_directory(self._node.store.commitlog)
+        except OSError as error:
+            again = self._node.settings.redelete_hanged_file_interval
+            self._step_at = now_ms + again
+            self._node.log.error("segment %d cannot be removed, it is tried again in %d ms: %s", base, again, error)
+            return 0
+        self._step_at = now_ms + self._node.settings.delete_commit_log_files_interval
+        self._pressed_at = now_ms + RETURN_MS
+        del self._since[base]
+        self._told.discard(base)
+        doomed = self._why.pop(base, Doomed(base, Why.LEFT_OVER, 0))
+        hours = doomed.age_ms / MS_PER_HOUR
+        self._node.log.info("removed segment %s, %.1f h old: %s", segment_name(base), hours, doomed.why.value)
+        return 1
+
+    def _waits_for_slave(self, base: int, now_ms: int) -> bool:
+        forcible = self._node.settings.destroy_mapped_file_interval_forcibly
+        end, slaves = base + self._size, enumerate(self._node.positions.slaves())
+        behind = [place for place, slave in slaves if slave.connected and slave.appended < end]
+        if not behind:
+            return False
+        waits = now_ms - self._since[base] < forcible
+        if waits != (base in self._told):
+            places = ", ".join(map(str, behind))
+            told = "waits at most %d ms" if waits else "goes after %d ms"
+            self._node.log.warning("segment %d " + told + ", slave %s has not got it yet", base, forcible, places)
+            self._told ^= {base}
+        return waits
+
+    # --- files
+
+    def _durable(self) -> Durable | None:
+        """What a start would go by; None before flush has written anything."""
+        try:
+            return DurableFile(self._node.store.root).load()
+        except MalformedFile as error:
+            self._node.log.error("nothing is removed while %s", error)
+            return Durable()
+
+    def _bases(self) -> list[int]:
+        """Every segment file in order; whatever else lies there is not ours to judge."""
+        paths = self._node.store.commitlog.iterdir()
+        return sorted(base for path in paths if (base := segment_base(path.name)) is not None)
+
+    def _path(self, base: int) -> Path:
+        return self._node.store.commitlog / segment_name(base)
+
+
+def clean_rules(settings: Settings) -> CleanRules:
+    return CleanRules(
+        segment_size=settings.mapped_file_size_commit_log,
+        hours=hours_of(settings.delete_when),
+        reserved_ms=settings.file_reserved_time * MS_PER_HOUR,
+        reserved_bytes=settings.file_reserved_bytes,
+        max_used=settings.disk_max_used_space_ratio,
+        forcibly=settings.disk_space_clean_forcibly_ratio,
+        forced=settings.clean_file_forcibly_enable,
+        batch_max=settings.delete_file_batch_max,
+    )
+
+
+def _local_hour(now_ms: int) -> int:
+    return time.localtime(now_ms / 1000).tm_hour

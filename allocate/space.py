@@ -1,0 +1,112 @@
+"""Room on the disk, looked at a few times a second; the flag DISK_FULL and the reserve file follow from it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from towline.log.cleaning import DiskUse
+from towline.log.reserve_file import ReserveFile, disk_use
+from towline.node.context import Node
+from towline.runtime.positions import Flag, Position
+
+LOOK_MS: Final = 250
+PLENTY: Final = 3  # the reserve is made again where so many times its size is available
+
+
+class DiskSpace:
+    """`look` once per turn. `use` is what the disk held at the last look; `use_of` asks the file system."""
+
+    def __init__(self, node: Node, use_of: Callable[[Path], DiskUse] = disk_use) -> None:
+        settings = node.settings
+        self._node = node
+        self._use_of = use_of
+        self._segment_size = settings.mapped_file_size_commit_log
+        self._warning = settings.disk_space_warning_level_ratio
+        self._reserve = ReserveFile(node.store.root, settings.reserve_file_size)
+        self._held = False
+        self._failed: int | None = None  # base of a segment for which there was no room
+        self._look_at = 0
+        self.use = DiskUse(0, 0)
+
+    @property
+    def lacking(self) -> int:
+        """Bytes that the segment lacks for which there was no room; 0 where none failed, or there is room by now."""
+        if self._failed is None:
+            return 0
+        return max(0, self._segment_size + self._headroom - self.use.available)
+
+    def start(self) -> None:
+        self._held = self._reserve.held
+        self._look_at = 0
+        self.look(self._node.clock.monotonic_ms())
+
+    def look(self, now_ms: int) -> None:
+        """Does nothing within LOOK_MS of the last look."""
+        if now_ms < self._look_at:
+            return
+        self._look_at = now_ms + LOOK_MS
+        self.use = self._use_of(self._node.store.root)
+        self._keep_reserve()
+        self._signal()
+
+    def has_room(self, base: int) -> bool:
+        """Whether the segment of `base` may be tried: what was given up for state files and queues is left to them."""
+        self.use = self._use_of(self._node.store.root)
+        if self.use.available >= self._segment_size + self._headroom:
+            return True
+        self.failed(base)
+        return False
+
+    def failed(self, base: int) -> None:
+        """There was no room for the segment of `base`."""
+        if self._failed is None:
+            self._node.log.error(
+                "no room for segment %d: %d bytes are wanted and %d available",
+                base,
+                self._segment_size + self._headroom,
+                self.use.available,
+            )
+        self._failed = base
+        self._signal()
+
+    def made(self) -> None:
+        """The segment that was wanted is there."""
+        if self._failed is not None:
+            self._failed = None
+            self._signal()
+
+    @property
+    def _headroom(self) -> int:
+        return 0 if self._held else self._reserve.size
+
+    def _keep_reserve(self) -> None:
+        available, size = self.use.available, self._reserve.size
+        if self._held and available < size:
+            self._reserve.give_up()
+            self._held = False
+            self.use = self._use_of(self._node.store.root)
+            self._node.log.error(
+                "%d bytes are available: the %d of %s are given up", available, size, self._reserve.path
+            )
+        elif not self._held and size and self._failed is None and available >= PLENTY * size:
+            self._held = self._reserve.make()
+            self.use = self._use_of(self._node.store.root)
+
+    def _signal(self) -> None:
+        """Puts are refused above the warning level, and when the segment after the one being written has no room."""
+        line, use = self._node.line, self.use
+        following = self._node.positions.get(Position.WANTED) + self._segment_size
+        blocked = self._failed is not None and self._failed <= following
+        full = blocked or use.percent > self._warning
+        if full == bool(line.flags & Flag.DISK_FULL):
+            return
+        facts = (use.percent, use.available, self._warning)
+        if full:
+            line.raise_flag(Flag.DISK_FULL)
+            why = f"segment {self._failed} has no room" if blocked else "the disk is above its warning level"
+            told = "DISK_FULL, puts are refused: %s (%d percent used, %d bytes available, warning level %d percent)"
+            self._node.log.error(told, why, *facts)
+        else:
+            line.lower_flag(Flag.DISK_FULL)
+            told = "there is room again (%d percent used, %d bytes available, warning level %d percent)"
+            self._node.log.warning(told, *facts)

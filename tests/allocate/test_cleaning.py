@@ -1,0 +1,377 @@
+"""Cleaning: published first, recorded durably, slaves waited for, then unlinked; a full disk is named and recovers."""
+
+import logging
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from allocate.cleaning import MS_PER_HOUR, STEP_MS, Cleaner
+from allocate.service import AllocateAgent
+from allocate.space import LOOK_MS, DiskSpace
+from towline.format.durable import Durable
+from towline.limits import MIB, PAGE
+from towline.log.cleaning import DOUBT_MS, DiskUse
+from towline.log.durable_file import DurableFile
+from towline.log.segment_files import segment_name
+from towline.node.context import Node
+from towline.places import Runtime, Store
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Duty, Flag, Position, Positions
+from towline.runtime.settings import read_settings
+
+SIZE = 16 * PAGE
+NOON = 1_700_000_000_000
+RESERVE = MIB
+
+
+class Hands:
+    """A clock and a disk that the test moves."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.wall = NOON
+        self.ms = 1000
+        self.hour = 12
+        self.total, self.other = 100 * SIZE + RESERVE, 0  # `other`: bytes of other people's files
+
+    def now_ms(self) -> int:
+        return self.wall
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+    def go(self, ms: int) -> None:
+        self.wall += ms
+        self.ms += ms
+
+    def use(self, _: Path) -> DiskUse:
+        files = [path for path in self.store.rglob("*") if path.is_file() and path.parent.name != "run"]
+        used = self.other + sum(path.stat().st_size for path in files if path.stat().st_size >= SIZE)
+        return DiskUse(used, self.total - used)
+
+
+class Bench:
+    """A store of `count` segments, all durable, and the allocate process's cleaner on it."""
+
+    def __init__(self, root: Path, count: int = 10, **settings: object) -> None:
+        self.store, runtime = Store(root / "store"), Runtime(root / "run")
+        for directory in (self.store.commitlog, self.store.staging, runtime.root):
+            directory.mkdir(parents=True)
+        flags = {"mapped_file_size_commit_log": SIZE, "reserve_file_size": RESERVE, "delete_when": "04"} | settings
+        checked = read_settings(None, {name: str(value) for name, value in flags.items()}, {})
+        self.positions = Positions.create(runtime.positions, 7)
+        self.hands = Hands(self.store.root)
+        log = logging.getLogger("allocate-cleaning")
+        self.node = Node(self.store, runtime, checked, self.positions, Duty.ALLOCATE, 7, log, self.hands)
+        for base in range(0, count * SIZE, SIZE):
+            self.make(base)
+        self.durable_file = DurableFile(self.store.root)
+        self.write(count * SIZE - 10)
+        self.start()
+
+    def start(self) -> None:
+        """A process that begins anew."""
+        self.space = DiskSpace(self.node, self.hands.use)
+        self.cleaner = Cleaner(self.node, self.space, lambda _: self.hands.hour)
+        self.space.start()
+
+    def make(self, base: int) -> None:
+        (self.store.commitlog / segment_name(base)).write_bytes(bytes(SIZE))
+        self.age(base, 0)
+
+    def age(self, base: int, hours: float) -> None:
+        modified = (self.hands.wall - int(hours * MS_PER_HOUR)) / 1000
+        os.utime(self.store.commitlog / segment_name(base), (modified, modified))
+
+    def write(self, appended: int, synced: int | None = None) -> None:
+        self.positions.writer(Position.APPENDED, Duty.PUT).advance(appended)
+        synced = appended if synced is None else synced
+        self.record(flushed=synced, queues_durable=synced)
+
+    def record(self, **facts: int) -> None:
+        """What flush does in its rounds."""
+        self.durable_file.save(replace(self.durable_file.state or Durable(), **facts))
+
+    def turn(self, ms: int = 0) -> int:
+        self.hands.go(ms)
+        self.space.look(self.hands.ms)
+        return self.cleaner.turn(self.hands.ms)
+
+    def settle(self, seconds: int = 20, *, flush: bool = True) -> None:
+        for _ in range(seconds * 20):
+            if flush:
+                self.record(log_min=self.log_min)
+            self.turn(50)
+
+    @property
+    def log_min(self) -> int:
+        return self.positions.get(Position.LOG_MIN)
+
+    @property
+    def left(self) -> list[int]:
+        return sorted(int(path.name) // SIZE for path in self.store.commitlog.iterdir())
+
+    @property
+    def full(self) -> bool:
+        return bool(self.positions.flags & Flag.DISK_FULL)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_nothing_goes_while_everything_is_young(bench):
+    bench.settle()
+    assert (bench.left, bench.log_min) == (list(range(10)), 0)
+
+
+def test_old_segments_go_in_their_hour_after_the_minimum_was_published_and_recorded(bench):
+    for base in (0, 1, 2, 4):
+        bench.age(base * SIZE, 73)
+    bench.turn(20_000)
+    assert bench.log_min == 0, "it is not the hour"
+    bench.hands.hour = 4
+    bench.turn(20_000)
+    assert bench.log_min == 3 * SIZE, "published first"
+    bench.settle(flush=False)
+    assert bench.left == list(range(10)), "flush has not recorded it"
+    bench.record(log_min=3 * SIZE)
+    seen = []
+    while bench.left[0] < 3:
+        bench.turn(STEP_MS)
+        seen.append(len(bench.left))
+        assert len(seen) < 100
+    assert max(before - after for before, after in pairwise(seen)) <= 1
+    assert bench.left == [3, 4, 5, 6, 7, 8, 9]
+    assert bench.log_min == 3 * SIZE
+
+
+def test_each_deletion_is_logged_with_its_name_its_reason_and_its_age(bench, caplog):
+    bench.age(0, 75.5)
+    bench.hands.hour = 4
+    with caplog.at_level(logging.INFO):
+        bench.settle(2)
+    assert f"removed segment {segment_name(0)}, 75.5 h old: it is older than file_reserved_time" in caplog.text
+
+
+def test_deletions_keep_their_distance(tmp_path):
+    bench = Bench(tmp_path, delete_commit_log_files_interval=700)
+    bench.hands.hour = 4
+    for base in range(5):
+        bench.age(base * SIZE, 80)
+    bench.turn()
+    bench.record(log_min=bench.log_min)
+    times = []
+    while bench.left[0] < 5:
+        before = len(bench.left)
+        bench.turn(10)
+        if len(bench.left) < before:
+            times.append(bench.hands.ms)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(gaps) == 4
+    assert all(700 <= gap <= 700 + STEP_MS for gap in gaps)
+
+
+@pytest.mark.parametrize("short", ["flushed", "queues_durable"])
+def test_what_is_not_synced_stays_whatever_the_disk_looks_like(bench, short):
+    bench.record(**{short: 4 * SIZE - 1})
+    bench.hands.other = 95 * SIZE
+    bench.settle(60)
+    assert bench.left[0] == 3
+
+
+def test_the_segment_with_the_last_byte_stays(bench):
+    bench.hands.other = 99 * SIZE
+    bench.settle(60)
+    assert bench.left == [9]
+    bench.write(10 * SIZE)
+    bench.settle(60)
+    assert bench.left == [9], "it is full, and still holds the last byte"
+
+
+def test_a_limit_of_bytes_is_kept_at_any_hour_and_without_waiting_for_the_interval(tmp_path):
+    bench = Bench(tmp_path, file_reserved_bytes=6 * SIZE)
+    bench.settle(3)
+    assert bench.left == [4, 5, 6, 7, 8, 9]
+    for number in range(10, 14):
+        bench.make(number * SIZE)
+        bench.write(number * SIZE + 1)
+        bench.positions.writer(Position.WANTED, Duty.PUT).advance(number * SIZE)
+        bench.settle(1)
+        assert bench.left == list(range(number - 5, number + 1))
+
+
+def test_a_full_disk_gives_up_just_enough(tmp_path):
+    bench = Bench(tmp_path, 20)
+    bench.hands.other = 75 * SIZE  # 95 of 116: not above 85 percent
+    bench.settle(5)
+    assert len(bench.left) == 20
+    bench.hands.other = bench.hands.total - 25 * SIZE
+    bench.settle(30)
+    percent = bench.hands.use(bench.store.root).percent
+    assert 85 - 1 <= percent <= 85, percent
+
+
+def test_without_forcible_cleaning_a_full_disk_takes_only_what_is_expired(tmp_path):
+    bench = Bench(tmp_path, clean_file_forcibly_enable="false")
+    bench.age(0, 80)
+    bench.hands.other = 99 * SIZE
+    bench.settle(30)
+    assert bench.left == list(range(1, 10))
+    assert bench.full
+
+
+class TestSlaves:
+    def slave(self, bench, appended, connected=True):
+        bench.positions.slaves()[0].set(connected=connected, appended=appended, flushed=0)
+
+    def doom(self, bench):
+        bench.hands.hour = 4
+        bench.age(0, 80)
+        bench.age(SIZE, 80)
+
+    def test_a_connected_slave_is_waited_for_until_it_has_the_segment(self, bench):
+        self.doom(bench)
+        self.slave(bench, SIZE - 1)
+        bench.settle(30)
+        assert (bench.left[0], bench.log_min) == (0, 2 * SIZE)
+        self.slave(bench, SIZE)
+        bench.settle(30)
+        assert bench.left[0] == 1
+        self.slave(bench, 2 * SIZE)
+        bench.settle(1)
+        assert bench.left[0] == 2
+
+    def test_not_longer_than_the_forcible_time(self, tmp_path, caplog):
+        bench = Bench(tmp_path, destroy_mapped_file_interval_forcibly=5_000)
+        self.doom(bench)
+        self.slave(bench, 0)
+        bench.settle(4)
+        assert bench.left[0] == 0
+        bench.settle(2)
+        assert bench.left[0] == 2
+        assert "goes after 5000 ms, slave 0 has not got it yet" in caplog.text
+
+    def test_not_for_one_that_has_gone(self, bench):
+        self.doom(bench)
+        self.slave(bench, 0, connected=False)
+        bench.settle(2)
+        assert bench.left[0] == 2
+
+
+def test_a_process_that_begins_anew_finishes_what_was_published(bench):
+    bench.hands.hour = 4
+    for base in range(4):
+        bench.age(base * SIZE, 80)
+    bench.turn()
+    bench.record(log_min=bench.log_min)
+    while bench.left[0] < 2:
+        bench.turn(STEP_MS)
+    bench.start()
+    bench.hands.hour = 12
+    bench.settle(2)
+    assert bench.left[0] == 4
+
+
+def test_a_segment_that_cannot_be_removed_is_tried_again(tmp_path, caplog):
+    bench = Bench(tmp_path, redelete_hanged_file_interval=3_000)
+    bench.hands.hour = 4
+    bench.age(0, 80)
+    path = bench.store.commitlog / segment_name(0)
+    path.unlink()
+    path.mkdir()  # unlink of a directory fails, for root as well
+    os.utime(path, (0, 0))
+    bench.settle(2)
+    assert "cannot be removed, it is tried again in 3000 ms" in caplog.text
+    path.rmdir()
+    path.write_bytes(bytes(SIZE))
+    bench.settle(4)
+    assert bench.left[0] == 1
+
+
+def test_a_clock_that_jumps_makes_nothing_old(bench):
+    bench.turn()
+    bench.hands.wall += 30 * 365 * 24 * MS_PER_HOUR
+    bench.hands.hour = 4
+    bench.settle(60)
+    assert len(bench.left) == 10
+    bench.hands.go(DOUBT_MS)
+    bench.turn(20_000)
+    assert bench.log_min > 0, "an hour later the clock is believed"
+
+
+class TestSpace:
+    def test_above_the_warning_level_the_flag_is_up_and_below_it_comes_down(self, tmp_path):
+        bench = Bench(tmp_path, clean_file_forcibly_enable="false")
+        assert not bench.full
+        bench.hands.other = 99 * SIZE
+        bench.turn(LOOK_MS)
+        assert bench.full
+        bench.hands.other = 10 * SIZE
+        bench.turn(LOOK_MS - 1)
+        assert bench.full
+        bench.turn(1)
+        assert not bench.full
+
+    def test_the_reserve_is_made_given_up_when_little_is_left_and_made_again(self, tmp_path):
+        bench = Bench(tmp_path, clean_file_forcibly_enable="false")
+        reserve = bench.store.root / "reserve"
+        assert reserve.stat().st_size == RESERVE
+        bench.hands.other = bench.hands.total - 10 * SIZE - RESERVE - RESERVE + 1
+        bench.turn(LOOK_MS)
+        assert not reserve.exists()
+        bench.hands.other -= RESERVE
+        bench.turn(LOOK_MS)
+        assert not reserve.exists(), "not before there is plenty"
+        bench.hands.other -= RESERVE
+        bench.turn(LOOK_MS)
+        assert reserve.stat().st_blocks * 512 >= RESERVE
+
+    def test_none_is_kept_where_none_is_wanted(self, tmp_path):
+        bench = Bench(tmp_path, reserve_file_size=0)
+        bench.turn(LOOK_MS)
+        assert not (bench.store.root / "reserve").exists()
+
+    def test_a_segment_without_room_takes_the_oldest_with_it_and_not_one_more(self, tmp_path):
+        bench = Bench(tmp_path, reserve_file_size=0, disk_space_warning_level_ratio=90)
+        bench.hands.total = 16 * SIZE
+        bench.hands.other = 3 * SIZE + 1  # 82 percent are used, and a segment more has no room
+        assert bench.space.has_room(10 * SIZE), "with a byte less there would be"
+        bench.hands.other = 5 * SIZE + 1
+
+    def test_puts_are_refused_when_the_following_segment_has_no_room_not_for_the_one_after(self, tmp_path):
+        bench = Bench(tmp_path, clean_file_forcibly_enable="false", reserve_file_size=0)
+        bench.hands.total = 1000 * SIZE
+        bench.positions.writer(Position.WANTED, Duty.PUT).advance(9 * SIZE)
+        bench.space.failed(11 * SIZE)
+        assert not bench.full
+        bench.space.failed(10 * SIZE)
+        assert bench.full
+        bench.space.made()
+        assert not bench.full
+
+
+def test_the_agent_cleans_to_make_room_and_goes_on(tmp_path):
+    """A disk of forty segments: the writer goes round and round, and is never kept from the next for long."""
+    bench = Bench(tmp_path, 4, reserve_file_size=0)
+    bench.hands.total = 40 * SIZE
+    agent = AllocateAgent(bench.node)
+    agent._space = DiskSpace(bench.node, bench.hands.use)
+    agent._cleaner = Cleaner(bench.node, agent._space, lambda _: 12)
+    bench.positions.writer(Position.ALLOCATED, Duty.ALLOCATE).advance(4 * SIZE)
+    agent.on_start(Doorbell(bench.node.runtime.bell("allocate"), bench.node.line))
+    for number in range(4, 100):
+        bench.positions.writer(Position.WANTED, Duty.PUT).advance(number * SIZE)
+        bench.write(number * SIZE + 1)
+        began = bench.hands.ms
+        while bench.full or bench.positions.get(Position.ALLOCATED) < (number + 2) * SIZE:
+            bench.hands.go(20)
+            bench.record(log_min=bench.log_min)
+            agent.do_work()
+            assert bench.hands.ms - began < 2000, number
+        assert bench.hands.use(bench.store.root).percent <= 100
+    assert bench.log_min > 60 * SIZE
