@@ -190,7 +190,7 @@ class TestDecode:
             (93, "80", Rule.TOPIC_LENGTH),
             (93, "7f", Rule.PARTS_DO_NOT_ADD_UP),
             (100, "003e", Rule.PARTS_DO_NOT_ADD_UP),
-            (100, "ffff", Rule.PROPERTIES_TOO_LARGE),
+            (100, "ffff", Rule.PARTS_DO_NOT_ADD_UP),
         ],
     )
     def test_a_broken_rule_is_named_with_the_place_of_the_record(self, at, patch, rule):
@@ -199,6 +199,12 @@ class TestDecode:
         with pytest.raises(MalformedRecord) as caught:
             decode(b"before" + damaged, 6)
         assert caught.value.args == (rule.name, rule.sentence, 6)
+
+    def test_properties_above_the_limit_are_named_when_all_else_is_right(self):
+        whole = bytearray(encode(replace(G2, properties=b"p" * 32_767)))
+        whole[:4], whole[-32_769:-32_767] = (len(whole) + 1).to_bytes(4, "big"), (32_768).to_bytes(2, "big")
+        with pytest.raises(MalformedRecord, match="PROPERTIES_TOO_LARGE"):
+            decode(whole + b"p")
 
     @given(st.sampled_from([G1, G2, G3, G4]), st.data())
     def test_a_record_cut_short_is_refused(self, content, data):

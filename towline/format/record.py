@@ -340,10 +340,10 @@ def _parts(
     if properties_at > end:
         raise _malformed(Rule.PARTS_DO_NOT_ADD_UP, at)
     (properties_size,) = _LENGTH.unpack_from(buffer, properties_at - _LENGTH.size)
-    if properties_size > PROPERTIES_SIZE_MAX:
-        raise _malformed(Rule.PROPERTIES_TOO_LARGE, at)
     if properties_at + properties_size != end:
         raise _malformed(Rule.PARTS_DO_NOT_ADD_UP, at)
+    if properties_size > PROPERTIES_SIZE_MAX:
+        raise _malformed(Rule.PROPERTIES_TOO_LARGE, at)
     return topic_at, topic_size, properties_at
 
 

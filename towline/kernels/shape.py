@@ -64,7 +64,10 @@ def hosts_more(sys_flag: int) -> int:
 
 @helper
 def parts(buffer: Bytes, at: int, end: int, magic: int, body_at: int) -> tuple[int, int, int, int, int]:
-    """Rule, body size, start and size of the topic, start of the properties, of the record that spans [at, end)."""
+    """Rule, body size, start and size of the topic, start of the properties, of the record that spans [at, end).
+
+    PROPERTIES_TOO_LARGE comes last, with the numbers of a record that is sound otherwise.
+    """
     two_bytes = 1 if magic == MAGIC_V2 else 0
     body_size = load_i32(buffer, body_at - 4)
     topic_at = body_at + body_size + 1 + two_bytes
@@ -81,11 +84,10 @@ def parts(buffer: Bytes, at: int, end: int, magic: int, body_at: int) -> tuple[i
     if properties_at > end:
         return Rule.PARTS_DO_NOT_ADD_UP.value, 0, 0, 0, 0
     properties_size = load_u16(buffer, properties_at - 2)
-    if properties_size > PROPERTIES_SIZE_MAX:
-        return Rule.PROPERTIES_TOO_LARGE.value, 0, 0, 0, 0
     if properties_at + properties_size != end:
         return Rule.PARTS_DO_NOT_ADD_UP.value, 0, 0, 0, 0
-    return Rule.OK.value, body_size, topic_at, topic_size, properties_at
+    rule = Rule.PROPERTIES_TOO_LARGE.value if properties_size > PROPERTIES_SIZE_MAX else Rule.OK.value
+    return rule, body_size, topic_at, topic_size, properties_at
 
 
 @helper

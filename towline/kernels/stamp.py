@@ -127,16 +127,21 @@ def _rest_rule(
     max_body: int,
     checks: int,
 ) -> tuple[int, int, int]:
-    """The rule that sizes, topic or properties of the record in [at, end) break, and start and size of its body."""
+    """The rule that topic, properties or sizes of the record in [at, end) break, and start and size of its body.
+
+    What is said is judged before how much of it there is, as in spec 5.1: steps 7 and 8 before 10 and 11.
+    """
     body_at = at + HEAD_SIZE + hosts_more(load_u32(frame, at + SYS_FLAG))
-    rule, body_size, topic_at, topic_size, properties_at = parts(frame, at, end, magic, body_at)
-    if rule != Rule.OK:
-        return rule, 0, 0
+    size_rule, body_size, topic_at, topic_size, properties_at = parts(frame, at, end, magic, body_at)
+    if size_rule not in (Rule.OK, Rule.PROPERTIES_TOO_LARGE):
+        return size_rule, 0, 0
     if topic_size != topic_length or not same_bytes(frame, topic_at, arena, topic_start, topic_size):
         return Rule.TOPIC_MISMATCH.value, 0, 0
     if holds_nul(frame, topic_at, topic_at + topic_size):
         return Rule.TOPIC_FORM.value, 0, 0
     rule = _properties_rule(frame, properties_at, end, own, checks)
+    if rule == Rule.OK:
+        rule = size_rule
     if rule != Rule.OK:
         return rule, 0, 0
     if end - at > max_body + RECORD_OVERHEAD_MAX:
