@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from .bench_recovery import render_recovery, sizes_of
 from .bench_report import render_put
 from .output import Json, door, progress_console, show
 
@@ -28,4 +29,23 @@ def bench_put(
     with progress_console().status("measuring") as status:
         result = module.measure(plan, status.update)
     show(result, as_json, lambda console: render_put(console, result))
+    return 0
+
+
+@app.command("recovery")
+def bench_recovery(
+    sizes: Annotated[str, typer.Option(help="Sizes of the stores in GiB, separated by commas.")] = "1,4,16",
+    rounds: Annotated[int, typer.Option(min=1, help="How often each start is measured; figures are medians.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="Small stores; a first look in half a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure kill -9 to the first acknowledgement, a clean start, a full walk beside a plain read, many queues.
+
+    Works in a directory of its own below TMPDIR, which needs the largest size and 6 GiB, and removes it.
+    """
+    module = door("loadtest.bench.recovery", "server")
+    plan = module.QUICK if quick else module.Plan(sizes=sizes_of(sizes), rounds=rounds)
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_recovery(console, result))
     return 0

@@ -27,8 +27,12 @@ class PutClient:
         self._poller = Poller(self._link)
         self._link.greet(ANSWER_MAX_MS)
 
-    def make_topic(self) -> None:
-        self._link.send([ASK.pack(Kind.ASK, 0), json_part({"op": "route", "topic": TOPIC})])
+    def make_topic(self, topic: str = TOPIC, queues: int = 0) -> None:
+        """A topic of so many queues; 0: as many as a topic has by default."""
+        question = (
+            {"op": "create_topic", "topic": topic, "queues": queues} if queues else {"op": "route", "topic": topic}
+        )
+        self._link.send([ASK.pack(Kind.ASK, 0), json_part(question)])
         self._receive()
 
     def measure(self, load: Load, requests: int) -> float:
