@@ -5,6 +5,7 @@ A thread of its own, because these syncs may take long and no acknowledgement wa
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,18 @@ from towline.format.index_file import decode_header
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
+from towline.node.confirmed import confirmed_of
 from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
+from towline.runtime.settings_model import BrokerRole
 
 from .policy import QueueFlush
 
 QUEUE_FILES_OPEN_MAX: Final = 64
 ENTRY: Final = 20
 FINISH_MAX_S: Final = 10.0
+STATE_MAX_S: Final = 1.0  # the state files are never older (H3, spec 6.5)
 
 
 class Housekeeper:
@@ -35,23 +40,26 @@ class Housekeeper:
         settings = node.settings
         self._node = node
         self._policy = QueueFlush(
-            settings.flush_consume_queue_least_pages, settings.flush_consume_queue_thorough_interval
+            settings.flush_interval_consume_queue,
+            settings.flush_consume_queue_least_pages,
+            settings.flush_consume_queue_thorough_interval,
         )
-        self._interval_s = settings.flush_interval_consume_queue / 1000
+        self._interval_s = min(settings.flush_interval_consume_queue / 1000, STATE_MAX_S)
         self._segment_size = settings.mapped_file_size_commit_log
         self._durable_file = DurableFile(node.store.root)
         self._durable = self._durable_file.load() or Durable()
         self._checkpoint_file = CheckpointFile(node.store.root)
         self._checkpoint = self._checkpoint_file.load() or Checkpoint()
         self._stored_checkpoint = self._checkpoint
+        self._confirmed = confirmed_of(node)
+        self._is_slave = settings.broker_role is BrokerRole.SLAVE
+        self._derived_failed = node.writer(Position.DERIVED_SYNC_FAILED)  # then the watermark stands still
         self._ends = node.queue_ends()
         self._queues = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
         self._synced = self._surely_synced()
-        self._derived_failed = False  # a queue or index file could not be synced: the watermark stands still
         self._index_done: set[Path] = set()
-        self._last_thorough = 0
         self._physic_timestamp = self._checkpoint.physic_msg_timestamp
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -62,8 +70,8 @@ class Housekeeper:
         self._thread.start()
 
     def note(self, timestamp: int, *, rolled: bool) -> None:
-        """The log was synced up to records of store time `timestamp`."""
-        self._physic_timestamp = timestamp
+        """The log was synced, with every record up to store time `timestamp`."""
+        self._physic_timestamp = max(self._physic_timestamp, timestamp)
         if rolled:
             self._wake.set()
 
@@ -85,28 +93,28 @@ class Housekeeper:
         while not self._stopped:
             self._wake.wait(self._interval_s)
             self._wake.clear()
-            now = self._node.clock.monotonic_ms()
-            thorough = self._policy.thorough(self._last_thorough, now)
             try:
-                self._round(thorough=thorough)
+                self._round(thorough=False)
             except (OSError, TowlineError):
                 self._node.log.exception("queues or state files could not be synced; the next round tries again")
 
     def _round(self, *, thorough: bool) -> None:
         with self._lock:
-            if thorough:
-                self._last_thorough = self._node.clock.monotonic_ms()
-            self._flush_derived(thorough=thorough)
+            now = self._node.clock.monotonic_ms()
+            if thorough or self._policy.due(now):
+                thorough = thorough or self._policy.thorough(now)
+                self._flush_derived(thorough=thorough)
+                self._policy = self._policy.after(now, thorough=thorough)
             self._store_durable(failed=self._durable.sync_failed)
             self._store_checkpoint()
 
     def _flush_derived(self, *, thorough: bool) -> None:
-        """A sync that failed is reported once, and the next one of the same pages means nothing (H5): a start of the
-        node cuts queues and index back to the watermark and derives the rest again."""
+        """A sync that failed is reported once, and the next one of the same pages means nothing (H5), also when another
+        flush process makes it: a start of the node cuts queues and index back to the watermark and derives the rest."""
         try:
             self._flush_queues(thorough=thorough)
         except SyncFailed as error:
-            self._derived_failed = True
+            self._derived_failed.advance(1)
             self._node.log.critical("queues and index are not called durable from here on, restart the node: %s", error)
 
     def _flush_queues(self, *, thorough: bool) -> None:
@@ -114,13 +122,13 @@ class Housekeeper:
         positions = self._node.positions
         timestamp = positions.get(Position.DISPATCHED_TIMESTAMP)
         dispatched = min(positions.get(Position.INDEXED), positions.get(Position.DISPATCHED))
-        if dispatched <= self._durable.queues_durable or self._derived_failed:
+        if dispatched <= self._durable.queues_durable or self._derived_failed.get():
             return
         ends = self._ends.max_offsets()
         before = np.zeros(len(ends), dtype=np.int64)
         before[: len(self._synced)] = self._synced
         dirty = (ends - before) * ENTRY
-        least = 1 if thorough else max(1, self._policy.least_pages * 4096)
+        least = self._policy.least_bytes(thorough=thorough)
         for place in np.flatnonzero(dirty >= least):
             end = self._ends.read(int(place))
             self._queues.sync(end.topic.decode(), end.queue_id, int(before[place]), int(ends[place]))
@@ -128,16 +136,10 @@ class Housekeeper:
         self._synced = before
         if np.array_equal(before, ends):
             index_timestamp = self._sync_index()
-            self._durable = Durable(
-                flushed=self._durable.flushed,
-                segment_base=self._durable.segment_base,
-                queues_durable=dispatched,
-                log_min=self._durable.log_min,
-                sync_failed=self._durable.sync_failed,
-            )
-            self._checkpoint = Checkpoint(
-                physic_msg_timestamp=self._checkpoint.physic_msg_timestamp,
-                logics_msg_timestamp=timestamp,
+            self._durable = replace(self._durable, queues_durable=dispatched)
+            self._checkpoint = replace(
+                self._checkpoint,
+                logics_msg_timestamp=max(timestamp, self._checkpoint.logics_msg_timestamp),
                 index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
             )
 
@@ -183,14 +185,23 @@ class Housekeeper:
             sync_failed=failed or bool(positions.get(Position.SYNC_FAILED)),
         )
         if durable != self._durable_file.state:
+            if ARMED:
+                reach("flush.before_watermark")
             durable = self._durable_file.save(durable)
         self._durable = durable
 
     def _store_checkpoint(self) -> None:
-        checkpoint = Checkpoint(
+        """Offsets are those of the state file that was just written: nothing here is later than what is on the disk.
+
+        A master knows no other master, and writes 0 for its offset as a real one does.
+        """
+        flushed = self._durable.flushed
+        told = self._node.positions.get(Position.CONFIRMED) if self._is_slave else 0
+        checkpoint = replace(
+            self._checkpoint,
             physic_msg_timestamp=self._physic_timestamp,
-            logics_msg_timestamp=self._checkpoint.logics_msg_timestamp,
-            index_msg_timestamp=self._checkpoint.index_msg_timestamp,
+            master_flushed_offset=min(told, flushed),
+            confirm_phy_offset=min(self._confirmed(), flushed),
         )
         if checkpoint != self._stored_checkpoint:
             self._checkpoint_file.save(checkpoint)

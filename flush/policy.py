@@ -1,27 +1,85 @@
-"""When to sync the CommitLog: pure decisions (spec 6.2, 6.3)."""
+"""When to commit and to sync the CommitLog: pure decisions (spec 6.2, 6.3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 from towline.limits import PAGE
+
+FAR_MS: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCommit:
     """SYNC_FLUSH: whatever was appended is synced at once; what arrives meanwhile shares the next sync."""
 
-    def due(self, appended: int, flushed: int, now_ms: int) -> bool:
-        return appended > flushed
+    def due(self, end: int, done: int, now_ms: int) -> bool:
+        return end > done
 
-    def sleep_ms(self, now_ms: int) -> int:
-        return 1 << 30
+    def sleep_ms(self, end: int, done: int, now_ms: int) -> int:
+        return FAR_MS
 
-    def synced(self, now_ms: int, thorough: bool) -> "GroupCommit":
+    def after(self, now_ms: int) -> Self:
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class FlushRealTime:
-    """ASYNC_FLUSH: every `interval_ms` when `least_pages` are dirty, thoroughly every `thorough_ms`."""
+class RealTime:
+    """Done every `interval_ms` with `least_pages` between what is done and the end, every `thorough_ms` with any byte.
+
+    `timed`: the interval is full. Else it ends as soon as there are pages enough: whoever appends wakes us.
+    """
+
+    interval_ms: int
+    least_pages: int
+    thorough_ms: int
+    timed: bool = True
+    last_ms: int = 0
+    last_thorough_ms: int = 0
+
+    def due(self, end: int, done: int, now_ms: int) -> bool:
+        if end <= done or (self.timed and not self._over(now_ms)):
+            return False
+        return self._thorough(now_ms) or end // PAGE - done // PAGE >= self.least_pages
+
+    def sleep_ms(self, end: int, done: int, now_ms: int) -> int:
+        """Until it is due by the clock, with what there is now."""
+        if end <= done:
+            return FAR_MS
+        thorough = max(self.last_thorough_ms + self.thorough_ms, self.last_ms + self.interval_ms * self.timed)
+        enough = end // PAGE - done // PAGE >= self.least_pages
+        return max(1, (self.last_ms + self.interval_ms if enough else thorough) - now_ms)
+
+    def after(self, now_ms: int) -> Self:
+        """The policy when it was done at that time."""
+        last_thorough_ms = now_ms if self._thorough(now_ms) else self.last_thorough_ms
+        return replace(self, last_ms=now_ms, last_thorough_ms=last_thorough_ms)
+
+    def _over(self, now_ms: int) -> bool:
+        return now_ms - self.last_ms >= self.interval_ms
+
+    def _thorough(self, now_ms: int) -> bool:
+        return now_ms - self.last_thorough_ms >= self.thorough_ms
+
+
+@dataclass(frozen=True, slots=True)
+class FlushRealTime(RealTime):
+    """ASYNC_FLUSH: FlushRealTimeService."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRealTime(RealTime):
+    """Transient pool: CommitRealTimeService. A full segment is due at once: the writer may wait for its buffer."""
+
+    segment_size: int = 1 << 30
+
+    def due(self, end: int, done: int, now_ms: int) -> bool:
+        full = end // self.segment_size > done // self.segment_size
+        return full or RealTime.due(self, end, done, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFlush:
+    """FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
 
     interval_ms: int
     least_pages: int
@@ -29,28 +87,16 @@ class FlushRealTime:
     last_ms: int = 0
     last_thorough_ms: int = 0
 
-    def due(self, appended: int, flushed: int, now_ms: int) -> bool:
-        if appended <= flushed or now_ms - self.last_ms < self.interval_ms:
-            return False
-        return self._thorough(now_ms) or appended // PAGE - flushed // PAGE >= self.least_pages
+    def due(self, now_ms: int) -> bool:
+        return now_ms - self.last_ms >= self.interval_ms
 
-    def sleep_ms(self, now_ms: int) -> int:
-        return max(1, self.last_ms + self.interval_ms - now_ms)
-
-    def synced(self, now_ms: int, thorough: bool) -> "FlushRealTime":
-        last_thorough = now_ms if thorough or self._thorough(now_ms) else self.last_thorough_ms
-        return FlushRealTime(self.interval_ms, self.least_pages, self.thorough_ms, now_ms, last_thorough)
-
-    def _thorough(self, now_ms: int) -> bool:
+    def thorough(self, now_ms: int) -> bool:
+        """Every queue, however little of it is dirty."""
         return now_ms - self.last_thorough_ms >= self.thorough_ms
 
+    def least_bytes(self, *, thorough: bool) -> int:
+        """Of a queue that is worth a sync."""
+        return 1 if thorough else max(1, self.least_pages * PAGE)
 
-@dataclass(frozen=True, slots=True)
-class QueueFlush:
-    """FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
-
-    least_pages: int
-    thorough_ms: int
-
-    def thorough(self, last_thorough_ms: int, now_ms: int) -> bool:
-        return now_ms - last_thorough_ms >= self.thorough_ms
+    def after(self, now_ms: int, *, thorough: bool) -> Self:
+        return replace(self, last_ms=now_ms, last_thorough_ms=now_ms if thorough else self.last_thorough_ms)

@@ -1,18 +1,25 @@
-"""The duty cycle of flush: one msync over [flushed, appended), which every request that waits shares."""
+"""The duty cycle of flush: one msync over [flushed, written), which every request that waits shares.
+
+Written is what the segment files hold: APPENDED, or with a transient pool COMMITTED, which is then published here too.
+"""
 
 import gc
 from typing import ClassVar
 
 from towline.errors import SyncFailed
 from towline.limits import SLEEP_MAX_MS
-from towline.log.mapped_file_queue import MappedFileQueue
 from towline.node.context import Node
+from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
+from towline.runtime.settings import Settings
 from towline.runtime.settings_model import FlushDiskType
 
+from .committing import Committer
 from .housekeeping import Housekeeper
 from .policy import FlushRealTime, GroupCommit
+from .segments import OpenSegments
 
 
 class FlushAgent:
@@ -20,27 +27,22 @@ class FlushAgent:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        settings = node.settings
-        self._policy: GroupCommit | FlushRealTime
-        if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            self._policy = GroupCommit()
-        else:
-            self._policy = FlushRealTime(
-                settings.flush_interval_commit_log,
-                settings.flush_commit_log_least_pages,
-                settings.flush_commit_log_thorough_interval,
-            )
         self._line = node.line
         self._flushed = node.writer(Position.FLUSHED)
         self._committed = node.writer(Position.COMMITTED)
         self._failed = node.writer(Position.SYNC_FAILED)
+        self._seen_allocated = -1
+        self._commit_failed = False
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
         node = self._node
+        pool = pool_of(node)
         size = node.settings.mapped_file_size_commit_log
-        self._segments = MappedFileQueue(node.store.commitlog, size, writable=True)
-        self._segments.load()
+        self._segments = OpenSegments(node.store.commitlog, size, commits=pool is not None)
+        self._segments.look(self._flushed.get())
+        self._committer = None if pool is None else Committer(node, pool, self._segments)
+        self._policy = policy_of(node.settings, pooled=pool is not None)
         self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE, Duty.REPUT, Duty.SEND)
         self._housekeeper = Housekeeper(node)
         self._housekeeper.start()
@@ -48,24 +50,34 @@ class FlushAgent:
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
-        appended, flushed = self._node.positions.get(Position.APPENDED), self._join(self._flushed.get())
-        if self._failed.get() or not self._policy.due(appended, flushed, now):
-            return 0
-        self._sync(flushed, appended)
-        self._policy = self._policy.synced(now, thorough=False)
+        flushed = self._join(self._flushed.get())
+        self._open_new_segments(flushed)
+        timestamp, appended = self._newest(), self._node.positions.get(Position.APPENDED)
+        copied = self._commit(appended, timestamp, now)
+        written, timestamp = self._written(appended, timestamp)
+        if self._failed.get() or not self._policy.due(written, flushed, now):
+            return copied
+        self._sync(flushed, written, timestamp)
+        self._policy = self._policy.after(now)
         return 1
 
     def sleep_ms(self) -> int:
-        return min(SLEEP_MAX_MS, self._policy.sleep_ms(self._node.clock.monotonic_ms()))
+        now, appended = self._node.clock.monotonic_ms(), self._node.positions.get(Position.APPENDED)
+        written, _ = self._written(appended, 0)
+        longest = min(SLEEP_MAX_MS, self._policy.sleep_ms(written, self._flushed.get(), now))
+        return longest if self._committer is None else min(longest, self._committer.sleep_ms(appended, now))
 
     def wait(self, timeout_ms: int) -> bool:
         return self._bell.wait(timeout_ms)
 
     def drain(self) -> bool:
-        """The writer has gone: everything is synced, queues included, and the state files say so."""
-        appended, flushed = self._node.positions.get(Position.APPENDED), self._join(self._flushed.get())
-        if appended > flushed and not self._failed.get():
-            self._sync(flushed, appended)
+        """The writer has gone: everything is committed and synced, queues included, and the state files say so."""
+        flushed = self._join(self._flushed.get())
+        timestamp, appended = self._newest(), self._node.positions.get(Position.APPENDED)
+        self._commit(appended, timestamp, self._node.clock.monotonic_ms(), all_of_it=True)
+        written, timestamp = self._written(appended, timestamp)
+        if written > flushed and not self._failed.get():
+            self._sync(flushed, written, timestamp)
         self._housekeeper.finish()
         return True
 
@@ -82,26 +94,54 @@ class FlushAgent:
         self._flushed.advance(low)
         return low
 
-    def _sync(self, start: int, end: int) -> None:
+    def _open_new_segments(self, flushed: int) -> None:
+        """Long before the first sync, as errors of write-back are told only to whoever has the file open (H5)."""
+        allocated = self._node.positions.get(Position.ALLOCATED)
+        if allocated != self._seen_allocated:
+            self._seen_allocated = allocated
+            self._segments.look(flushed)
+
+    def _newest(self) -> int:
+        """Store time of a record that lies before APPENDED as it is read after this: both are stored in that order.
+
+        A receiver publishes no time of its own, so on a slave it is that of the newest dispatched record.
+        """
+        positions = self._node.positions
+        return max(positions.get(Position.STORE_TIMESTAMP), positions.get(Position.DISPATCHED_TIMESTAMP))
+
+    def _written(self, appended: int, timestamp: int) -> tuple[int, int]:
+        """What the segment files hold, and the store time of a record in it."""
+        if self._committer is None:
+            return appended, timestamp
+        return self._committed.get(), self._committer.timestamp
+
+    def _commit(self, appended: int, timestamp: int, now: int, *, all_of_it: bool = False) -> int:
+        """Bytes that were committed. A commit that failed is not tried again by this process."""
+        if self._committer is None or self._commit_failed:
+            return 0
+        try:
+            return self._committer.turn(appended, timestamp, now, all_of_it=all_of_it)
+        except SyncFailed as error:
+            self._commit_failed = True
+            self._fail(error)
+            return 0
+
+    def _sync(self, start: int, end: int, timestamp: int) -> None:
         """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""
         self._line.state = State.SYNCING
-        timestamp = self._node.positions.get(Position.STORE_TIMESTAMP)
         size = self._node.settings.mapped_file_size_commit_log
         try:
-            while start < end:
-                segment = self._segments.find(start)
-                if segment is None:
-                    self._segments.refresh()
-                    segment = self._segments.find(start)
-                assert segment is not None, f"bytes at {start} were published without a segment"
-                base = start - start % size
-                stop = min(end, base + size)
-                segment.sync(start - base, stop - base)
-                rolled = stop == base + size
-                start = stop
-                self._committed.advance(stop)
+            for segment, first, stop in self._segments.pieces(start, end):
+                base = first - first % size
+                if ARMED:
+                    reach("flush.before_sync")
+                segment.mapped.sync(first - base, stop - base)
+                if ARMED:
+                    reach("flush.after_sync")
+                if self._committer is None:
+                    self._committed.advance(stop)
                 self._flushed.advance(stop)
-                self._housekeeper.note(timestamp, rolled=rolled)
+                self._housekeeper.note(timestamp if stop == end else 0, rolled=stop == base + size)
         except SyncFailed as error:
             self._fail(error)
         self._line.state = State.RUNNING
@@ -113,6 +153,18 @@ class FlushAgent:
         self._failed.advance(1)
         self._node.log.critical("%s", error)
         self._housekeeper.sync_failed()
+
+
+def policy_of(settings: Settings, *, pooled: bool) -> GroupCommit | FlushRealTime:
+    """When the segment files are synced. Under ASYNC_FLUSH a put, or a commit, ends the pause only if it wakes us."""
+    if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        return GroupCommit()
+    return FlushRealTime(
+        settings.flush_interval_commit_log,
+        settings.flush_commit_log_least_pages,
+        settings.flush_commit_log_thorough_interval,
+        timed=settings.flush_commit_log_timed or not (pooled or settings.wake_flush_when_put_message),
+    )
 
 
 def build(node: Node) -> FlushAgent:

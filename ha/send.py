@@ -11,7 +11,7 @@ from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commit_log import CommitLogReader
-from towline.node.confirmed import confirmed_of
+from towline.node.confirmed import confirmed_of, written_of
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts
@@ -38,6 +38,7 @@ class SendAgent:
         self._on_disk = node.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replicated = node.writer(Position.REPLICATED)
         self._confirmed = confirmed_of(node)
+        self._written = written_of(node)
         self._peers: dict[bytes, Peer] = {}
         self._epoch = 0
         self._drain_until: int | None = None
@@ -63,7 +64,7 @@ class SendAgent:
 
     def do_work(self) -> int:
         done = self._take_requests()
-        confirmed, end = self._confirmed(), self._node.positions.get(Position.APPENDED)
+        confirmed, end = self._confirmed(), self._node.positions.get(self._written)
         now = self._node.clock.monotonic_ms()
         for peer in list(self._peers.values()):
             done += self._stream(peer, end, confirmed, now)
@@ -100,7 +101,7 @@ class SendAgent:
         if facts.get("role") != "slave":
             return {"now": self._node.clock.now_ms(), "epoch": self._epoch}
         settings, positions = self._node.settings, self._node.positions
-        low, end = positions.get(Position.LOG_MIN), positions.get(Position.APPENDED)
+        low, end = positions.get(Position.LOG_MIN), positions.get(self._written)
         try:
             size, theirs, empty = int(facts["segment_size"]), int(facts["end"]), bool(facts["empty"])
             tail_size, tail_crc = int(facts["tail_size"]), int(facts["tail_crc"])
@@ -127,7 +128,7 @@ class SendAgent:
             self._part(other)
         taken = {peer.place for peer in self._peers.values()}
         free = [place for place in range(SLAVES_MAX) if place not in taken]
-        facts, end = request.session.facts, self._node.positions.get(Position.APPENDED)
+        facts, end = request.session.facts, self._node.positions.get(self._written)
         agreed = self._node.positions.get(Position.LOG_MIN) if facts["empty"] else facts["end"]
         if not free or appended != agreed or flushed > appended:
             return None
@@ -219,7 +220,7 @@ class SendAgent:
 
     def _publish(self) -> int:
         lines = self._node.positions.slaves()
-        end = self._node.positions.get(Position.APPENDED)
+        end = self._node.positions.get(self._written)
         for peer in self._peers.values():
             gap = end - peer.appended
             peer.caught_up = peer.caught_up or gap <= self._node.settings.ha_max_gap_not_in_sync

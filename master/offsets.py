@@ -5,7 +5,7 @@ ends plus what lies in [dispatched, appended) of the log, before anything is ans
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -13,30 +13,32 @@ from towline.errors import CorruptLog
 from towline.format.frames import Group
 from towline.format.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
+from towline.log.dispatch import Batch
 from towline.runtime.queue_ends import QueueEnds
 
 UNCOUNTED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)  # they take no place in a queue
+
+
+class Scan(Protocol):
+    def read(self, start: int, end: int) -> Batch: ...
 
 
 class QueueOffsets:
     def __init__(self) -> None:
         self._next: dict[tuple[bytes, int], int] = {}
 
-    def load(self, ends: QueueEnds, log: CommitLogReader, dispatched: int, appended: int) -> None:
-        """`dispatched` must have been read before `ends`, so that no record falls between the two."""
+    def load(self, ends: QueueEnds, scan: Scan, directory: QueueDirectory, dispatched: int, appended: int) -> None:
+        """`scan` reads up to `appended` and registers queues in `directory`.
+
+        `dispatched` must have been read before `ends`, so that no record falls between the two.
+        """
         for end in ends:
             self._next[end.topic, end.queue_id] = end.max_offset
-        directory = QueueDirectory()
-        scan = DispatchScan(log, directory)
         position = dispatched
         while position < appended:
             batch = scan.read(position, appended)
             if batch.end == position:
-                raise CorruptLog(
-                    str(log.queue.path_of(log.segment_of(position))), position, batch.rule.name, batch.rule.sentence
-                )
+                raise CorruptLog(f"the log at {position}", position, batch.rule.name, batch.rule.sentence)
             following = np.zeros(len(directory), dtype=np.int64)
             counted = batch.rows[~np.isin(batch.rows["transaction"], UNCOUNTED)]
             np.maximum.at(following, counted["queue_index"], counted["queue_offset"] + 1)

@@ -42,6 +42,7 @@ class PullRules:
     in_memory_bytes: int
     scan_entries: int  # a pull looks at so many entries at most, or at as many as it wants records
     corrects: bool  # a wrong offset is answered with a right one
+    written: Position = Position.APPENDED  # up to where the segment files hold the log
 
 
 class Puller:
@@ -133,13 +134,13 @@ class Puller:
 
     def _limits(self, pull: Pull, physical: int) -> Limits:
         """What the pull asks for, as far as the settings allow for records that are in memory, or are not."""
-        cached = self._get(Position.APPENDED) - physical <= self._rules.in_memory_bytes
+        cached = self._get(self._rules.written) - physical <= self._rules.in_memory_bytes
         allowed = self._rules.memory if cached else self._rules.disk
         return Limits(min(pull.max_count, allowed.count), min(pull.max_bytes, allowed.size))
 
     def _check(self, pull: Pull, physical: Integers, sizes: Integers, base: int) -> None:
         """Entries were written by reput: one that leads out of the log is damage, and is named, not followed."""
-        end = min(base + self._log.segment_size, self._get(Position.APPENDED))
+        end = min(base + self._log.segment_size, self._get(self._rules.written))
         bad = (physical < base) | (sizes < SIZE_MIN) | (physical + sizes > end)
         bad[1:] |= physical[1:] < physical[:-1] + sizes[:-1]
         if bad.any():

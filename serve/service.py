@@ -31,6 +31,7 @@ from towline.link.server import Request, Sent, Server
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.index_service import IndexService
+from towline.node.confirmed import written_of
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
@@ -89,7 +90,8 @@ class ServeAgent:
         if settings.message_index_enable:
             index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
             index.load()
-        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, pull_rules(settings))
+        rules = replace(pull_rules(settings), written=written_of(node))
+        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules)
         self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
         self._holding = Holding(ends)
         self._context = new_context()

@@ -80,6 +80,11 @@ class Store:
         return self.run / "recovery.json"
 
     @property
+    def pool_owner(self) -> Path:
+        """The same as `pool/owner.json` of the runtime directory, while a transient pool is this store's."""
+        return self.run / "pool.json"
+
+    @property
     def node_log(self) -> Path:
         return self.run / "node.log"
 
@@ -105,6 +110,11 @@ class Runtime:
     @property
     def queue_ends(self) -> Path:
         return self.root / "queue_ends"
+
+    @property
+    def pool(self) -> Path:
+        """The transient store pool's buffers; they outlive a killed node until its next start."""
+        return self.root / "pool"
 
     def bell(self, duty: str) -> Path:
         return self.root / f"{duty}.bell"

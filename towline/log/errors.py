@@ -22,3 +22,18 @@ class RepairRefused(StoreFault):
 
     def describe(self) -> str:
         return f"{self.path} byte {self.at} is not repaired: {self.why}"
+
+
+class PoolEmpty(TowlineError):
+    """The transient store pool has no free buffer for the next segment. Facts: milliseconds waited, buffers, size."""
+
+    remedy = Remedy.RETRY
+    advice = "send again a little later; for good, raise transient_store_pool_size or give the store a faster disk"
+
+    def __init__(self, waited_ms: int, count: int, size: int) -> None:
+        self.waited_ms, self.count, self.size = waited_ms, count, size
+        super().__init__(waited_ms, count, size)
+
+    def describe(self) -> str:
+        waited = f" after {self.waited_ms} ms" if self.waited_ms else ""
+        return f"none of the {self.count} buffers of {self.size} bytes is free{waited}"

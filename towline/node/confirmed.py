@@ -6,16 +6,22 @@ from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .context import Node
+from .transient import pool_of
+
+
+def written_of(node: Node) -> Position:
+    """Up to where the segment files hold the log: no reader of them may pass it."""
+    return Position.APPENDED if pool_of(node) is None else Position.COMMITTED
 
 
 def confirmed_of(node: Node) -> Callable[[], int]:
-    """A function that reads the confirmed end from the positions, chosen once by role and flush mode.
+    """A function that reads the confirmed end from the positions, chosen once by role, flush mode and transient pool.
 
-    Master: the least of appended, flushed under SYNC_FLUSH, replicated under SYNC_MASTER. Slave: the least of what the
+    Master: the least of written, flushed under SYNC_FLUSH, replicated under SYNC_MASTER. Slave: the least of what the
     master says is confirmed, its own appended, and its own flushed under SYNC_FLUSH.
     """
     settings, positions = node.settings, node.positions
-    parts = [Position.APPENDED]
+    parts = [written_of(node)]
     if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         parts.append(Position.FLUSHED)
     if settings.broker_role is BrokerRole.SYNC_MASTER:

@@ -15,6 +15,7 @@ from towline.runtime.settings import Settings
 
 from .context import Node
 from .failure import write_failure
+from .transient import drop_pool, open_pool, salvage
 
 
 def recover_node(store_root: Path, log_file: Path | None) -> int:
@@ -27,8 +28,12 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         node.line.enter(node.generation, State.RECOVERING)
         node.store.staging.mkdir(exist_ok=True)
         clear_staging(node.store.staging)
+        for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
+            log.warning("%s", sentence)
         recovered = recover(node.store, recovery_settings(node.settings))
+        drop_pool(node.store, node.runtime)
         publish(node.positions, node.queue_ends(writable=True), recovered)
+        open_pool(node, recovered.end)
         node.store.recovery.write_bytes(json.dumps(facts_of(recovered)).encode())
     except TowlineError as error:
         log.error("%s", error)

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import select
-import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from .duties import STOP_ORDER
 from .endpoints import endpoints_of
 from .failure import read_failure
 from .nursery import Exit, Nursery
+from .transient import keep_positions, leave
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
@@ -168,6 +168,7 @@ class Supervisor:
         if identity.check(self.settings.broker_cluster_name) is None and self.role == "master":
             identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
+        keep_positions(self._runtime)
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
         self._positions.duty(Duty.SUPERVISE).enter(self.generation)
@@ -310,5 +311,5 @@ class Supervisor:
 
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)
-        shutil.rmtree(self._runtime.root, ignore_errors=True)
+        leave(self.store, self._runtime)
         self._lock.release()

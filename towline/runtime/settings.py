@@ -58,7 +58,6 @@ NOT_YET: Final = (
     "enable_property_filter",
     "ha_flow_control_enable",
     "sync_from_last_file",
-    "transient_store_pool_enable",
 )
 _DELAY_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RATIO_BOUNDS: Final = {  # as RocketMQ keeps them

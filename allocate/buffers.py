@@ -1,0 +1,81 @@
+"""The transient pool's buffers as allocate cares for them: locked in memory, and given back when they are committed."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+from towline.limits import MIB
+from towline.log.mapped_file import MappedFile
+from towline.log.transient_pool import TransientPool
+from towline.node.context import Node
+from towline.node.transient import pool_of
+from towline.runtime.positions import Duty, Position
+
+STEP: Final = 16 * MIB  # locked or zeroed in a turn
+
+
+class BufferKeeper:
+    """Holds a mapping of every buffer, which is what keeps it locked. Without a pool there is nothing to do."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pool = pool_of(node)
+        self._ringer = node.ringer(Duty.PUT)
+        self._held: dict[int, MappedFile] = {}  # by inode: a buffer's name changes, its memory does not
+        self._steps: Generator[None, None, None] | None = None
+        self._locking = True
+        self._returned_below = -1
+
+    def turn(self) -> int:
+        """One step: of a buffer that goes back first, for a writer may wait for it; else of one that is not locked."""
+        if self._pool is None:
+            return 0
+        if self._steps is None:
+            self._steps = self._next(self._pool)
+        if self._steps is None:
+            return 0
+        if next(self._steps, self) is self:
+            self._steps = None
+        return 1
+
+    def _next(self, pool: TransientPool) -> Generator[None, None, None] | None:
+        committed = self._node.positions.get(Position.COMMITTED)
+        below = committed - committed % pool.size
+        if below > self._returned_below:
+            for base in [base for base in pool.bases() if base < below]:
+                pool.give_back(base)
+            used = sorted(pool.used.iterdir())  # also what an earlier process of ours did not finish
+            if used:
+                return self._clean(pool, used[0])
+            self._returned_below = below
+        if self._locking:
+            for path in sorted(pool.files()):
+                if path.stat().st_ino not in self._held:
+                    return self._lock(pool, path)
+            self._locking = False
+        return None
+
+    def _clean(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
+        """Zeroed, so that nothing of its last life can come back (H1); then somebody may take it."""
+        mapped = self._mapped(pool, path)
+        for start in range(0, pool.size, STEP):
+            mapped.array[start : start + STEP] = 0
+            yield
+        pool.set_free(path)
+        self._ringer.ring()
+
+    def _lock(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
+        mapped = self._mapped(pool, path)
+        for start in range(0, pool.size, STEP):
+            try:
+                mapped.lock(start, min(start + STEP, pool.size))
+            except OSError as error:
+                self._node.log.warning("a buffer of the transient pool is used without being locked: %s", error)
+                return
+            yield
+
+    def _mapped(self, pool: TransientPool, path: Path) -> MappedFile:
+        inode = path.stat().st_ino
+        if inode not in self._held:
+            self._held[inode] = MappedFile.open(path, pool.size, writable=True)
+        return self._held[inode]

@@ -1,0 +1,73 @@
+"""CommitRealTimeService: what stands in the transient pool's buffers gets into the segment files (spec 6.3, 6.4)."""
+
+import errno
+from typing import Final
+
+from towline.errors import SyncFailed
+from towline.log.mapped_file import MappedFile
+from towline.log.transient_pool import TransientPool, copy_committed
+from towline.node.context import Node
+from towline.runtime.positions import Duty, Position, State
+from towline.runtime.settings_model import BrokerRole
+
+from .policy import CommitRealTime
+from .segments import OpenSegments
+
+_ENDING: Final = (State.STOPPING, State.STOPPED)
+
+
+class Committer:
+    """Owns COMMITTED while the pool is on. It is always behind a whole record, or at the end of a segment."""
+
+    def __init__(self, node: Node, pool: TransientPool, segments: OpenSegments) -> None:
+        settings = node.settings
+        self._pool, self._segments = pool, segments
+        self._committed = node.writer(Position.COMMITTED)
+        self._put = node.positions.duty(Duty.PUT)
+        self._policy = CommitRealTime(
+            settings.commit_interval_commit_log,
+            # Every request of a SYNC_MASTER waits for bytes that no slave can have before they are committed.
+            0 if settings.broker_role is BrokerRole.SYNC_MASTER else settings.commit_commit_log_least_pages,
+            settings.commit_commit_log_thorough_interval,
+            timed=not settings.wake_commit_when_put_message,
+            segment_size=pool.size,
+        )
+        self._ringer = node.ringer(Duty.REPUT, Duty.SEND, Duty.ALLOCATE)
+        self._buffer: tuple[int, MappedFile] | None = None
+        self.timestamp = 0  # store time of a record that is surely committed, with everything before it
+
+    def turn(self, appended: int, timestamp: int, now_ms: int, *, all_of_it: bool) -> int:
+        """Commits when it is due, or at once what a writer that has gone left behind. Bytes copied.
+
+        `timestamp` is the store time of some record before `appended`. Raises SyncFailed when a file cannot be written.
+        """
+        start = self._committed.get()
+        at_once = appended > start and (all_of_it or self._put.state in _ENDING)
+        if not (at_once or self._policy.due(appended, start, now_ms)):
+            return 0
+        self._commit(appended, timestamp)
+        self._policy = self._policy.after(now_ms)
+        return appended - start
+
+    def _commit(self, end: int, timestamp: int) -> None:
+        """Copies [COMMITTED, end) and publishes it, segment by segment."""
+        for segment, start, stop in self._segments.pieces(self._committed.get(), end):
+            base = start - start % self._pool.size
+            try:
+                copy_committed(self._buffer_of(base), segment.fd, start - base, stop - base)
+            except OSError as error:
+                number = error.errno or errno.EIO
+                raise SyncFailed(str(segment.mapped.path), start - base, stop - base, number, str(error)) from error
+            self._committed.advance(stop)
+            self._ringer.ring()
+        self.timestamp = timestamp
+
+    def sleep_ms(self, appended: int, now_ms: int) -> int:
+        return self._policy.sleep_ms(appended, self._committed.get(), now_ms)
+
+    def _buffer_of(self, base: int) -> MappedFile:
+        if self._buffer is None or self._buffer[0] != base:
+            if self._buffer is not None:
+                self._buffer[1].release()
+            self._buffer = base, self._pool.open(base, writable=False)
+        return self._buffer[1]

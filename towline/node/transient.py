@@ -1,0 +1,336 @@
+"""The transient pool of a node: whether it has one, what a killed node left in it, what stays of it when a node ends.
+
+A pool outlives kill -9 of its node, because it is a directory in shared memory. The next start commits what is left
+into the segment files before it walks the log (H25), provided that the pool is really this store's: an owner file
+beside the buffers and in the store, the same boot, identity and directory, and the same bytes before the point at which
+it goes on.
+"""
+
+import os
+import resource
+import shutil
+import time
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from towline.errors import DiskFull, PositionsUnusable
+from towline.limits import MIB, PAGE
+from towline.log.diverged import Diverged
+from towline.log.durable_file import DurableFile
+from towline.log.identity import IdentityFile
+from towline.log.mapped_file import MappedFile
+from towline.log.next_segment import ensure_segment
+from towline.log.segment_files import segment_name
+from towline.log.store_files import write_atomically
+from towline.log.transient_pool import (
+    OWNER_NAME,
+    PoolOwner,
+    TransientPool,
+    copy_committed,
+    encode_owner,
+    read_owner,
+)
+from towline.places import Runtime, Store
+from towline.runtime.machine import boot_id
+from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.settings import Settings
+from towline.runtime.settings_model import BrokerRole
+
+from .context import Node
+
+COMPARED_MAX: Final = MIB  # bytes before COMMITTED that the file and the buffer must have in common
+_KEPT_POSITIONS: Final = "positions"
+_CAP_IPC_LOCK: Final = 14
+_IN_MEMORY: Final = ("tmpfs", "ramfs")
+
+
+class PoolState(IntEnum):
+    """The value of TRANSIENT_POOL: what this start of the node decided."""
+
+    OFF = 0
+    ON = 1
+    SLAVE = 2
+    NO_SHARED_MEMORY = 3
+    TOO_LITTLE_MEMORY = 4
+    NOT_LOCKABLE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of this machine and user, in bytes. `shared` is free room for files in memory, None without such a place."""
+
+    shared: int | None
+    available: int
+    lockable: int
+
+
+def pool_of(node: Node) -> TransientPool | None:
+    """The pool to which the log is appended, None where it is appended to the segment files."""
+    if node.positions.get(Position.TRANSIENT_POOL) != PoolState.ON:
+        return None
+    return TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log)
+
+
+def described(state: PoolState, settings: Settings) -> str:
+    """`on`, `off`, or `off (<why it is off though the settings ask for it>)`."""
+    wanted = settings.transient_store_pool_size * settings.mapped_file_size_commit_log
+    what = f"{settings.transient_store_pool_size} buffers of {settings.mapped_file_size_commit_log} bytes"
+    why = {
+        PoolState.SLAVE: "a SLAVE appends to the segment files themselves",
+        PoolState.NO_SHARED_MEMORY: "the runtime directory is not in memory: there is no XDG_RUNTIME_DIR or /dev/shm",
+        PoolState.TOO_LITTLE_MEMORY: f"shared memory has no room for {what}",
+        PoolState.NOT_LOCKABLE: f"{what} cannot be locked in memory: raise RLIMIT_MEMLOCK to {wanted}",
+    }.get(state)
+    return state.name.lower() if why is None else f"off ({why})"
+
+
+# --- the decision, once per start
+
+
+def decide(settings: Settings, memory: Memory) -> PoolState:
+    """Pure: whether a node with these settings uses a pool on such a machine."""
+    wanted = settings.transient_store_pool_size * settings.mapped_file_size_commit_log
+    if not settings.transient_store_pool_enable:
+        return PoolState.OFF
+    if settings.broker_role is BrokerRole.SLAVE:
+        return PoolState.SLAVE
+    if memory.shared is None:
+        return PoolState.NO_SHARED_MEMORY
+    if wanted > min(memory.shared, memory.available):
+        return PoolState.TOO_LITTLE_MEMORY
+    return PoolState.ON if wanted <= memory.lockable else PoolState.NOT_LOCKABLE
+
+
+def open_pool(node: Node, begin: int) -> PoolState:
+    """Makes the pool of a start whose log ends at `begin`, if it is to have one, and publishes the decision."""
+    settings, pool = node.settings, TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log)
+    state = decide(settings, _memory(node.runtime.root))
+    if state is PoolState.ON:
+        state = _make(pool, settings.transient_store_pool_size)
+    if state is PoolState.ON:
+        owner = encode_owner(_owner(node, begin))
+        write_atomically(node.store.pool_owner, owner)
+        (pool.root / OWNER_NAME).write_bytes(owner)
+    elif settings.transient_store_pool_enable:
+        node.log.warning("transient pool: %s; the log is appended to the segment files", described(state, settings))
+    node.positions.writer(Position.TRANSIENT_POOL, Duty.RECOVER).advance(state)
+    return state
+
+
+def _make(pool: TransientPool, count: int) -> PoolState:
+    try:
+        pool.create(count)
+        _try_to_lock(pool)
+    except DiskFull:
+        shutil.rmtree(pool.root)
+        return PoolState.TOO_LITTLE_MEMORY
+    except OSError:
+        shutil.rmtree(pool.root)
+        return PoolState.NOT_LOCKABLE
+    return PoolState.ON
+
+
+def _try_to_lock(pool: TransientPool) -> None:
+    """One page: the limit was compared before, but a container may forbid it altogether. Raises OSError."""
+    mapped = MappedFile.open(pool.files()[0], pool.size, writable=True)
+    try:
+        mapped.lock(0, PAGE)
+    finally:
+        mapped.release()
+
+
+def _owner(node: Node, begin: int) -> PoolOwner:
+    identity, found = IdentityFile(node.store.root).load(), node.store.commitlog.stat()
+    return PoolOwner(
+        boot_id=boot_id(),
+        generation=node.generation,
+        store_id=identity.store_id if identity is not None else "",
+        device=found.st_dev,
+        directory=found.st_ino,
+        segment_size=node.settings.mapped_file_size_commit_log,
+        begin=begin,
+    )
+
+
+def _memory(directory: Path) -> Memory:
+    room = os.statvfs(directory)
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    unlimited = limit == resource.RLIM_INFINITY or int(status["CapEff"], 16) >> _CAP_IPC_LOCK & 1
+    meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return Memory(
+        shared=room.f_bavail * room.f_frsize if _is_in_memory(directory) else None,
+        available=int(meminfo["MemAvailable"].split()[0]) * 1024,
+        lockable=1 << 62 if unlimited else limit,
+    )
+
+
+def _is_in_memory(directory: Path) -> bool:
+    device = directory.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split()[2] == wanted:
+            return after.split()[0] in _IN_MEMORY
+    return False
+
+
+# --- what a killed node left
+
+
+class Left(NamedTuple):
+    """The log's bytes [committed, appended) stand in the pool alone."""
+
+    owner: PoolOwner
+    generation: int
+    committed: int
+    appended: int
+
+
+def keep_positions(runtime: Runtime) -> None:
+    """Before a start makes new positions: those that say what the pool of an earlier start holds are put beside it."""
+    kept = runtime.pool / _KEPT_POSITIONS
+    if (runtime.pool / OWNER_NAME).exists() and runtime.positions.exists() and not kept.exists():
+        copy = kept.with_suffix(".new")
+        shutil.copyfile(runtime.positions, copy)
+        copy.rename(kept)
+
+
+def salvage(store: Store, runtime: Runtime) -> list[str]:
+    """Commits into the segment files what a killed node left in its pool. What it did, in sentences for the log.
+
+    Bytes of another life of the directory are not applied but kept in diverged/. Doing it twice changes nothing more;
+    the pool stays until `drop_pool`. Raises what writing to the store raises, and MalformedFile.
+    """
+    if not runtime.pool.exists():
+        if not store.pool_owner.exists():
+            return []
+        return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
+    left = _left(runtime)
+    if left is None and read_owner(runtime.pool / OWNER_NAME) is not None:
+        return ["nobody can tell what is in the transient pool of the last start: its positions have gone"]
+    if left is None or left.committed == left.appended:
+        return []
+    pool = TransientPool(runtime.pool, left.owner.segment_size)
+    size, what = left.appended - left.committed, f"[{left.committed}, {left.appended})"
+    why = _stranger(store, pool, left)
+    if why is None:
+        for base, start, end in _pieces(left):
+            ensure_segment(store.commitlog, store.staging, base, pool.size)
+            _copy(pool, store.commitlog / segment_name(base), base, start, end)
+        return [f"{size} bytes {what} were in the transient pool alone and are committed now"]
+    kept = ", ".join(_keep_aside(store, pool, left)) or "nothing"
+    return [f"{size} bytes {what} in the transient pool are not applied: {why}; kept in {kept}"]
+
+
+def drop_pool(store: Store, runtime: Runtime) -> None:
+    """What was in it has been dealt with. The owner goes first: a pool without one holds nothing."""
+    (runtime.pool / OWNER_NAME).unlink(missing_ok=True)
+    shutil.rmtree(runtime.pool, ignore_errors=True)
+    store.pool_owner.unlink(missing_ok=True)
+
+
+def leave(store: Store, runtime: Runtime) -> None:
+    """The node ends and its shared memory goes, except what is in the pool alone: that is for the next start."""
+    left = _left(runtime)
+    if left is None or left.committed == left.appended:
+        drop_pool(store, runtime)
+        shutil.rmtree(runtime.root, ignore_errors=True)
+        return
+    keep_positions(runtime)
+    for entry in runtime.root.iterdir():
+        if entry == runtime.pool:
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _left(runtime: Runtime) -> Left | None:
+    """None when there is no pool, or nobody can tell any more what it holds: then a reboot has taken the positions."""
+    owner = read_owner(runtime.pool / OWNER_NAME)
+    kept = runtime.pool / _KEPT_POSITIONS
+    if owner is None:
+        return None
+    try:
+        positions = Positions.open(kept if kept.exists() else runtime.positions, writable=False)
+    except PositionsUnusable:
+        return None
+    try:
+        committed, appended = positions.get(Position.COMMITTED), positions.get(Position.APPENDED)
+        return Left(owner, positions.generation, committed, appended)
+    finally:
+        positions.close()
+
+
+def _stranger(store: Store, pool: TransientPool, left: Left) -> str | None:
+    """Why the bytes do not continue the log of this store; None if they do."""
+    owner, found = left.owner, store.commitlog.stat()
+    identity = IdentityFile(store.root).load()
+    durable_file = DurableFile(store.root)
+    durable = durable_file.load()
+    durable_file.close()
+    reasons = {
+        "the store does not say that the pool is its": read_owner(store.pool_owner) != owner,
+        "they are of another boot of the machine": owner.boot_id != boot_id(),
+        "they are of another start of the node": left.generation not in (owner.generation, 0),
+        "the store has another identity": identity is None or identity.store_id != owner.store_id,
+        "commitlog/ is another directory, a copy": (found.st_dev, found.st_ino) != (owner.device, owner.directory),
+        "the store was not written so far": durable is None or durable.flushed < owner.begin,
+        "a buffer is missing": any(not pool.path_of(base).exists() for base, _, _ in _pieces(left)),
+    }
+    why = next((sentence for sentence, holds in reasons.items() if holds), None)
+    return why if why is not None else _differs(store, pool, left)
+
+
+def _differs(store: Store, pool: TransientPool, left: Left) -> str | None:
+    """What was committed last must stand in the segment file as it stands in the buffer."""
+    base = left.committed - left.committed % pool.size
+    start = max(left.owner.begin, base, left.committed - COMPARED_MAX)
+    path = store.commitlog / segment_name(base)
+    if start >= left.committed:
+        return None
+    if not path.exists():
+        return f"{path} is missing"
+    buffer, file = pool.open(base, writable=False), MappedFile.open(path, pool.size, writable=False)
+    try:
+        part = slice(start - base, left.committed - base)
+        same = np.array_equal(buffer.array[part], file.array[part])
+    finally:
+        buffer.release()
+        file.release()
+    return None if same else f"{path} does not hold what was committed to it before"
+
+
+def _pieces(left: Left) -> list[tuple[int, int, int]]:
+    """[committed, appended) by segment: its base, and start and end in the log."""
+    size = left.owner.segment_size
+    first = left.committed - left.committed % size
+    return [
+        (base, max(base, left.committed), min(base + size, left.appended)) for base in range(first, left.appended, size)
+    ]
+
+
+def _keep_aside(store: Store, pool: TransientPool, left: Left) -> list[str]:
+    now = time.time_ns() // 1_000_000
+    diverged = Diverged(store.root)
+    return [
+        str(diverged.keep(pool.path_of(base), base, start, end, now))
+        for base, start, end in _pieces(left)
+        if pool.path_of(base).exists()
+    ]
+
+
+def _copy(pool: TransientPool, path: Path, base: int, start: int, end: int) -> None:
+    buffer = pool.open(base, writable=False)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        copy_committed(buffer, fd, start - base, end - base)
+    finally:
+        os.close(fd)
+        buffer.release()
