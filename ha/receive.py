@@ -16,6 +16,7 @@ from towline.node.greeting import own_facts
 from towline.node.master_link import MasterLink
 from towline.node.tail import open_tail
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position
 
 TAIL_CRC_MAX: Final = 64 * KIB
@@ -159,7 +160,12 @@ class ReceiveAgent:
                 f"in epoch {self._epoch}"
             )
         if size:
-            self._appended.advance(self._tail.append_raw(offset, memoryview(data)))
+            if ARMED:
+                reach("receive.before_append")
+            end = self._tail.append_raw(offset, memoryview(data))
+            if ARMED:
+                reach("receive.after_append")
+            self._appended.advance(end)
             self._line.count(Counter.BYTES, size)
             self._line.count(Counter.BATCHES)
         if confirmed > self._confirmed.get():
@@ -172,6 +178,8 @@ class ReceiveAgent:
         if held == self._acked and now - self._acked_ms < ACK_MS:
             return
         limit = held[0] + self._node.settings.ha_window_bytes
+        if ARMED:
+            reach("receive.before_ack")
         if self._link.send([HA_ACK.pack(Kind.HA_ACK, self._epoch, *held, limit)]):
             self._acked, self._acked_ms = held, now
 

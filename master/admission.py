@@ -1,9 +1,21 @@
-"""The one gate of the put process: a named cause with its numbers, before a byte is copied."""
+"""Whether a put may be stored: the checks of RocketMQ's store in its order (spec 5.1), then those of Towline alone.
 
+The gate is looked at once per slice of requests, before a byte is copied; what depends on the request itself is checked
+by `append` and its kernel. A refusal names its cause with numbers, counts it, and always means: nothing was stored.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from towline.format.refusals import Cause, sentence_of
 from towline.format.status import PutStatus
-from towline.runtime.positions import Position, Positions
+from towline.runtime.positions import Flag, Position, Positions
+
+BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumped (spec 5.1)
+WRITE: Final = 2  # bit of broker_permission
+_DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
+_SOON_MS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,42 +27,214 @@ class Refusal:
     rule: int = 0
     record: int = -1
     retry_after_ms: int = 0
+    cause: Cause = Cause.REQUEST
+
+
+def refusal(
+    status: PutStatus, cause: Cause, numbers: Mapping[str, int] | None = None, retry_after_ms: int = 0, words: str = ""
+) -> Refusal:
+    sentence = sentence_of(cause, numbers or {}, retry_after_ms, words)
+    return Refusal(status, sentence, retry_after_ms=retry_after_ms, cause=cause)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Settings that the gate compares with. `in_sync_min` counts the master."""
+
+    waiting_max: int
+    flush_backlog_max: int
+    replicated: bool = False  # whether PUT_OK waits for slaves
+    in_sync_min: int = 1
+    gap_max: int = 0
+    permission: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the gate sees. Offsets are bytes of the log; `in_sync` counts the master, `waiting` requests."""
+
+    stopping: bool
+    flags: Flag
+    sync_failed: bool
+    dispatch_stopped: int
+    waiting: int
+    appended: int
+    flushed: int
+    replicated: int
+    in_sync: int
+
+
+def _stopping(_: Limits, moment: Moment) -> Refusal | None:
+    if not moment.stopping:
+        return None
+    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.STOPPING, words="the node is being stopped")
+
+
+def _permission(limits: Limits, _: Moment) -> Refusal | None:
+    if limits.permission & WRITE:
+        return None
+    numbers = {"broker_permission": limits.permission}
+    return refusal(PutStatus.NO_PERMISSION, Cause.PERMISSION, numbers, words="this node takes no messages")
+
+
+_FLAGS: Final = {
+    Flag.DISK_FULL: (Cause.DISK_FULL, "the disk has no room for another segment, or is fuller than is allowed"),
+    Flag.LOGIC_DISK_FULL: (Cause.LOGIC_DISK_FULL, "the disk has no room for ConsumeQueues"),
+    Flag.LOGIC_QUEUE_ERROR: (Cause.QUEUE_ERROR, "a ConsumeQueue cannot be written"),
+    Flag.INDEX_ERROR: (Cause.INDEX_ERROR, "an index file cannot be written"),
+}
+
+
+def _not_writeable(_: Limits, moment: Moment) -> Refusal | None:
+    for flag, (cause, words) in _FLAGS.items():
+        if flag in moment.flags:
+            return refusal(PutStatus.SERVICE_NOT_AVAILABLE, cause, {"flags": int(moment.flags)}, _DISK_MS, words)
+    return None
+
+
+def _sync_failed(_: Limits, moment: Moment) -> Refusal | None:
+    if not moment.sync_failed:
+        return None
+    words = "a sync of the log failed, so nothing more can be promised; look at the disk, then restart the node"
+    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.SYNC_FAILED, words=words)
+
+
+def _dispatch_stopped(_: Limits, moment: Moment) -> Refusal | None:
+    if not moment.dispatch_stopped:
+        return None
+    words = "reput cannot dispatch the record there; run `towline master status`"
+    numbers = {"offset": moment.dispatch_stopped - 1}
+    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.DISPATCH_STOPPED, numbers, words=words)
+
+
+def _replicas(limits: Limits, moment: Moment) -> Refusal | None:
+    if moment.in_sync >= limits.in_sync_min:
+        return None
+    numbers = {"in_sync": moment.in_sync, "limit": limits.in_sync_min}
+    return refusal(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, numbers, _DISK_MS, "slaves are missing")
+
+
+def _waiting(limits: Limits, moment: Moment) -> Refusal | None:
+    if moment.waiting < limits.waiting_max:
+        return None
+    on_slaves = limits.replicated and moment.replicated < moment.flushed
+    cause = Cause.REPLICA_WAIT if on_slaves else Cause.WAITING_REQUESTS
+    numbers = {"waiting": moment.waiting, "limit": limits.waiting_max}
+    if on_slaves:
+        numbers["behind_bytes"] = moment.appended - moment.replicated
+    return refusal(PutStatus.SYSTEM_BUSY, cause, numbers, _SOON_MS)
+
+
+def _flush_backlog(limits: Limits, moment: Moment) -> Refusal | None:
+    backlog = moment.appended - moment.flushed
+    if backlog <= limits.flush_backlog_max:
+        return None
+    numbers = {"backlog_bytes": backlog, "limit_bytes": limits.flush_backlog_max}
+    return refusal(PutStatus.SYSTEM_BUSY, Cause.FLUSH_BACKLOG, numbers, 2 * _SOON_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A step of spec 5.1 (0: Towline's own), what it refuses with, and who checks it: a function here or a place."""
+
+    step: int
+    statuses: tuple[PutStatus, ...]
+    by: Callable[[Limits, Moment], Refusal | None] | str
+
+
+CHECKS: Final = (
+    Check(0, (PutStatus.NOT_GREETED,), "towline.link.server: a request before a greeting"),
+    Check(0, (PutStatus.SYSTEM_BUSY,), "master.put: it waited longer than wait_time_mills_in_send_queue"),
+    Check(0, (PutStatus.EXPIRED,), "master.put: its deadline has passed"),
+    Check(0, (PutStatus.NO_PERMISSION,), _permission),
+    Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
+    Check(2, (PutStatus.SERVICE_NOT_AVAILABLE,), "a slave has no put process, so nobody can ask it"),
+    Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _not_writeable),
+    Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _sync_failed),
+    Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),
+    Check(6, (PutStatus.OS_PAGE_CACHE_BUSY,), "master.front: an append is stuck in the mapping"),
+    Check(9, (PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,), _replicas),
+    Check(0, (PutStatus.SYSTEM_BUSY,), _waiting),
+    Check(0, (PutStatus.SYSTEM_BUSY,), _flush_backlog),
+    Check(
+        0, (PutStatus.TOPIC_NOT_EXIST, PutStatus.NO_PERMISSION, PutStatus.UNKNOWN_QUEUE), "master.append: its groups"
+    ),
+    Check(4, (PutStatus.MESSAGE_ILLEGAL,), "master.append: a topic that is too long"),
+    Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
+    Check(7, (PutStatus.MESSAGE_ILLEGAL,), "master.append: numbers of the groups that do not fit"),
+    Check(8, (PutStatus.WHEEL_TIMER_NOT_ENABLE,), "the append kernel: a timer property, there is no timer wheel"),
+    Check(12, (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.DISK_FULL), "master.append: the next segment"),
+    Check(10, (PutStatus.PROPERTIES_SIZE_EXCEEDED,), "the append kernel"),
+    Check(11, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel"),
+    Check(13, (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE), "master.append: stored; or a page cannot be had"),
+    Check(
+        0,
+        (PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE),
+        "master.acks: stored, and not promised",
+    ),
+)
+NEVER: Final = {
+    PutStatus.UNKNOWN_ERROR: "put names what it refuses; what it did not foresee ends the process, which starts again",
+    PutStatus.PUT_TO_REMOTE_BROKER_FAIL: "puts are not handed to another broker",
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: "there are no light queues (LMQ)",
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: "there is no timer wheel (spec 5.2: named only)",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "there is no timer wheel (spec 5.2: named only)",
+}
 
 
 class Gate:
-    """Looks at the store's state once per turn; a request then costs one comparison."""
+    """Looks at the store's state once per slice; a request then costs one comparison."""
 
-    def __init__(self, positions: Positions, *, waiting_max: int, flush_backlog_max: int) -> None:
+    def __init__(self, positions: Positions, limits: Limits) -> None:
         self._positions = positions
-        self._waiting_max = waiting_max
-        self._backlog_max = flush_backlog_max
+        self._limits = limits
+        self._checks = [check.by for check in CHECKS if not isinstance(check.by, str)]
 
-    def look(self, waiting: int) -> Refusal | None:
-        """The refusal that every request of this turn gets, None when the gate is open."""
-        positions = self._positions
-        if positions.get(Position.SYNC_FAILED):
-            return Refusal(
-                PutStatus.SERVICE_NOT_AVAILABLE,
-                "cause=sync_failed: a sync of the log failed, so nothing more can be promised; look at the disk, then "
-                "restart the node",
-            )
-        if stopped := positions.get(Position.DISPATCH_STOPPED):
-            return Refusal(
-                PutStatus.SERVICE_NOT_AVAILABLE,
-                f"cause=dispatch_stopped: reput cannot read the record at offset {stopped - 1}; run "
-                "`towline master status`",
-            )
-        if waiting >= self._waiting_max:
-            return Refusal(
-                PutStatus.SYSTEM_BUSY,
-                f"cause=waiting_requests waiting={waiting} limit={self._waiting_max} retry_after=20ms",
-                retry_after_ms=20,
-            )
-        backlog = positions.get(Position.APPENDED) - positions.get(Position.FLUSHED)
-        if backlog > self._backlog_max:
-            return Refusal(
-                PutStatus.SYSTEM_BUSY,
-                f"cause=flush_backlog backlog={backlog} limit={self._backlog_max} retry_after=40ms",
-                retry_after_ms=40,
-            )
+    def look(self, waiting: int, *, stopping: bool) -> Refusal | None:
+        """The refusal that every request of this slice gets, None when the gate is open."""
+        moment = self._moment(waiting, stopping)
+        for check in self._checks:
+            refused = check(self._limits, moment)
+            if refused is not None:
+                return refused
         return None
+
+    def _moment(self, waiting: int, stopping: bool) -> Moment:
+        get = self._positions.get
+        appended = get(Position.APPENDED)
+        return Moment(
+            stopping=stopping,
+            flags=self._positions.flags,
+            sync_failed=bool(get(Position.SYNC_FAILED)),
+            dispatch_stopped=get(Position.DISPATCH_STOPPED),
+            waiting=waiting,
+            appended=appended,
+            flushed=get(Position.FLUSHED),
+            replicated=get(Position.REPLICATED),
+            in_sync=self._in_sync(appended) if self._limits.in_sync_min > 1 else 1,
+        )
+
+    def _in_sync(self, appended: int) -> int:
+        """The master, and the connected slaves that are not further behind than ha_max_gap_not_in_sync."""
+        least = appended - self._limits.gap_max
+        return 1 + sum(slave.connected and slave.appended >= least for slave in self._positions.slaves())
+
+
+def page_cache_busy(turn_ms: int, limit_ms: int) -> Refusal | None:
+    """Step 6, for a turn that has lasted so long. RocketMQ's bounds: limit < turn < 10,000,000 ms."""
+    if not limit_ms < turn_ms < BUSY_MS_MAX:
+        return None
+    retry_after_ms = min(1000, max(100, turn_ms // 4))
+    numbers = {"waited_ms": turn_ms, "limit_ms": limit_ms}
+    return refusal(
+        PutStatus.OS_PAGE_CACHE_BUSY, Cause.PAGE_CACHE, numbers, retry_after_ms, "an append waits for the disk"
+    )
+
+
+def waited_too_long(waited_ms: int, limit_ms: int) -> Refusal:
+    numbers = {"waited_ms": waited_ms, "limit_ms": limit_ms}
+    return refusal(PutStatus.SYSTEM_BUSY, Cause.SEND_QUEUE, numbers, min(1000, max(10, limit_ms // 5)))
+
+
+def expired(late_ms: int) -> Refusal:
+    return refusal(PutStatus.EXPIRED, Cause.EXPIRED, {"late_ms": late_ms}, words="the request's deadline has passed")

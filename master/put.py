@@ -5,20 +5,8 @@ import time
 from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
-from towline.format.frames import (
-    ANSWER,
-    ASK,
-    Kind,
-    decode_put,
-    encode_put_answer,
-    encode_put_refusal,
-    expect,
-    json_part,
-    kind_of,
-    read_json,
-)
-from towline.format.status import PutStatus
-from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, SLEEP_MAX_MS
+from towline.format.frames import ANSWER, ASK, Kind, encode_put_answer, expect, json_part, read_json
+from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
@@ -26,19 +14,25 @@ from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .acks import Progress, Promise, Stored, Waiting
-from .admission import Gate, Refusal
+from .admission import Gate, Limits, Refusal, expired, waited_too_long
 from .append import Appender
+from .front import Front
+from .intake import Arrived, Intake
 from .topics import Topics
 
 # Then answers go out and doorbells ring, so that clients, flush and the sender work while put goes on. With 16 MiB a
 # client's whole window was appended before it heard of any of it, and both sides took turns in waiting.
 REQUESTS_PER_TURN: Final = 64
 BYTES_PER_TURN: Final = MIB // 2
+NS_PER_MS: Final = 1_000_000
 GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
 DRAIN_MS: Final = 3000
 FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
@@ -59,6 +53,10 @@ class PutAgent:
         )
         self._waiting = Waiting(self._promise)
         self._line = node.line
+        self._waited_max_ms = settings.wait_time_mills_in_send_queue
+        self._front = Front(
+            node.line, busy_ms=settings.os_page_cache_busy_time_out_mills, waited_ms=self._waited_max_ms
+        )
         self._slave_seen_ms = node.clock.monotonic_ms()
         self._answered_ms = 0
         self._drain_until: int | None = None
@@ -74,16 +72,19 @@ class PutAgent:
             queues_max=settings.queues_max,
         )
         self._topics.load()
-        # Who would find nothing to do is not woken: flush looks by the clock under ASYNC_FLUSH.
-        self._ringer = node.ringer(Duty.REPUT, *((Duty.FLUSH,) if self._promise.flushed else ()))
-        self._sender_ringer = node.ringer(Duty.SEND)
+        self._ringer = node.ringer(*woken_by_put(settings, pooled=pool_of(node) is not None))
+        self._sender_ringer = node.ringer(*(() if pool_of(node) is not None else (Duty.SEND,)))
         self._appender = Appender(node, self._topics)
         self._appender.resume()
-        self._gate = Gate(
-            node.positions,
+        limits = Limits(
             waiting_max=settings.put_waiting_max,
             flush_backlog_max=settings.flush_backlog_max,
+            replicated=self._promise.replicated,
+            in_sync_min=settings.min_in_sync_replicas,
+            gap_max=settings.ha_max_gap_not_in_sync,
+            permission=settings.broker_permission,
         )
+        self._gate = Gate(node.positions, limits)
         self._context = new_context()
         self._server = Server(
             self._context,
@@ -100,11 +101,13 @@ class PutAgent:
             frame_size_max=FRAME_SIZE_MAX,
         )
         self._poller = Poller(self._server, bell.fileno())
+        self._intake = Intake(node, self._server, self._ask)
+        self._front.begin(self._server, self._intake)
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
         gc.disable()
 
     def do_work(self) -> int:
-        done = self._take_requests()
+        done = self._intake.take() + self._append_slice()
         return done + self._answer_stored()
 
     def sleep_ms(self) -> int:
@@ -118,29 +121,26 @@ class PutAgent:
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        answered = not len(self._waiting) and now - self._answered_ms >= GRACE_MS
+        answered = not len(self._waiting) and not len(self._intake) and now - self._answered_ms >= GRACE_MS
         return answered or now >= self._drain_until
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
+            self._front.close()
             self._server.close()
             close_context(self._context)
 
     # --- requests
 
-    def _take_requests(self) -> int:
-        request = self._server.receive()
-        if request is None:
+    def _append_slice(self) -> int:
+        """Appends or refuses the oldest requests that wait, as many as may go before answers leave; how many."""
+        if not len(self._intake):
             return 0
-        closed = self._gate.look(len(self._waiting))
-        if self._drain_until is not None:
-            closed = Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "cause=stopping: the node is being stopped")
+        closed = self._gate.look(len(self._waiting), stopping=self._drain_until is not None)
         done = taken = 0
-        while request is not None:
+        while len(self._intake) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
             done += 1
-            taken += self._handle(request, closed)
-            full = done >= REQUESTS_PER_TURN or taken >= BYTES_PER_TURN
-            request = None if full else self._server.receive()
+            taken += self._put(self._intake.next(), closed)
         if taken:
             self._ring()
         return done
@@ -150,51 +150,36 @@ class PutAgent:
         if any(slave.connected for slave in self._node.positions.slaves()):
             self._sender_ringer.ring()
 
-    def _handle(self, request: Request, closed: Refusal | None) -> int:
+    def _put(self, arrived: Arrived, closed: Refusal | None) -> int:
         """Bytes appended for this request."""
-        try:
-            kind = kind_of(request.parts[0])
-            if kind == Kind.PUT and len(request.parts) == 2:
-                return self._put(request, closed)
-            if kind == Kind.ASK and len(request.parts) == 2:
-                self._ask(request)
-                return 0
-            raise MalformedFrame(
-                f"kind {kind} in {len(request.parts)} parts is no request to put ({PARTS_MAX} at most)"
-            )
-        except MalformedFrame as error:
-            self._line.count(Counter.REFUSED)
-            self._node.log.warning("a peer is dropped: %s", error)
-            self._server.drop(request)
-            return 0
-
-    def _put(self, request: Request, closed: Refusal | None) -> int:
-        head, records = request.parts
-        request_id, _epoch, deadline, groups = decode_put(head, REQUEST_GROUPS_MAX)
         now = self._node.clock.now_ms()
-        if closed is None and deadline < now:
-            closed = Refusal(PutStatus.EXPIRED, f"the request's deadline passed {now - deadline} ms ago")
+        began_ns = time.monotonic_ns()
+        waited_ms = began_ns // NS_PER_MS - arrived.arrived_ms
+        if arrived.deadline < now:
+            closed = expired(now - arrived.deadline)
+        elif waited_ms > self._waited_max_ms:
+            closed = waited_too_long(waited_ms, self._waited_max_ms)
         if closed is not None:
-            return self._refuse(request.peer, request_id, closed)
-        started = time.perf_counter_ns()
-        result = self._appender.append(groups, records, now)
-        self._line.count(Counter.BUSY_NS, time.perf_counter_ns() - started)
+            self._intake.refuse(arrived, closed)
+            return 0
+        if ARMED:
+            reach("put.before_append")
+        self._front.enter(began_ns)
+        try:
+            result = self._appender.append(arrived.groups, arrived.records, now)
+        finally:
+            self._front.leave()
+        ended_ns = time.monotonic_ns()
+        self._line.count(Counter.BUSY_NS, ended_ns - began_ns)
         if isinstance(result, Refusal):
-            return self._refuse(request.peer, request_id, result)
+            self._intake.refuse(arrived, result)
+            return 0
         self._line.count(Counter.BATCHES)
-        self._line.count(Counter.MESSAGES, sum(group.count for group in groups))
-        self._line.count(Counter.BYTES, len(records))
-        stored_ms = self._node.clock.monotonic_ms()
-        self._waiting.add(Stored(result.end, stored_ms, request.peer, request_id, result.places))
-        return len(records)
-
-    def _refuse(self, peer: bytes, request_id: int, refusal: Refusal) -> int:
-        self._line.count(Counter.REFUSED)
-        answer = encode_put_refusal(
-            request_id, refusal.status, refusal.rule, refusal.record, refusal.retry_after_ms, refusal.sentence
-        )
-        self._server.send(peer, [answer])
-        return 0
+        self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
+        self._line.count(Counter.BYTES, len(arrived.records))
+        stored_ms = ended_ns // NS_PER_MS
+        self._waiting.add(Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places))
+        return len(arrived.records)
 
     # --- answers
 
@@ -257,6 +242,17 @@ class PutAgent:
             "read_queues": topic.read_queue_nums,
             "perm": topic.perm,
         }
+
+
+def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:
+    """Who finds something to do when bytes were appended. Under ASYNC_FLUSH flush looks by the clock, unless told.
+
+    With a transient pool nobody can read before flush has committed, and flush then wakes the others.
+    """
+    if pooled:
+        return (Duty.FLUSH,) if settings.wake_commit_when_put_message else ()
+    synced = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    return (Duty.REPUT, Duty.FLUSH) if synced or settings.wake_flush_when_put_message else (Duty.REPUT,)
 
 
 def build(node: Node) -> PutAgent:

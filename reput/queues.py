@@ -5,6 +5,7 @@ from towline.kernels.directory import QueueDirectory
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.dispatch import Batch
 from towline.log.queue_entries import QueueEntries, QueueRun
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.queue_ends import QueueEnds
 
 
@@ -27,6 +28,8 @@ class QueueDispatcher:
     def _write(self, run: QueueRun) -> None:
         topic, queue_id = self._directory.topic(run.number), self._directory.queue_id(run.number)
         self._files.write(topic.decode("utf-8", "replace"), queue_id, run.offset, run.entries)
+        if ARMED:
+            reach("reput.before_ends")
         if run.number >= self._ends.count:
             self._register(run.number, run.offset)
         self._ends.move(run.number, run.offset + run.count, run.phy_end)

@@ -5,7 +5,8 @@ import multiprocessing
 import pytest
 
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
-from towline.runtime.positions import Counter, Duty, Position, Positions, State
+from towline.format.refusals import Cause
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.shared import SharedWords
 
 
@@ -39,6 +40,7 @@ def test_a_position_never_moves_back(positions):
 def test_every_line_of_the_file_has_one_use(positions):
     words = [position.word for position in Position]
     words += [positions.duty(duty)._at for duty in Duty] + [positions.duty(duty)._at + 8 for duty in Duty]
+    words += [8 * line for line in range(56, 64)]  # refusals by cause
     words += [slave._at for slave in positions.slaves()]
     assert len(set(words)) == len(words)
     assert min(words) >= 8
@@ -78,6 +80,22 @@ def test_a_duty_says_who_does_it_and_what_it_is_doing(positions):
     seen = Positions.open(positions.path).duty(Duty.FLUSH)
     assert (seen.state, seen.counter(Counter.SYNCS), seen.pid) == (State.SYNCING, 3, line.pid)
     assert seen.beat_ns > 0
+
+
+def test_refusals_are_counted_by_cause_and_the_last_one_is_dated(positions):
+    for cause in Cause:
+        for now in range(1, cause + 2):
+            positions.refused.add(cause, now)
+    seen = Positions.open(positions.path, writable=False).refused
+    assert [(seen.count(cause), seen.last_ns(cause)) for cause in Cause] == [(cause + 1, cause + 1) for cause in Cause]
+    assert not any(slave.connected or slave.appended for slave in positions.slaves())
+
+
+def test_the_running_flags_of_a_node_are_those_of_all_its_duties(positions):
+    positions.duty(Duty.ALLOCATE).raise_flag(Flag.DISK_FULL)
+    positions.duty(Duty.REPUT).raise_flag(Flag.LOGIC_DISK_FULL | Flag.INDEX_ERROR)
+    positions.duty(Duty.REPUT).lower_flag(Flag.INDEX_ERROR)
+    assert Positions.open(positions.path, writable=False).flags == Flag.DISK_FULL | Flag.LOGIC_DISK_FULL
 
 
 def _flip(path, count):

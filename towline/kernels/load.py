@@ -5,7 +5,7 @@ from typing import Final
 
 from .compiled import ready
 
-MODULES: Final = ("hashing", "crc", "stamp", "scan", "directory", "dispatch", "queues", "index")
+MODULES: Final = ("hashing", "crc", "stamp", "first_word", "scan", "directory", "dispatch", "queues", "index")
 
 
 def load_all() -> int:

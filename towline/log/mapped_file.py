@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
+from towline.kernels.first_word import store_word
 from towline.limits import PAGE
 
 from . import memory
@@ -111,6 +112,20 @@ class MappedFile:
         if size:
             memory.madvise(self.array[start : start + size], option)
 
+    def forget(self, start: int, end: int) -> None:
+        """Takes the whole pages of [start, end) out of this mapping; they stay in the page cache, written as they are.
+
+        Other threads run meanwhile. Touched again, a page comes back by a fault. Locked pages stay.
+        """
+        first, last = start + -start % PAGE, end - end % PAGE
+        if first >= last:
+            return
+        try:
+            memory.madvise(self.array[first:last], ADVICE_DONT_NEED)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # that is the answer for locked pages
+                raise
+
     def resident(self, start: int, end: int) -> int:
         """How many pages of those that hold [start, end) are in the page cache, whoever brought them there."""
         start, size = self._pages(start, end)
@@ -131,7 +146,8 @@ class MappedFile:
     def store_first_word(self, at: int, word: bytes) -> None:
         """Stores the 8 bytes `word` at byte `at` in one store, not byte by byte (and never through pack_into)."""
         assert len(word) == _WORD_SIZE
-        self.view[at : at + _WORD_SIZE].cast("Q")[0] = int.from_bytes(word, sys.byteorder)
+        assert 0 <= at <= self.size - _WORD_SIZE
+        store_word(self.array, at, int.from_bytes(word, sys.byteorder, signed=True))
 
     def release(self) -> bool:
         """Unmaps the file. False while somebody holds its bytes (a frame is queued, H20): ask again later."""

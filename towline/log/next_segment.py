@@ -26,8 +26,11 @@ def ensure_segment(commitlog: Path, staging: Path, base: int, size: int, *, warm
 
 def ensure_in_steps(
     commitlog: Path, staging: Path, base: int, size: int, *, warmed: bool
-) -> Generator[None, None, bool]:
-    """The same in short steps. Closing the generator between two of them drops what is under construction."""
+) -> Generator[bool, None, bool]:
+    """The same in short steps; each yields whether the next one is the last, which links the segment into the log.
+
+    Closing the generator between two of them drops what is under construction.
+    """
     target = commitlog / segment_name(base)
     if target.exists():
         sync_directory(commitlog)
@@ -37,7 +40,8 @@ def ensure_in_steps(
     try:
         if warmed:
             for _ in warm_in_steps(staged, size, sync=True):
-                yield
+                yield False
+        yield True
         return publish(staged, target)
     finally:
         staged.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
     line 0        magic, layout version, generation, first and second half of the boot id, role
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
     lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn; then counters
+    lines 56..63  two words per cause of refusals, written by put: how many, and when the last one was
     lines 64..    one line per slave of a master: connected, appended, flushed, name hash
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
@@ -17,19 +18,22 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
+from towline.format.refusals import Cause
 from towline.limits import SLAVES_MAX
 
 from .machine import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 2
+LAYOUT_VERSION: Final = 3
 LINE: Final = 8  # words of a 64-byte line
 _GENERATION: Final = 2
 _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 32
+_CAUSES_AT: Final = 56
 _SLAVES_AT: Final = 64
 SIZE: Final = (_SLAVES_AT + SLAVES_MAX) * LINE * 8
+assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
 
 class Duty(Enum):
@@ -72,6 +76,8 @@ class Position(Enum):
     WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in
     INDEXED = (13, (Duty.REPUT,))  # end of what is indexed: trails DISPATCHED only while the disk is full
     DISPATCHED_TIMESTAMP = (12, (Duty.REPUT,))  # store time of the newest dispatched record, ms
+    TRANSIENT_POOL = (14, ())  # whether the pool is used, or why not; written by recovery alone, for the whole start
+    DERIVED_SYNC_FAILED = (15, (Duty.FLUSH,))  # 1 after a failed sync of a queue or index file, until the next start
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -174,6 +180,10 @@ class DutyLine:
         self._words[self._at + self.STATE] = value
         self.beat()
 
+    def say(self, state: State) -> None:
+        """Without a beat: said by another thread of the process, for one that stands still."""
+        self._words[self._at + self.STATE] = state
+
     @property
     def flags(self) -> Flag:
         return Flag(self._words[self._at + self.FLAGS])
@@ -228,6 +238,24 @@ class SlaveLine:
         return int(self._words[self._at + self.FLUSHED])
 
 
+class Refused:
+    """Requests that put refused, by cause, since the node was started. Times are CLOCK_MONOTONIC ns, 0 for never."""
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = words
+
+    def add(self, cause: Cause, now_ns: int) -> None:
+        at = _CAUSES_AT * LINE + 2 * cause
+        self._words[at] += 1
+        self._words[at + 1] = now_ns
+
+    def count(self, cause: Cause) -> int:
+        return int(self._words[_CAUSES_AT * LINE + 2 * cause])
+
+    def last_ns(self, cause: Cause) -> int:
+        return int(self._words[_CAUSES_AT * LINE + 2 * cause + 1])
+
+
 class Positions:
     """The mapped positions file of a running node."""
 
@@ -236,6 +264,7 @@ class Positions:
         self._shared = shared
         self.words = shared.words
         self._slaves = [SlaveLine(shared.words, place) for place in range(SLAVES_MAX)]
+        self._flags = [(_DUTIES_AT + 2 * duty.place) * LINE + DutyLine.FLAGS for duty in Duty]
 
     @classmethod
     def create(cls, path: Path, generation: int) -> "Positions":
@@ -295,10 +324,14 @@ class Positions:
     @property
     def flags(self) -> Flag:
         """The running flags of the node."""
-        flags = Flag(0)
-        for duty in Duty:
-            flags |= self.duty(duty).flags
-        return flags
+        raised = 0
+        for word in self._flags:
+            raised |= self.words[word]
+        return Flag(raised)
+
+    @property
+    def refused(self) -> Refused:
+        return Refused(self.words)
 
     def slaves(self) -> list[SlaveLine]:
         return self._slaves

@@ -1,0 +1,73 @@
+"""Why a put was not stored: a cause by name, its numbers, and one way to write both into the sentence of an answer.
+
+    cause=flush_backlog backlog=536870913B limit=536870912B retry_after=40ms: the disk does not keep up
+
+A refused request was not stored, whatever the cause: no byte of it is in the log.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+_UNITS: Final = {"_ms": "ms", "_bytes": "B"}
+_SENTENCE: Final = re.compile(r"cause=(\w+)((?: \w+=-?\d+(?:ms|B)?)*)(?:: (.*))?", re.DOTALL)
+_NUMBER: Final = re.compile(r" (\w+)=(-?\d+)(ms|B)?")
+
+
+class Cause(IntEnum):
+    """(place of its counter in the positions file, what an operator can do about it)."""
+
+    remedy: str
+
+    REQUEST = 0, "look at what the producers send: the answers name record and rule"
+    PAGE_CACHE = 1, "an append waited for the disk: look at its latency, lower populate_ahead_bytes or the load"
+    FLUSH_BACKLOG = 2, "the disk takes less than is put: lower the load, or use a faster disk"
+    REPLICA_WAIT = 3, "slaves do not keep up: look at `towline master status` for the one that is behind"
+    WAITING_REQUESTS = 4, "too many requests wait for the disk: look at its latency, or raise put_waiting_max"
+    SEND_QUEUE = 5, "put does not keep up with what arrives: send fewer and larger requests, or add a CPU"
+    ALLOCATE_WAIT = 6, "the next segment did not come: look at the log of allocate, and at the disk"
+    DISK_FULL = 7, "free space on the store's disk, or keep less: puts go on by themselves"
+    LOGIC_DISK_FULL = 8, "free space on the store's disk: ConsumeQueues have none, puts go on by themselves"
+    QUEUE_ERROR = 9, "a ConsumeQueue cannot be written: look at the log of reput, then restart the node"
+    INDEX_ERROR = 10, "an index file cannot be written: look at the log of reput, then restart the node"
+    READ_ONLY = 11, "the log cannot be written: look at the disk, then restart the node"
+    SYNC_FAILED = 12, "a sync of the log failed: look at the disk, then run `towline store verify`"
+    DISPATCH_STOPPED = 13, "a record cannot be dispatched: look at the log of reput, then run `towline store verify`"
+    REPLICAS = 14, "too few slaves are in sync: start them, or lower min_in_sync_replicas"
+    PERMISSION = 15, "broker_permission does not allow writing: change it and restart the node"
+    EXPIRED = 16, "requests came after their deadline: look at the clocks and at the producers' send_timeout_ms"
+    STOPPING = 17, "the node is being stopped: producers try again until it is back"
+    MALFORMED = 18, "somebody sends what is no request: look at the log of put"
+
+    def __new__(cls, number: int, remedy: str) -> "Cause":
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.remedy = remedy
+        return member
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+CAUSES: Final = {cause.label: cause for cause in Cause}
+
+
+def sentence_of(cause: Cause, numbers: Mapping[str, int], retry_after_ms: int = 0, words: str = "") -> str:
+    """Numbers whose names end in `_ms` or `_bytes` are written with that unit behind them."""
+    parts = [f"cause={cause.label}"]
+    for name, value in (*numbers.items(), *((("retry_after_ms", retry_after_ms),) if retry_after_ms else ())):
+        ending = next((ending for ending in _UNITS if name.endswith(ending)), "")
+        parts.append(f"{name.removesuffix(ending)}={value}{_UNITS.get(ending, '')}")
+    return " ".join(parts) + (f": {words}" if words else "")
+
+
+def read_sentence(sentence: str) -> tuple[Cause, dict[str, int], str]:
+    """(cause, numbers with their units in the names, words). A sentence that names none is about the request itself."""
+    found = _SENTENCE.fullmatch(sentence)
+    if found is None or found[1] not in CAUSES:
+        return Cause.REQUEST, {}, sentence
+    endings = {unit: ending for ending, unit in _UNITS.items()}
+    numbers = {name + endings.get(unit, ""): int(value) for name, value, unit in _NUMBER.findall(found[2])}
+    return CAUSES[found[1]], numbers, found[3] or ""

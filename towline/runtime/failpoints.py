@@ -1,0 +1,131 @@
+"""Failpoints: places where a test makes a process stall, die or fail. Compiled in, and off unless the environment says
+otherwise; then each costs one comparison of a constant:
+
+    if ARMED:
+        reach(name)
+
+TOWLINE_FAILPOINTS is `name=action[:argument][@nth]`, several separated by commas: `put.in_append=stall:3000@100`
+stalls for 3000 ms when this process gets there for the 100th time. `kill` is a SIGKILL to itself; `raise:EIO` is an
+OSError with that errno. Every process counts for itself, a restarted one anew.
+
+With `@PATH` in the place of all that, the file PATH is looked for each time and holds the same words: a running node is
+armed by renaming a file into place. Who fires takes the file away first, so exactly one process fires, once.
+"""
+
+import errno
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ENVIRONMENT: Final = "TOWLINE_FAILPOINTS"
+NAMES: Final = (
+    "put.before_append",
+    "put.in_append",
+    "put.before_publish",
+    "put.in_publish",
+    "put.after_publish",
+    "flush.before_sync",
+    "flush.after_sync",
+    "flush.before_watermark",
+    "reput.before_queues",
+    "reput.before_ends",
+    "reput.before_index",
+    "reput.before_dispatched",
+    "reput.after_dispatched",
+    "allocate.before_link",
+    "allocate.after_link",
+    "receive.before_append",
+    "receive.after_append",
+    "receive.before_ack",
+)
+ACTIONS: Final = ("stall", "kill", "raise")
+
+
+@dataclass(slots=True)
+class Failpoint:
+    """What happens at the `nth` time from here on. `argument` is ms to stall, or the name of an errno."""
+
+    action: str
+    argument: str = ""
+    nth: int = 1
+
+
+def parse(text: str) -> dict[str, Failpoint]:
+    """Raises ValueError naming the part that is none."""
+    found: dict[str, Failpoint] = {}
+    for part in filter(None, text.strip().split(",")):
+        name, _, rest = part.strip().partition("=")
+        what, _, nth = rest.partition("@")
+        action, _, argument = what.partition(":")
+        argument_fits = {
+            "stall": argument.isdecimal(),
+            "kill": not argument,
+            "raise": (argument or "EIO") in errno.errorcode.values(),
+        }
+        if name not in NAMES or not argument_fits.get(action) or not (nth or "1").isdecimal():
+            raise ValueError(f"{ENVIRONMENT}: {part!r} is no failpoint; {', '.join(NAMES)} with {', '.join(ACTIONS)}")
+        found[name] = Failpoint(action, argument, int(nth or 1))
+    return found
+
+
+class Failpoints:
+    """The failpoints of one process, from the words of the environment or from the file that they name."""
+
+    def __init__(self, text: str) -> None:
+        self._path = Path(text[1:]) if text.startswith("@") else None
+        self._points = {} if self._path is not None else parse(text)
+        self._read = (0, 0)  # inode and change time of the file that was read last
+
+    def reach(self, name: str) -> None:
+        """Acts if it is this one's turn. Raises OSError if it is told to."""
+        if self._path is not None and not self._look(self._path):
+            return
+        point = self._points.get(name)
+        if point is None:
+            return
+        point.nth -= 1
+        if point.nth == 0 and self._claim():
+            _act(name, point)
+
+    def _look(self, path: Path) -> bool:
+        """Whether the file is there; reads one that was not read before."""
+        try:
+            found = path.stat()
+            if (found.st_ino, found.st_ctime_ns) != self._read:
+                self._read = (found.st_ino, found.st_ctime_ns)
+                self._points = parse(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _claim(self) -> bool:
+        if self._path is None:
+            return True
+        try:
+            self._path.unlink()
+        except FileNotFoundError:  # another process was first
+            return False
+        return True
+
+
+def _act(name: str, point: Failpoint) -> None:
+    match point.action:
+        case "stall":
+            time.sleep(int(point.argument) / 1000)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            number = getattr(errno, point.argument or "EIO")
+            raise OSError(number, f"{os.strerror(number)} (failpoint {name})")
+
+
+_TEXT: Final = os.environ.get(ENVIRONMENT, "")
+ARMED: Final = bool(_TEXT)
+_POINTS: Final = Failpoints(_TEXT)
+
+
+def reach(name: str) -> None:
+    _POINTS.reach(name)
