@@ -1,7 +1,8 @@
 """ReputMessageService: scans what was confirmed and derives ConsumeQueues and IndexFiles from it.
 
-owns     DISPATCHED, DISPATCHED_TIMESTAMP, DISPATCH_STOPPED; ConsumeQueue and IndexFile bytes, the table of queue ends
-reads    the confirmed end: APPENDED, FLUSHED and REPLICATED or CONFIRMED, as role and settings demand
+owns     DISPATCHED, DISPATCHED_TIMESTAMP, DISPATCH_STOPPED, the flags of queues and index; ConsumeQueue and IndexFile
+         bytes and files, the table of queue ends
+reads    the confirmed end: APPENDED, FLUSHED and REPLICATED or CONFIRMED, as role and settings demand; LOG_MIN
 asks     nobody
 answers  nobody; serve is rung when DISPATCHED moved
 dies     safely at any point: it starts again at DISPATCHED, and what it wrote beyond that is written again or cut

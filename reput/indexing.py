@@ -46,6 +46,17 @@ class IndexDispatcher:
             self._missed = None
         return done
 
+    @property
+    def paused(self) -> bool:
+        """A full disk keeps it from going on."""
+        return self._retry_at > 0
+
+    def delete_expired(self, log_min: int) -> list[str]:
+        """Removes index files of which no record is in the log any more. Their names."""
+        if not self._opened:
+            self._service.refresh()
+        return self._service.delete_expired(log_min)
+
     def close(self) -> None:
         self._service.close()
 
@@ -60,4 +71,5 @@ class IndexDispatcher:
             self._retry_at = self._clock.monotonic_ms() + RETRY_MS
             self._logger.error("indexing pauses at %d: %s", self.position, error)
             return
+        self._retry_at = 0
         self.position = batch.end

@@ -13,8 +13,10 @@ from towline.log.index_service import IndexService
 from towline.node.confirmed import confirmed_of
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.positions import Counter, Duty, Position, State
+from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.positions import Counter, Duty, Flag, Position, State
 
+from .cleaning import DerivedCleaner
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
 
@@ -47,15 +49,23 @@ class ReputAgent:
         files = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
-        self._queues = QueueDispatcher(files, node.queue_ends(writable=True), directory)
+        ends = node.queue_ends(writable=True)
+        self._queues = QueueDispatcher(files, ends, directory)
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
             service = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num, writable=True)
             self._index = IndexDispatcher(service, self._log, node.clock, node.log, self._indexed.get())
+        self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log)
+        if self._stopped.get():
+            self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
         gc.freeze()
 
     def do_work(self) -> int:
+        """A batch, and a little of what the log has left behind."""
+        return self._dispatch_next() + self._cleaner.turn()
+
+    def _dispatch_next(self) -> int:
         start, end = self._dispatched.get(), self._confirmed()
         if self._stopped.get() or self._node.clock.monotonic_ms() < self._paused_until:
             return 0
@@ -89,6 +99,8 @@ class ReputAgent:
 
     def _dispatch(self, batch: Batch) -> int:
         """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
+        if ARMED:
+            reach("reput.before_queues")
         try:
             self._queues.put(batch)
         except (QueueGap, IllegalTopic, TooManyQueues) as error:
@@ -97,13 +109,22 @@ class ReputAgent:
         except DiskFull as error:
             self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
             self._node.log.error("%s", error)
+            self._line.raise_flag(Flag.LOGIC_DISK_FULL)
             return 0
+        self._line.lower_flag(Flag.LOGIC_DISK_FULL)
+        if ARMED:
+            reach("reput.before_index")
         if self._index is not None:
             self._index.put(batch)
+            self._signal_index(self._index)
+        if ARMED:
+            reach("reput.before_dispatched")
         self._indexed.advance(self._index.position if self._index is not None else batch.end)
         if len(batch.rows):
             self._timestamp.advance(max(self._timestamp.get(), int(batch.rows[-1]["store_timestamp"])))
         self._dispatched.advance(batch.end)
+        if ARMED:
+            reach("reput.after_dispatched")
         self._ringer.ring()
         self._line.count(Counter.MESSAGES, len(batch.rows))
         self._line.count(Counter.BYTES, batch.end - batch.start)
@@ -119,10 +140,18 @@ class ReputAgent:
         return 1
 
     def _catch_up_index(self, dispatched: int) -> int:
-        if self._index is None or not self._index.catch_up(dispatched):
+        if self._index is None or self._index.position >= dispatched:
+            return 0
+        done = self._index.catch_up(dispatched)
+        self._signal_index(self._index)
+        if not done:
             return 0
         self._indexed.advance(self._index.position)
         return 1
+
+    def _signal_index(self, index: IndexDispatcher) -> None:
+        signal = self._line.raise_flag if index.paused else self._line.lower_flag
+        signal(Flag.INDEX_ERROR)
 
     def _halt(self, batch: Batch, end: int) -> int:
         """Nothing could be read at `start`: the record is still on its way, or it is bad and dispatching stops."""
@@ -136,6 +165,7 @@ class ReputAgent:
         """A bad record is never skipped: put refuses until it is mended (DISPATCH_STOPPED)."""
         self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
         self._stopped.advance(offset + 1)
+        self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
 
 
 def build(node: Node) -> ReputAgent:

@@ -149,20 +149,20 @@ class IndexService:
         self._take_header()
         return len(unsafe)
 
-    def delete_expired(self, log_min: int) -> int:
-        """Removes leading files of which no record is in the log any more, never the last (spec 4.3). How many.
+    def delete_expired(self, log_min: int) -> list[str]:
+        """Removes leading files of which no record is in the log any more, never the last (spec 4.3). Their names.
 
         Nothing is mapped for it; `refresh` before the first `load` is enough.
         """
-        count = 0
+        removed = []
         for name in list(self._files)[:-1]:
             with (self.directory / name).open("rb") as file:
                 header = decode_header(file.read(HEADER_SIZE))
             if header.end_physical_offset >= log_min:
                 break
             self._remove(name)
-            count += 1
-        return count
+            removed.append(name)
+        return removed
 
     def sync(self) -> None:
         """Makes what was put durable. Raises SyncFailed."""

@@ -43,7 +43,7 @@ class QueueEnd:
 
 
 class QueueEnds:
-    """The mapped table. Only reput (and recovery before it) calls `add` and `move`."""
+    """The mapped table. Only reput (and recovery before it) calls `add`, `move` and `move_min`."""
 
     def __init__(self, shared: SharedWords) -> None:
         self._shared = shared
@@ -111,9 +111,17 @@ class QueueEnds:
 
     def max_offsets(self) -> npt.NDArray[np.int64]:
         """A copy of every queue's max offset, by place."""
+        return self._table()[:, 1].copy()
+
+    def columns(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Copies by place: min offsets, max offsets, physical ends."""
+        low, high, physical_end = self._table()[:, :3].T.copy()
+        return low, high, physical_end
+
+    def _table(self) -> npt.NDArray[np.int64]:
         count = self.count
         table = np.frombuffer(self._words, dtype=np.int64, count=count * _SLOT_WORDS, offset=_HEAD_WORDS * 8)
-        return table.reshape(count, _SLOT_WORDS)[:, 1].copy()
+        return table.reshape(count, _SLOT_WORDS)
 
     def read(self, place: int) -> QueueEnd:
         at = _HEAD_WORDS + place * _SLOT_WORDS

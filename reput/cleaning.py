@@ -1,0 +1,145 @@
+"""CleanConsumeQueueService: when the log begins further on, so do its queues and its index (spec 3.3, 4.3, 8.8).
+
+The minima of all queues move first, a few queues per turn, so that dispatching goes on; they live in shared memory and
+a start finds them again. Files are removed one at a time, and only when flush has recorded the log's new beginning: a
+start must never find records in the log whose queue entries are gone.
+"""
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import MalformedFile, TowlineError
+from towline.format.consume_queue import SIZE
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.durable_file import DurableFile
+from towline.node.context import Node
+from towline.runtime.positions import Position
+from towline.runtime.queue_ends import QueueEnds
+
+from .indexing import IndexDispatcher
+
+QUEUES_PER_TURN: Final = 16
+FILES_OPEN_MAX: Final = 16
+GATE_MS: Final = 250  # between two looks at what flush has recorded
+
+
+class DerivedCleaner:
+    """`files` is the dispatcher's own object, so that what is removed is closed there too."""
+
+    def __init__(
+        self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds, index: IndexDispatcher | None, log: CommitLogReader
+    ) -> None:
+        self._node = node
+        self._files = files
+        self._ends = ends
+        self._index = index
+        self._log = log
+        self._reader = ConsumeQueueFiles(files.root, files.file_size, FILES_OPEN_MAX)  # the dispatcher's stay open
+        self._per_file = files.file_size // SIZE
+        self._begins = 0  # where the log began when the pass that is under way, or was last, began
+        self._minima: deque[int] = deque()  # places of queues whose minimum is still to be looked at
+        self._trimming: deque[int] | None = None  # places of queues with files to remove; None before that is known
+        self._trimmed: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # by place: files before it are gone
+        self._index_done = True
+        self._recorded = 0
+        self._next_ms = 0
+
+    def turn(self) -> int:
+        """A bounded piece of what is left to do; 0 when nothing is, or when it has to wait."""
+        if self._minima:
+            return self._move_minima()
+        if self._trimming is None and self._index_done:
+            log_min = self._node.positions.get(Position.LOG_MIN)
+            return self._begin(log_min) if log_min > self._begins else 0
+        return self._remove(self._node.clock.monotonic_ms())
+
+    def _begin(self, log_min: int) -> int:
+        """A pass over all queues. One of which no record is left needs no look at its files."""
+        self._begins, self._index_done = log_min, self._index is None
+        self._log.release_below(log_min)
+        low, high, physical_end = self._ends.columns()
+        held = low < high
+        for place in np.flatnonzero(held & (physical_end <= log_min)):
+            self._ends.move_min(int(place), int(high[place]))
+        self._minima.extend(map(int, np.flatnonzero(held & (physical_end > log_min))))
+        self._trimming = None
+        if not self._minima:
+            self._find_files()
+        return 1
+
+    def _move_minima(self) -> int:
+        for _ in range(min(QUEUES_PER_TURN, len(self._minima))):
+            place = self._minima.popleft()
+            end = self._ends.read(place)
+            topic = end.topic.decode("utf-8", "replace")
+            low = self._reader.min_offset_after(topic, end.queue_id, self._begins, end.min_offset, end.max_offset)
+            if low > end.min_offset:
+                self._ends.move_min(place, low)
+        if not self._minima:
+            self._find_files()
+        return 1
+
+    def _find_files(self) -> None:
+        """Queues whose minimum has left a file since their files were looked at last."""
+        self._reader.close()
+        low, _, _ = self._ends.columns()
+        known = np.zeros(len(low), dtype=np.int64)
+        known[: len(self._trimmed)] = self._trimmed
+        self._trimmed = known
+        self._trimming = deque(map(int, np.flatnonzero(low // self._per_file > known)))
+
+    def _remove(self, now_ms: int) -> int:
+        if now_ms < self._next_ms:
+            return 0
+        if self._recorded < self._begins:
+            self._recorded = self._durable_min()
+            if self._recorded < self._begins:
+                self._next_ms = now_ms + GATE_MS
+                return 0
+        if self._trimming:
+            return self._trim(self._trimming, now_ms)
+        self._trimming = None
+        if self._index is not None and not self._index_done:
+            self._remove_index_files(self._index)
+        self._index_done = True
+        return 1
+
+    def _trim(self, places: deque[int], now_ms: int) -> int:
+        """Removes one file at most, after a look at a few queues at most."""
+        for _ in range(min(QUEUES_PER_TURN, len(places))):
+            place = places[0]
+            end = self._ends.read(place)
+            topic = end.topic.decode("utf-8", "replace")
+            try:
+                removed = self._files.delete_expired(topic, end.queue_id, self._begins, at_most=1)
+            except (TowlineError, OSError) as error:
+                self._node.log.error("files of queue %s/%d stay: %s", topic, end.queue_id, error)
+                removed = 0
+            if removed:
+                self._next_ms = now_ms + self._node.settings.delete_consume_queue_files_interval
+                told = "removed a file of queue %s/%d: the log begins at %d"
+                self._node.log.info(told, topic, end.queue_id, self._begins)
+                return 1
+            self._trimmed[place] = end.min_offset // self._per_file
+            places.popleft()
+        return 1
+
+    def _remove_index_files(self, index: IndexDispatcher) -> None:
+        try:
+            for name in index.delete_expired(self._begins):
+                self._node.log.info("removed index file %s: the log begins at %d", name, self._begins)
+        except OSError as error:
+            self._node.log.error("index files stay: %s", error)
+
+    def _durable_min(self) -> int:
+        """Where a start would let the log begin."""
+        try:
+            durable = DurableFile(self._node.store.root).load()
+        except MalformedFile as error:
+            self._node.log.error("no file of queues and index is removed while %s", error)
+            return -1
+        return durable.log_min if durable is not None else self._begins
