@@ -110,6 +110,60 @@ class TestCopyPublishWithdraw:
         append(tail, encoded(0))
         assert asked == [(0, 4 * PAGE), (4 * PAGE, 8 * PAGE)]
 
+    def test_a_writer_with_nothing_to_do_populates_so_far_ahead_and_no_further(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[int, int]] = []
+        monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
+        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", 2 * PAGE)
+        tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=5 * PAGE)
+        assert not tail.prepare(), "no segment is open yet"
+        tail.roll()
+        assert [tail.prepare() for _ in range(4)] == [True, True, True, False]
+        assert asked == [(0, 2 * PAGE), (2 * PAGE, 4 * PAGE), (4 * PAGE, 6 * PAGE)]
+        append(tail, encoded(0, b"x" * 2 * PAGE))
+        assert [tail.prepare() for _ in range(2)] == [True, False]
+        assert asked[3:] == [(6 * PAGE, 8 * PAGE)]
+
+    def test_at_the_end_of_a_segment_nothing_is_left_to_populate(self, store: Store) -> None:
+        tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=4 * SIZE)
+        tail.roll()
+        while tail.prepare():
+            pass
+        tail.blank()
+        assert not tail.prepare()
+
+    def test_without_populating_no_page_is_asked_for(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(MappedFile, "populate", lambda *_: pytest.fail("pages were populated"))
+        tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=0)
+        tail.roll()
+        assert not tail.prepare()
+        assert append(tail, encoded(0)) == len(encoded(0))
+
+    def test_what_lies_behind_is_let_go_and_every_byte_stays(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        forgotten: list[tuple[int, int]] = []
+        forget = MappedFile.forget
+
+        def spy(mapped: MappedFile, start: int, end: int) -> None:
+            forgotten.append((start, end))
+            forget(mapped, start, end)
+
+        monkeypatch.setattr(MappedFile, "forget", spy)
+        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", PAGE)
+        tail = store.tail()
+        written = b""
+        while tail.fits(2 * PAGE):
+            frame = encoded(len(written), b"%02d" % (len(written) % 97) * 1500)
+            append(tail, frame)
+            written += frame
+        assert store.bytes_of(0)[: len(written)] == bytes(tail.array[: len(written)]) == written
+        starts, ends = zip(*forgotten, strict=True)
+        assert starts == (0, *ends[:-1])
+        assert all(end <= len(written) for end in ends)
+        assert len(written) - ends[-1] < 5 * PAGE
+
 
 class TestTheEndOfASegment:
     def test_the_golden_blank_stands_where_237_bytes_do_not_fit_into_232(self, tmp_path: Path) -> None:

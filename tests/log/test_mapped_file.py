@@ -163,14 +163,39 @@ class TestResidence:
         assert mapped.resident(0, mapped.size) == 16
         assert mapped.resident(PAGE, PAGE) == 0
 
+    def test_forgotten_pages_are_unmapped_and_keep_what_was_written(self, tmp_path: Path) -> None:
+        path = create_segment(tmp_path, LARGE, "segment")
+        mapped = MappedFile.open(path, LARGE, writable=True)
+        mapped.populate(0, LARGE)
+        mapped.view[PAGE + 7 : PAGE + 12] = b"hello"
+        held = mapped_kib(path)
+        mapped.forget(1, LARGE - 1)  # its first and its last page are not wholly in it
+        assert held == LARGE // 1024
+        assert mapped_kib(path) <= 2 * PAGE // 1024
+        assert bytes(mapped.view[PAGE + 7 : PAGE + 12]) == b"hello"
+        mapped.forget(10, PAGE + 10)
+
     def test_locked_pages_are_in_memory_and_counted_as_locked(self, path: Path) -> None:
         mapped = MappedFile.open(path, SIZE, writable=True)
         before = locked_kib()
         mapped.lock(0, SIZE)
         assert locked_kib() - before == SIZE // 1024
         assert mapped.resident(0, SIZE) == SIZE // PAGE
+        mapped.forget(0, SIZE)
+        assert mapped_kib(path) == SIZE // 1024
         mapped.unlock(0, SIZE)
         assert locked_kib() == before
+
+
+def mapped_kib(path: Path) -> int:
+    """Resident KiB of the mappings of `path` in this process."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:
+            inside = line.endswith(str(path))
+        elif inside and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
 
 
 def locked_kib() -> int:

@@ -99,14 +99,40 @@ class LogTail:
 
     `next_segment(base)` hands over the writable mapping of the segment that begins at `base`, making it if need be;
     what it raises leaves the tail as it was.
+
+    Only a window of the segment is held in the page tables: what the next request needs, what `prepare` populated
+    ahead, and the step behind. So a request meets no page fault, and the unmapping of a full segment takes no time.
     """
 
-    __slots__ = ("_at", "_graveyard", "_populated", "_segment", "_zero_next", "base", "next_segment", "segment_size")
+    __slots__ = (
+        "_ahead",
+        "_at",
+        "_graveyard",
+        "_let_go",
+        "_populated",
+        "_segment",
+        "_zero_next",
+        "base",
+        "next_segment",
+        "segment_size",
+    )
 
-    def __init__(self, segment: MappedFile | None, segment_size: int, position: int, next_segment: NextSegment) -> None:
-        """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for."""
+    def __init__(
+        self,
+        segment: MappedFile | None,
+        segment_size: int,
+        position: int,
+        next_segment: NextSegment,
+        *,
+        populate_ahead: int = POPULATE_STEP,
+    ) -> None:
+        """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for.
+
+        `populate_ahead`: bytes that `prepare` keeps populated. 0: nothing ever is, pages fault when they are written.
+        """
         self.segment_size = segment_size
         self.next_segment = next_segment
+        self._ahead = populate_ahead
         self._graveyard = Graveyard()
         self._zero_next = 0
         self._segment = segment
@@ -118,21 +144,28 @@ class LogTail:
             assert segment.size == segment_size
             self._at = position % segment_size
             self.base = position - self._at
-        self._populated = self._at - self._at % PAGE
+        self._populated = self._let_go = self._at - self._at % PAGE
 
     @classmethod
-    def open(cls, directory: Path, segment_size: int, position: int, next_segment: NextSegment) -> "LogTail":
+    def open(
+        cls,
+        directory: Path,
+        segment_size: int,
+        position: int,
+        next_segment: NextSegment,
+        *,
+        populate_ahead: int = POPULATE_STEP,
+    ) -> "LogTail":
         """The tail at `position` of the log in `directory`. Raises NotInLog if `position` lies inside a missing file.
 
         The blocks from `position` on must be reserved already (H7) and be zero, or be zeroed by `zero_after` first.
         """
         base = position - position % segment_size
         path = directory / segment_name(base)
-        if path.exists():
-            return cls(MappedFile.open(path, segment_size, writable=True), segment_size, position, next_segment)
-        if position != base:
+        if position != base and not path.exists():
             raise NotInLog(position, base, base)
-        return cls(None, segment_size, position, next_segment)
+        segment = MappedFile.open(path, segment_size, writable=True) if path.exists() else None
+        return cls(segment, segment_size, position, next_segment, populate_ahead=populate_ahead)
 
     @property
     def position(self) -> int:
@@ -168,7 +201,8 @@ class LogTail:
         assert size > FIRST_WORD_SIZE
         assert self.fits(size), f"{size} bytes and a blank do not fit into {self.room}"
         self._populate_to(at + size)
-        self.segment.view[at : at + FIRST_WORD_SIZE] = _NO_WORD
+        if self.segment.view[at : at + FIRST_WORD_SIZE] != _NO_WORD:  # they are, and a store could wait for the disk
+            self.segment.view[at : at + FIRST_WORD_SIZE] = _NO_WORD
         return at
 
     def publish(self, first_word: bytes, size: int) -> int:
@@ -203,8 +237,17 @@ class LogTail:
             self._zero_next = 0
         if self._segment is not None:
             self._graveyard.bury(self._segment)
-        self._segment, self.base, self._at, self._populated = segment, base, 0, 0
+        self._segment, self.base = segment, base
+        self._at = self._populated = self._let_go = 0
         return base
+
+    def prepare(self) -> bool:
+        """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
+        wanted = min(self._at + self._ahead, self.segment_size)
+        if self._segment is None or self._populated >= wanted:
+            return False
+        self._populate_to(self._populated + 1)
+        return True
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:
         """Appends bytes of the master's log, blanks included, and returns the new end. A full segment is rolled first.
@@ -245,11 +288,20 @@ class LogTail:
         return self._graveyard.sweep() == 0
 
     def _populate_to(self, end: int) -> None:
-        """Populates in steps up to the one that holds `end`, so that no page of the request faults (H6)."""
+        """Populates in steps up to the one that holds `end`, so that no page of the request faults (H6).
+
+        As much is let go behind: the page tables of a full segment of 1 GiB take 20 ms to take down in one go.
+        """
+        if not self._ahead:
+            return
         while self._populated < end:
             step_end = min(self._populated + POPULATE_STEP, self.segment_size)
             self.segment.populate(self._populated, step_end)
             self._populated = step_end
+        if self._at - self._let_go >= 2 * POPULATE_STEP:
+            behind = self._at - self._at % PAGE
+            self.segment.forget(self._let_go, behind)
+            self._let_go = behind
 
 
 def _zero(segment: MappedFile, start: int, end: int) -> None:
