@@ -17,7 +17,6 @@ The rest of the 4096 bytes is zero.
 """
 
 import zlib
-
 from dataclasses import dataclass
 from typing import Final
 

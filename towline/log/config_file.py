@@ -16,7 +16,6 @@ from towline.format.topics import loads_fastjson
 from .segment_files import sync_directory
 from .store_files import write_new
 
-
 CHECK: Final = "towlineCheck"
 
 

@@ -79,6 +79,13 @@ class ConsumeQueueFiles:
         empty = entries["record_size"] <= 0
         return entries[: int(empty.argmax())] if empty.any() else entries
 
+    def raw(self, topic: str, queue_id: int, from_offset: int, count: int) -> Entries:
+        """Up to `count` entries of one file as they stand there; empty ones where nothing was written or no file is."""
+        within = from_offset * SIZE % self.file_size
+        size = min(count * SIZE, self.file_size - within)
+        fd = self._readable(topic, queue_id, from_offset * SIZE - within)
+        return np.zeros(size // SIZE, dtype=ENTRY) if fd is None else _entries(fd, within, size)
+
     def list_queues(self) -> list[tuple[str, int]]:
         """(topic, queue id) of every queue directory, in order. Other names are skipped, as a broker does."""
         if not self.root.is_dir():
@@ -255,8 +262,8 @@ class ConsumeQueueFiles:
         entries = _entries(fd, start * SIZE, min(_BLOCK, room - start) * SIZE)
         good = _is_entry(entries, below_phy)
         places = places_of(entries)
-        lost = is_filler(entries) & (places >= 0)  # several may stand for one damaged stretch
-        good[1:] &= (places[1:] > places[:-1]) | (places[1:] < 0) | (lost[1:] & (places[1:] == places[:-1]))
+        hole = is_filler(entries) & (places >= 0)  # several may stand for one damaged stretch
+        good[1:] &= (places[1:] > places[:-1]) | (places[1:] < 0) | (hole[1:] & (places[1:] == places[:-1]))
         return start + (len(good) if good.all() else int(good.argmin()))
 
     def _zero(self, topic: str, queue_id: int, base: int, start: int) -> bool:

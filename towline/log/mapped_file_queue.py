@@ -57,6 +57,10 @@ class MappedFileQueue:
         self._take(list_segments(self.directory, self.size))
         return self._bases != before
 
+    def adopt(self, bases: list[int]) -> None:
+        """Takes these files for the stream, as somebody who looked at the directory with other rules found them."""
+        self._take(bases)
+
     @property
     def bases(self) -> tuple[int, ...]:
         """Base offsets in order."""

@@ -1,0 +1,136 @@
+"""`towline store verify`: reads every file of a store and tells what is wrong with it. Nothing is written.
+
+One pass over the log: recovery's walk finds what is whole, reput's scan what queues and index should hold, and both are
+compared with their files batch by batch.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from towline.kernels.directory import QueueDirectory
+from towline.places import Store
+
+from .commit_log import CommitLogReader
+from .findings import Findings, Weight
+from .log_walk import Checks
+from .recovery import RecoverySettings
+from .verify_index import IndexVerifier
+from .verify_log import LogBounds, LogFound, LogVerifier, Sink, limits_of, list_log
+from .verify_queues import Gap, QueueVerifier
+from .verify_state import (
+    verify_checkpoint,
+    verify_config,
+    verify_durable,
+    verify_identity,
+    verify_leftovers,
+    verify_times,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """`limit` is the log offset up to which was looked, where a node runs; `gaps` of queues' numbers in the log."""
+
+    findings: Findings
+    log: LogFound
+    gaps: list[Gap]
+    limit: int | None
+    seconds: float
+    bytes: int
+
+    @property
+    def weight(self) -> Weight:
+        """The worst that was found."""
+        return self.findings.worst
+
+
+@dataclass
+class _Count:
+    report: Callable[[int], None]
+    total: int = field(default=0)
+
+    def add(self, size: int) -> None:
+        self.total += size
+        self.report(size)
+
+
+def verify(
+    store: Store,
+    settings: RecoverySettings,
+    *,
+    delays_ms: tuple[int, ...] = (),
+    limit: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Verified:
+    """Reads everything; `limit` is the dispatched end of a running node, which writes behind it.
+
+    `progress` gets bytes of the log. `settings` are those of the node; `delays_ms` by level - 1, for tags codes.
+    """
+    started = time.monotonic()
+    findings = Findings(store.root)
+    durable = verify_durable(store, settings.segment_size, findings)
+    checkpoint = verify_checkpoint(store, findings)
+    verify_identity(store, findings)
+    verify_config(store, findings)
+    verify_leftovers(store, findings, running=limit is not None)
+    bases = list_log(store.commitlog, settings.segment_size, findings)
+    log_min, surely = limits_of(bases, settings.segment_size, durable)
+    surely = surely if limit is None else limit
+    reader = CommitLogReader(store.commitlog, settings.segment_size)
+    reader.queue.adopt(bases)
+    directory = QueueDirectory()
+    count = _Count(progress)
+    synced = limit if limit is not None else durable.queues_durable if durable is not None else 0
+    verifier = LogVerifier(
+        reader,
+        findings,
+        LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely),
+        Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc),
+        directory,
+        delays_ms,
+    )
+    queues = QueueVerifier(
+        store.consumequeue, settings.queue_file_size, findings, directory, log_min=log_min, surely=synced
+    )
+    sinks: list[Sink] = [queues]
+    index = None
+    if settings.index_slots is not None:
+        index = IndexVerifier(
+            store.index, settings.index_slots, settings.index_indexes, findings, log_min=log_min, surely=synced
+        )
+        sinks.append(index)
+    try:
+        log = verifier.run(sinks, count.add)
+        queues.finish(whole=limit is None)
+        if index is not None:
+            index.finish(whole=limit is None)
+    finally:
+        reader.close()
+    _report_gaps(store, settings, log, queues.gaps, findings)
+    if checkpoint is not None and limit is None and log.last_store_timestamp:
+        verify_times(store, checkpoint, log.last_store_timestamp, findings)
+    return Verified(
+        findings=findings,
+        log=log,
+        gaps=queues.gaps,
+        limit=limit,
+        seconds=time.monotonic() - started,
+        bytes=count.total,
+    )
+
+
+def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: list[Gap], findings: Findings) -> None:
+    """A number that is missing behind damage is lost with it and no finding of its own."""
+    reader = CommitLogReader(store.commitlog, settings.segment_size)
+    for gap in gaps:
+        if not gap.twice and any(damage.start < gap.at for damage in log.damages):
+            continue
+        base = reader.segment_of(gap.at)
+        said = (
+            f"the record is number {gap.offset} of queue {gap.queue_id} of {gap.topic.decode('utf-8', 'replace')}, "
+            f"where number {gap.due} is due"
+        )
+        rule = "QUEUE_TWICE" if gap.twice else "QUEUE_GAP"
+        at = gap.at - base
+        findings.add(reader.queue.path_of(base), at, at + 8, rule, said)

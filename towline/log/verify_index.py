@@ -1,0 +1,247 @@
+"""Verifying the IndexFiles: every entry is of a key that the log holds, in the log's order, and none is missing.
+
+A file's header and slots are what its entries say, and each entry points to the one before it in its slot, so every
+chain ends. Entry 0, and entries at or behind the header's count, mean nothing: a killed writer may leave any bytes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format import index_file
+from towline.format.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT, SLOT_SIZE, TIME_DIFF_MAX, Header
+from towline.kernels.verify import check_chains, key_entries
+
+from .dispatch import KEYS_MAX, Batch
+from .findings import START, Findings
+from .mapped_file import MappedFile
+
+_ENTRIES_AT_ONCE: Final = 800_000
+_BAD_MAX: Final = 200  # wrong links of one file that are told one by one
+_SECOND: Final = 1000
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass
+class _File:
+    """One file, mapped; `next` is the first entry not compared with the log. `before` is the header of the file before.
+
+    `begin` and `end` are the store times of the records of its first and last entry as the log says, 0 if it does not.
+    """
+
+    path: Path
+    mapped: MappedFile
+    slots: int
+    header: Header
+    count: int
+    before: Header
+    next: int = 1
+    begin: int = 0
+    end: int = 0
+
+    @property
+    def entries(self) -> npt.NDArray[np.void]:
+        return self.mapped.array[index_file.entry_at(self.slots, 0) :].view(ENTRY)
+
+
+class IndexVerifier:
+    """`take` the batches of the log, then `finish`."""
+
+    def __init__(
+        self, directory: Path, slots: int, indexes: int, findings: Findings, *, log_min: int, surely: int
+    ) -> None:
+        """`surely`: log offset up to which the index was synced; what is missing there no start derives again."""
+        self._findings, self._slots, self._indexes = findings, slots, indexes
+        self._log_min, self._surely = log_min, surely
+        self._hashes, self._offsets, self._times = (np.zeros(KEYS_MAX, np.int64) for _ in range(3))
+        self._missing: list[int] | None = None  # first and last log offset of records whose keys are missing, how many
+        self._files = self._load(directory)
+        self._at = 0  # the file whose entries are compared next
+        self._skip_deleted()
+
+    def _load(self, directory: Path) -> list[_File]:
+        files: list[_File] = []
+        expected = index_file.file_size(self._slots, self._indexes)
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            length = path.stat().st_size
+            if path.name.endswith(".new"):
+                self._findings.add(path, 0, length, "INDEX_UNFINISHED")
+            elif not (path.name.isascii() and path.name.isdecimal()) or path.is_dir():
+                self._findings.add(path, 0, length, "FOREIGN", "the name is no number: every reader skips it")
+            elif length != expected:
+                said = f"{self._slots} slots and {self._indexes} entries make {expected} bytes, it has {length}"
+                self._findings.add(path, 0, length, "INDEX_SIZE", said)
+            else:
+                mapped = MappedFile.open(path, length, writable=False)
+                header = index_file.decode_header(bytes(mapped.view[:HEADER_SIZE]))
+                count = min(max(header.index_count, 1), self._indexes)
+                before = files[-1].header if files else Header()
+                files.append(_File(path, mapped, self._slots, header, count, before))
+        return files
+
+    def _skip_deleted(self) -> None:
+        """Entries of records that were deleted with their segments cannot be compared."""
+        for file in self._files:
+            offsets = file.entries["physical_offset"][1 : file.count].astype(np.int64)
+            file.next = 1 + int(np.argmax(offsets >= self._log_min)) if (offsets >= self._log_min).any() else file.count
+            if file.next < file.count:
+                break
+
+    # --- against the log
+
+    def take(self, batch: Batch) -> None:
+        count = len(batch.keys)
+        if not count:
+            return
+        key_entries(batch.log, batch.rows, batch.keys, self._hashes, self._offsets, self._times)
+        first = 0
+        while first < count:
+            file = self._current()
+            if file is None:
+                self._lost(first, count)
+                return
+            size = min(count - first, file.count - file.next)
+            same = self._same(file, first, size)
+            wrong = int(same.argmin()) if not same.all() else size
+            self._passed(file, first, wrong)
+            first += wrong
+            if wrong < size:
+                first = self._differs(file, first, count)
+
+    def _current(self) -> _File | None:
+        while self._at < len(self._files) and self._files[self._at].next >= self._files[self._at].count:
+            self._at += 1
+        return self._files[self._at] if self._at < len(self._files) else None
+
+    def _same(self, file: _File, first: int, size: int) -> npt.NDArray[np.bool_]:
+        """Which of the next `size` entries of a file are those of the keys from `first` on."""
+        entries, stop = file.entries[file.next : file.next + size], first + size
+        if file.next == 1 and size and entries["physical_offset"][0] == self._offsets[first]:
+            file.begin = int(self._times[first])
+        same: npt.NDArray[np.bool_] = entries["key_hash"] == self._hashes[first:stop]
+        same &= entries["physical_offset"] == self._offsets[first:stop]
+        seconds = _seconds(self._times[first:stop], file.begin or file.header.begin_timestamp)
+        fits = entries["time_diff"] == seconds
+        if file.next == 1 and size:  # it was put before the file had a time of its own
+            fits[0] = int(entries["time_diff"][0]) in (
+                0,
+                int(_seconds(self._times[first:stop], file.before.end_timestamp)[0]),
+            )
+        same &= fits
+        return same
+
+    def _passed(self, file: _File, first: int, count: int) -> None:
+        if count:
+            file.next += count
+            file.end = int(self._times[first + count - 1])
+
+    def _differs(self, file: _File, first: int, count: int) -> int:
+        """One step over a difference: a wrong entry, one too many, or keys that are missing. The key to go on with."""
+        entry = file.entries[file.next]
+        found, expected = int(entry["physical_offset"]), int(self._offsets[first])
+        following = file.next + 1 < file.count and first + 1 < count
+        aligned = following and self._is_key(file, file.next + 1, first + 1)
+        if found == expected or aligned or (file.next + 1 == file.count and first + 1 == count):
+            self._entry(file, "INDEX_ENTRY")
+            self._passed(file, first, 1)
+            return first + 1
+        if found < expected or (file.next + 1 < file.count and self._is_key(file, file.next + 1, first)):
+            self._entry(file, "INDEX_EXTRA")
+            file.next += 1
+            return first
+        stop = first + max(1, int(np.searchsorted(self._offsets[first:count], found)))
+        self._lost(first, stop)
+        self._entry(file, "INDEX_MISSING")
+        return stop
+
+    def _is_key(self, file: _File, number: int, key: int) -> bool:
+        """Whether an entry is that of a key of the batch."""
+        entry = file.entries[number]
+        return bool(entry["key_hash"] == self._hashes[key] and entry["physical_offset"] == self._offsets[key])
+
+    def _lost(self, first: int, stop: int) -> None:
+        low, high = int(self._offsets[first]), int(self._offsets[stop - 1])
+        if self._missing is None:
+            self._missing = [low, high, 0]
+        self._missing[1] = high
+        self._missing[2] += stop - first
+
+    def _entry(self, file: _File, rule: str) -> None:
+        at = index_file.entry_at(self._slots, file.next)
+        self._findings.add(file.path, at, at + ENTRY_SIZE, rule)
+
+    # --- what a file says of itself
+
+    def finish(self, *, whole: bool) -> None:
+        """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too."""
+        while whole and (file := self._current()) is not None:
+            self._entry(file, "INDEX_EXTRA")
+            file.next += 1
+        if self._missing is not None and whole:
+            self._report_missing()
+        for file in self._files:
+            self._check_chains(file, whole=whole)
+            file.mapped.release()
+
+    def _report_missing(self) -> None:
+        assert self._missing is not None
+        low, high, count = self._missing
+        behind = low >= self._surely
+        path = self._files[-1].path if self._files else self._findings.root / "index"
+        said = f"{count} keys of records at {low} to {high} of the log are not in the index"
+        at = index_file.entry_at(self._slots, self._files[-1].count) if self._files else 0
+        if behind:
+            self._findings.add(path, at, at, "INDEX_BEHIND", said, remedy=START)
+        else:
+            self._findings.add(path, at, at, "INDEX_MISSING", said)
+
+    def _check_chains(self, file: _File, *, whole: bool) -> None:
+        heads, bad = np.zeros(self._slots, np.int32), np.zeros(_BAD_MAX, np.int64)
+        for first in range(1, file.count, _ENTRIES_AT_ONCE):
+            stop = min(first + _ENTRIES_AT_ONCE, file.count)
+            found = int(check_chains(file.mapped.array, self._slots, first, stop, heads, bad))
+            for number in bad[: min(found, _BAD_MAX)]:
+                at = index_file.entry_at(self._slots, int(number))
+                self._findings.add(file.path, at, at + ENTRY_SIZE, "INDEX_CHAIN")
+        if not whole:
+            return
+        cells = file.mapped.array[HEADER_SIZE : HEADER_SIZE + SLOT_SIZE * self._slots].view(SLOT)
+        for slot in np.flatnonzero(cells != heads)[:_BAD_MAX]:
+            at = index_file.slot_at(int(slot))
+            self._findings.add(file.path, at, at + SLOT_SIZE, "INDEX_SLOT")
+        self._check_header(file, int(np.count_nonzero(heads)), int(cells.max(initial=0)))
+
+    def _check_header(self, file: _File, used: int, newest: int) -> None:
+        """Against the entries and, where the log still holds their records, against those.
+
+        `used` slots; the greatest number in one is `newest`, which is the last entry.
+        """
+        raw = index_file.LAYOUT.unpack_from(bytes(file.mapped.view[:HEADER_SIZE]))
+        found = {field.name: value for field, value in zip(index_file.LAYOUT.fields, raw, strict=True)}
+        last = file.count - 1
+        allowed: dict[str, set[int]] = {"hash_slot_count": {used}, "index_count": {file.count}}
+        if last == 0:
+            allowed["index_count"] = {0, 1}  # nothing was ever put, or everything was cut off
+            allowed["begin_timestamp"] = allowed["end_timestamp"] = {0, file.before.end_timestamp}
+            allowed["begin_physical_offset"] = allowed["end_physical_offset"] = {0, file.before.end_physical_offset}
+        else:
+            allowed["begin_physical_offset"] = {int(file.entries["physical_offset"][1])}
+            allowed["end_physical_offset"] = {int(file.entries["physical_offset"][last])}
+            allowed["begin_timestamp"] = {file.begin} if file.begin else {found["begin_timestamp"]}
+            allowed["end_timestamp"] = {file.end} if file.end and file.next > last else {found["end_timestamp"]}
+        wrong = [name for name, values in allowed.items() if found[name] not in values]
+        if newest > last and "index_count" not in wrong:
+            wrong.append("index_count")
+        if wrong:
+            said = f"the header's {', '.join(wrong)} do not fit the entries"
+            self._findings.add(file.path, 0, HEADER_SIZE, "INDEX_HEADER", said)
+
+
+def _seconds(times: Numbers, begin: int) -> Numbers:
+    """What entries of records of these times hold in a file that begins at `begin` (spec 4.2)."""
+    if begin <= 0:
+        return np.zeros(len(times), np.int64)
+    return np.clip((times - begin) // _SECOND, 0, TIME_DIFF_MAX)

@@ -1,0 +1,327 @@
+"""Verifying the CommitLog: every record of every segment, what is damaged and where the log goes on behind it.
+
+The walk is recovery's; the batches of sound records go to whoever verifies what is derived from them.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+
+from towline.format import blank, record
+from towline.format.durable import Durable
+from towline.format.rules import Rule
+from towline.kernels.directory import QueueDirectory
+from towline.kernels.rows import Stop
+
+from .commit_log import CommitLogReader
+from .dispatch import Batch, DispatchScan
+from .extents import written_end
+from .findings import START, Findings, Weight
+from .log_walk import Checks, LogWalk, is_torn
+from .queue_entries import holes_of
+from .segment_files import segment_base
+
+_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (record.MAGIC_V1, record.MAGIC_V2, blank.MAGIC))
+_MAGIC_AT: Final = record.LAYOUT.offset["magic"]
+_SEARCH_STEP: Final = 1 << 20
+
+
+class Sink(Protocol):
+    """Takes the batches of sound records, in the log's order."""
+
+    def take(self, batch: Batch) -> None: ...
+
+
+Progress = Callable[[int], None]  # bytes done since the last call
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Log offsets [start, end) that hold no whole record, though they were durable. `rule` is what the first breaks.
+
+    `follows` says what stands at `end`: "record", "segment" (nothing more in this one), or "end" (nothing at all).
+    """
+
+    start: int
+    end: int
+    rule: Rule
+    follows: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentVerdict:
+    """`used` bytes of the segment are records and blank; the verdict is sound, torn, damaged, missing, unused."""
+
+    base: int
+    verdict: str
+    records: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFound:
+    """The log is [log_min, end); `damages` lie in it."""
+
+    log_min: int
+    end: int
+    last_store_timestamp: int
+    records: int
+    segments: list[SegmentVerdict]
+    damages: list[Damage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """`durable` is what the file said, None without one; `limit` the end to stop at while a node runs, else None.
+
+    `surely` is the offset below which a bad record is damage.
+    """
+
+    durable: Durable | None
+    limit: int | None
+    log_min: int
+    surely: int
+
+
+class LogVerifier:
+    """One pass over the log. `run` once."""
+
+    def __init__(
+        self,
+        log: CommitLogReader,
+        findings: Findings,
+        bounds: LogBounds,
+        checks: Checks,
+        directory: QueueDirectory,
+        delays_ms: tuple[int, ...] = (),
+    ) -> None:
+        self._log, self._findings, self._bounds = log, findings, bounds
+        self._walk = LogWalk(log, 0, checks)
+        self._scan = DispatchScan(log, directory, delays_ms)
+        self._segments: list[SegmentVerdict] = []
+        self._damages: list[Damage] = []
+        self._records = self._of_segment = 0
+        self._timestamp = 0
+        self._torn = Rule.OK
+        self.ended = False  # nothing of the log stands behind `_end`
+        self._end = bounds.log_min
+
+    def run(self, sinks: Sequence[Sink], progress: Progress) -> LogFound:
+        """Walks from the minimum to the end, or to the limit."""
+        size, bounds = self._log.segment_size, self._bounds
+        base = bounds.log_min - bounds.log_min % size
+        last = max((*self._log.queue.bases, bounds.surely - 1))
+        while base <= last and not self.ended and (bounds.limit is None or base < bounds.limit):
+            if self._log.queue.base_of(base) is None:
+                self._missing(base)
+            else:
+                self._segment(base, sinks, progress)
+            base += size
+        if bounds.limit is None:
+            self._behind(progress)
+        return LogFound(bounds.log_min, self._end, self._timestamp, self._records, self._segments, self._damages)
+
+    # --- one segment
+
+    def _segment(self, base: int, sinks: Sequence[Sink], progress: Progress) -> None:
+        size, limit = self._log.segment_size, self._bounds.limit
+        stop = size if limit is None else min(size, limit - base)
+        at, self._of_segment, before = 0, 0, len(self._damages)
+        while at < stop and not self.ended:
+            reason = int(Stop.DONE)
+            for first, reached, stopped in self._walk.steps(base, at, stop):
+                self._feed(base + first, base + reached, sinks)
+                progress(reached - first)
+                at, reason = reached, stopped
+            if reason == Stop.BLANK:
+                progress(stop - at)
+                self._check_blank(base, at)
+                at = stop
+            elif reason != Stop.DONE:
+                at = self._bad(base, at, reason)
+        self._end = base + at
+        damaged = len(self._damages) > before
+        verdict = "damaged" if damaged else "torn" if self._torn is not Rule.OK else "sound"
+        self._segments.append(SegmentVerdict(base, verdict, self._of_segment, at))
+
+    def _feed(self, start: int, end: int, sinks: Sequence[Sink]) -> None:
+        while start < end:
+            batch = self._scan.read(start, end)
+            assert batch.end > start, f"the walk found a whole record at {start}, the scan {batch.rule.name}"
+            count = len(batch.rows)
+            if count:
+                self._records += count
+                self._of_segment += count
+                self._check_times(batch)
+                for lost in holes_of(batch):
+                    said = f"a damaged stretch was stepped over here; {lost.count} messages of its queue are lost"
+                    self._row(lost.at, lost.end, "SKIPPED", said)
+                for sink in sinks:
+                    sink.take(batch)
+            start = batch.end
+
+    def _check_times(self, batch: Batch) -> None:
+        times = batch.rows["store_timestamp"]
+        for row in np.flatnonzero(np.diff(times, prepend=self._timestamp) < 0):
+            at = int(batch.rows[row]["phy"])
+            self._row(at, at + int(batch.rows[row]["size"]), "TIME_ORDER")
+        self._timestamp = int(times[-1])
+
+    def _check_blank(self, base: int, at: int) -> None:
+        remaining = int.from_bytes(self._log.array(base)[at : at + 4].tobytes(), "big")
+        if remaining != self._log.segment_size - at:
+            self._row(base + at, base + at + blank.SIZE, "BLANK_REMAINING")
+
+    def _bad(self, base: int, at: int, reason: int) -> int:
+        """Judges the bytes at `at`: the log ends there, or they are damage. Where to go on in the segment."""
+        rule = Rule(reason) if reason > 0 else Rule.OK
+        rule = Rule.SIZE_PAST_END if rule is Rule.ENDS_INSIDE else rule
+        limit = self._bounds.surely - base
+        inside = limit < self._log.segment_size
+        if at >= limit or (inside and is_torn(self._log.array(base)[:limit].data, at)):
+            self._torn, self.ended = rule, True
+            return at
+        rule = rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL
+        end = self.next_whole(base, at)
+        follows = "record"
+        if end is None:
+            end, follows = self._log.segment_size, "segment"
+            if self._is_last(base):
+                end = max(limit, written_end_of(self._log, base, at))
+                follows, self.ended = "end", True
+        said = f"{rule.sentence}; what is whole again begins at {base + end}"
+        if follows == "end":
+            said = f"{rule.sentence}; nothing whole follows"
+        advice = f"restore the file from a copy or another node, or run `towline store repair --yes --skip {base + at}`"
+        self._row(base + at, base + end, rule.name, said, remedy=advice)
+        self._damages.append(Damage(base + at, base + end, rule, follows))
+        return at if follows == "end" else end
+
+    def next_whole(self, base: int, at: int) -> int | None:
+        """Where in the segment the next whole record stands behind a damaged one at `at`, or its blank; else None.
+
+        The damaged record's own size is asked first, so that a record inside of its body is not taken for the next.
+        """
+        log, size = self._log.array(base), self._log.segment_size
+        named = at + int.from_bytes(log[at : at + 4].tobytes(), "big")
+        if at + record.SIZE_MIN <= named < size and self._is_whole(base, named):
+            return named
+        start = at + record.SIZE_MIN if size - at > record.SIZE_MIN else at + blank.SIZE
+        while start < size:
+            stop = min(start + _SEARCH_STEP, size)
+            piece = log[start : min(stop + 8, size)].tobytes()
+            for place in sorted(_found(piece)):
+                candidate = start + place - _MAGIC_AT
+                if candidate >= start and candidate < stop and self._is_whole(base, candidate):
+                    return candidate
+            start = stop
+        return None
+
+    def _is_whole(self, base: int, at: int) -> bool:
+        """Whether a whole record stands there, or the blank that ends the segment."""
+        if self._log.segment_size - at < blank.SIZE:
+            return False
+        head = self._log.array(base)[at : at + blank.SIZE].tobytes()
+        if head == blank.encode(self._log.segment_size - at):
+            return True
+        *_, (_, reached, _) = self._walk.steps(base, at, min(at + _size_of(head), self._log.segment_size))
+        return reached > at
+
+    def _is_last(self, base: int) -> bool:
+        """Whether no segment behind holds a record."""
+        return not any(self._is_whole(later, 0) for later in self._log.queue.bases if later > base)
+
+    # --- what is not there, and what stands behind
+
+    def _missing(self, base: int) -> None:
+        size = self._log.segment_size
+        if base >= self._bounds.surely:
+            self.ended = True
+            return
+        self._segments.append(SegmentVerdict(base, "missing", 0, 0))
+        self._findings.add(self._log.queue.path_of(base), 0, size, "MISSING")
+        self._end = base + size
+
+    def _behind(self, progress: Progress) -> None:
+        """Everything behind the log's end is zero, up to the end of the last file."""
+        damaged = bool(self._damages) and self._damages[-1].follows == "end"
+        known = {verdict.base for verdict in self._segments}
+        for base in self._log.queue.bases:
+            if base + self._log.segment_size <= self._end:
+                continue
+            start = max(self._end - base, 0)
+            end = written_end_of(self._log, base, start)
+            if base not in known:
+                self._segments.append(SegmentVerdict(base, "unused", 0, 0))
+                progress(self._log.segment_size)
+            if end <= start or (damaged and base + start == self._damages[-1].start):
+                continue
+            torn = self._torn is not Rule.OK and base + start == self._end
+            said = f"the log ends here: {self._torn.name}, {self._torn.sentence}" if torn else ""
+            self._row(base + start, base + end, "TORN_TAIL" if torn else "BEHIND_THE_END", said, remedy=START)
+
+    def _row(self, start: int, end: int, rule: str, sentence: str = "", **other: object) -> None:
+        """A finding at log offsets [start, end) of one segment."""
+        base = self._log.segment_of(start)
+        self._findings.add(self._log.queue.path_of(base), start - base, end - base, rule, sentence, **other)
+
+
+def _found(piece: bytes) -> list[int]:
+    """Where one of the magic numbers stands."""
+    places = []
+    for magic in _MAGICS:
+        place = piece.find(magic)
+        while place >= 0:
+            places.append(place)
+            place = piece.find(magic, place + 1)
+    return places
+
+
+def _size_of(head: bytes) -> int:
+    return max(int.from_bytes(head[:4], "big", signed=True), record.SIZE_MIN)
+
+
+def written_end_of(log: CommitLogReader, base: int, start: int) -> int:
+    """The end of the last byte of a segment that is not zero, from byte `start` of it on; `start` if all are."""
+    fd = os.open(log.queue.path_of(base), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return written_end(fd, start, log.segment_size)
+    finally:
+        os.close(fd)
+
+
+def list_log(directory: Path, size: int, findings: Findings) -> list[int]:
+    """Bases of the segments that can be read; everything else that stands in `commitlog/` is a finding."""
+    bases = []
+    paths = sorted(directory.iterdir()) if directory.is_dir() else []
+    files = [path for path in paths if path.is_file()]
+    for path in files:
+        base, length = segment_base(path.name), path.stat().st_size
+        if base is None or base % size:
+            said = "the name is no offset of a segment; a node refuses to start"
+            findings.add(path, 0, length, "FOREIGN", said, weight=Weight.HEALS)
+        elif length == 0 and path == files[-1]:
+            findings.add(path, 0, 0, "EMPTY_FILE")
+        elif length != size:
+            said = f"the file has {length} bytes, a segment {size}"
+            findings.add(path, 0, length, "SEGMENT_SIZE", said)
+        else:
+            bases.append(base)
+    return bases
+
+
+def limits_of(bases: Sequence[int], size: int, durable: Durable | None) -> tuple[int, int]:
+    """(minimum of the log, the offset below which a bad record is damage), as recovery would have them.
+
+    A store without a durable offset is a real broker's: of it every segment before the last is whole.
+    """
+    if durable is None:
+        return (bases[0], bases[-1]) if bases else (0, 0)
+    low = bases[0] if bases else durable.log_min
+    if durable.log_min in bases:
+        low = durable.log_min
+    return low, max(durable.flushed, low)

@@ -1,0 +1,258 @@
+"""Verifying the ConsumeQueues: every entry equals what the log says, and nothing else stands in their files."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format.consume_queue import ENTRY, SIZE
+from towline.format.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from towline.kernels.directory import NONE, QueueDirectory
+from towline.kernels.queues import NEW_QUEUE
+
+from .consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
+from .dispatch import Batch
+from .extents import written
+from .findings import START, Findings, Weight
+from .queue_entries import QueueEntries, QueueRun
+from .segment_files import segment_base, segment_name
+
+_FILES_OPEN_MAX: Final = 256
+_BLOCK: Final = 65_536  # entries of one read
+_UNCOUNTED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The record at `at` is number `offset` of its queue, where number `due` is due; `twice` when it is below."""
+
+    at: int
+    topic: bytes
+    queue_id: int
+    offset: int
+    due: int
+
+    @property
+    def twice(self) -> bool:
+        return self.offset < self.due
+
+
+@dataclass
+class _Range:
+    """Numbers [first, end) of a queue; `place` is the log offset of the first's record."""
+
+    first: int
+    end: int
+    place: int
+
+
+@dataclass
+class _Seen:
+    """Of one queue: the first number that the log holds, and the numbers whose entries are wrong."""
+
+    first: int
+    missing: list[_Range] = field(default_factory=list)
+    differs: list[_Range] = field(default_factory=list)
+
+
+class QueueVerifier:
+    """`take` the batches of the log, then `finish`. `gaps` are what the numbers in the log themselves say."""
+
+    def __init__(
+        self, root: Path, file_size: int, findings: Findings, directory: QueueDirectory, *, log_min: int, surely: int
+    ) -> None:
+        """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again."""
+        self._root = root
+        self._files = ConsumeQueueFiles(root, file_size, _FILES_OPEN_MAX)
+        self._findings, self._directory = findings, directory
+        self._log_min, self._surely = log_min, surely
+        self._entries = QueueEntries(directory, np.zeros(0, np.int64), self._gap)
+        self._seen: dict[int, _Seen] = {}
+        self._bases: dict[tuple[str, int], set[int]] = {}  # of files that can be read
+        self.gaps: list[Gap] = []
+        self._list()
+
+    # --- against the log
+
+    def take(self, batch: Batch) -> None:
+        firsts: dict[int, int] = {}
+        kept = 0
+        for run in self._entries.runs(batch):
+            expected = np.frombuffer(run.entries, dtype=ENTRY)
+            kept += 0 if is_filler(expected[:1])[0] else run.count
+            firsts.setdefault(run.number, run.offset)
+            self._compare(run, expected)
+        counted = ~np.isin(batch.rows["transaction"], _UNCOUNTED)
+        if kept != np.count_nonzero(counted):
+            self._note_twice(batch.rows[counted], firsts)
+
+    def _compare(self, run: QueueRun, expected: Entries) -> None:
+        seen = self._seen.setdefault(run.number, _Seen(run.offset))
+        at = 0
+        for found in self._raw(run.number, run.offset, run.count):
+            part = expected[at : at + len(found)]
+            if found.tobytes() != part.tobytes():
+                self._note(seen, run.offset + at, found, part)
+            at += len(found)
+
+    def _raw(self, number: int, offset: int, count: int) -> Iterator[Entries]:
+        """The entries as they stand in the files, one array for each; empty ones where there is none."""
+        topic, queue_id = self._name(number)
+        bases, per_file = self._bases.get((topic, queue_id), set()), self._files.file_size // SIZE
+        while count:
+            size = min(count, per_file - offset % per_file)
+            readable = (offset - offset % per_file) * SIZE in bases
+            yield self._files.raw(topic, queue_id, offset, size) if readable else np.zeros(size, dtype=ENTRY)
+            offset += size
+            count -= size
+
+    def _note(self, seen: _Seen, offset: int, found: Entries, expected: Entries) -> None:
+        wrong, empty, places = found != expected, _is_empty(found), places_of(expected)
+        for chosen, ranges in ((wrong & empty, seen.missing), (wrong & ~empty, seen.differs)):
+            for first, end in _stretches(chosen):
+                if ranges and ranges[-1].end == offset + first:
+                    ranges[-1].end = offset + end
+                else:
+                    ranges.append(_Range(offset + first, offset + end, int(places[first])))
+
+    def _gap(self, batch: Batch, row: int, number: int, due: int) -> None:
+        self._add_gap(batch.rows[row], due)
+
+    def _note_twice(self, rows: npt.NDArray[np.void], firsts: dict[int, int]) -> None:
+        """Rows whose number is below the one that is due get no entry. Slow, and only for a log that is wrong."""
+        for row in rows:
+            number, offset = int(row["queue_index"]), int(row["queue_offset"])
+            due = firsts.setdefault(number, self._entries.expected(number))
+            if offset < due:
+                self._add_gap(row, due)
+            firsts[number] = max(due, offset + 1)
+
+    def _add_gap(self, row: Any, due: int) -> None:
+        number = int(row["queue_index"])
+        topic, queue_id = self._directory.topic(number), self._directory.queue_id(number)
+        self.gaps.append(Gap(int(row["phy"]), topic, queue_id, int(row["queue_offset"]), due))
+
+    # --- what else the files hold
+
+    def finish(self, *, whole: bool) -> None:
+        """Reports; `whole` when the batches reached the log's end, so that nothing may stand behind it."""
+        for number, seen in sorted(self._seen.items()):
+            end = self._entries.expected(number)
+            topic, _ = self._name(number)
+            if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+                self._findings.add(self._root, 0, 0, "QUEUE_PLACE", f"the topic {topic!r} cannot be a directory")
+                continue
+            for missing in seen.missing:
+                behind = missing.end == end and missing.place >= self._surely
+                self._report(number, missing, "QUEUE_BEHIND" if behind else "QUEUE_MISSING")
+            for differs in seen.differs:
+                self._report(number, differs, "QUEUE_ENTRY")
+        for (topic, queue_id), bases in sorted(self._bases.items()):
+            number = self._directory.lookup(topic.encode(), queue_id)
+            known = None if number == NONE else self._seen.get(number)
+            end = self._entries.expected(number) if known is not None else NEW_QUEUE
+            for base in sorted(bases):
+                self._before(topic, queue_id, base, known.first if known is not None else None)
+                if whole and end != NEW_QUEUE:
+                    self._behind(topic, queue_id, base, end, extra=base > min(bases))
+        self._files.close()
+
+    def _report(self, number: int, wrong: _Range, rule: str) -> None:
+        topic, queue_id = self._name(number)
+        directory, per_file, first = self._root / topic / str(queue_id), self._files.file_size // SIZE, wrong.first
+        while first < wrong.end:
+            start = first - first % per_file
+            end = min(wrong.end, start + per_file)
+            said = f"entries {first} to {end - 1} are not what the log says"
+            if rule != "QUEUE_ENTRY":
+                said = f"entries {first} to {end - 1} are missing, though the log holds their records"
+            path = directory / segment_name(start * SIZE)
+            self._findings.add(path, (first - start) * SIZE, (end - start) * SIZE, rule, said)
+            first = end
+
+    def _before(self, topic: str, queue_id: int, base: int, first: int | None) -> None:
+        """Entries before the first that the log holds: fillers, or of records deleted before."""
+        start, end = base // SIZE, (base + self._files.file_size) // SIZE
+        end = end if first is None else min(end, first)
+        while start < end:
+            found = self._files.raw(topic, queue_id, start, min(_BLOCK, end - start))
+            places = places_of(found)
+            good = (found["record_size"] > 0) & (places < self._log_min) & (found["physical_offset"] >= 0)
+            good &= ~is_filler(found) | (found["physical_offset"] == 0)
+            good &= ~is_filler(found) | (places >= 0) | (found["tags_code"] == 0)
+            if first is None:
+                good |= _is_empty(found)
+            for begin, stop in _stretches(~good):
+                at = start * SIZE - base
+                path = self._path(topic, queue_id, base)
+                self._findings.add(path, at + begin * SIZE, at + stop * SIZE, "QUEUE_FILLER")
+            start += len(found)
+
+    def _behind(self, topic: str, queue_id: int, base: int, end: int, *, extra: bool) -> None:
+        start, path = max(0, end * SIZE - base), self._path(topic, queue_id, base)
+        if start >= self._files.file_size:
+            return
+        if extra and start == 0:
+            self._findings.add(path, 0, self._files.file_size, "QUEUE_EXTRA", "the file is behind the queue's end")
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for first, stop in written(fd, start, self._files.file_size):
+                self._findings.add(path, first - first % SIZE, stop + -stop % SIZE, "QUEUE_EXTRA")
+        finally:
+            os.close(fd)
+
+    # --- the directory
+
+    def _list(self) -> None:
+        for topic in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+            if not topic.is_dir():
+                self._findings.add(topic, 0, topic.stat().st_size, "FOREIGN")
+                continue
+            for queue in sorted(topic.iterdir()):
+                name = queue.name
+                if not queue.is_dir():
+                    self._findings.add(queue, 0, queue.stat().st_size, "FOREIGN")
+                elif not (name.isascii() and name.isdigit() and str(int(name)) == name):
+                    said = "the name is no queue id: every reader skips it"
+                    self._findings.add(queue, 0, 0, "FOREIGN", said, weight=Weight.NOTE)
+                else:
+                    self._bases[topic.name, int(name)] = self._readable(queue)
+
+    def _readable(self, queue: Path) -> set[int]:
+        bases, size = set(), self._files.file_size
+        for path in sorted(queue.iterdir()):
+            base, length = segment_base(path.name), path.stat().st_size
+            if base is None or base % size or path.is_dir():
+                self._findings.add(path, 0, length, "FOREIGN", "the name is no offset of a queue file")
+            elif length == 0:
+                said = "the file has no length: a crash came between its name and its bytes"
+                self._findings.add(path, 0, 0, "QUEUE_FILE_SIZE", said, remedy=START)
+            elif length != size:
+                said = f"the file has {length} bytes, a queue file {size}"
+                self._findings.add(path, 0, length, "QUEUE_FILE_SIZE", said)
+            else:
+                bases.add(base)
+        return bases
+
+    def _name(self, number: int) -> tuple[str, int]:
+        return self._directory.topic(number).decode("utf-8", "replace"), self._directory.queue_id(number)
+
+    def _path(self, topic: str, queue_id: int, base: int) -> Path:
+        return self._root / topic / str(queue_id) / segment_name(base)
+
+
+def _is_empty(entries: Entries) -> npt.NDArray[np.bool_]:
+    empty: npt.NDArray[np.bool_] = (entries["record_size"] == 0) & (entries["physical_offset"] == 0)
+    empty &= entries["tags_code"] == 0
+    return empty
+
+
+def _stretches(chosen: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(first, end) of each run of True."""
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

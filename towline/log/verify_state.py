@@ -1,0 +1,181 @@
+"""Verifying the small files of a store: durable offset, checkpoint, identity, config/, and what is left over.
+
+`durable` has a CRC in each slot, `checkpoint`, `identity.json` and the files of config/ a check that Towline writes. A
+file with a check must be laid out byte for byte as Towline writes it, so no bit of it is unchecked. Without one it is a
+real broker's, of which only the form can be checked.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from towline.errors import IdentityMismatch, MalformedFile
+from towline.format import checkpoint as checkpoint_format
+from towline.format import durable_slots
+from towline.format.checkpoint import CHECKED_SIZE, Checkpoint
+from towline.format.durable import Durable
+from towline.format.topics import read_topics
+from towline.places import Store
+
+from . import config_file, identity
+from .findings import REPAIR, Findings, Weight
+
+_MEMBERS: Final = {
+    "topics.json": {"dataVersion", "topicConfigTable"},
+    "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable"},
+    "delayOffset.json": {"dataVersion", "offsetTable"},
+    "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
+}
+_FILES: Final = ("abort", "lock", "checkpoint", "durable", "identity.json", "brokerIdentity", "epochFileCheckpoint")
+_BACKUP: Final = ".bak"
+
+
+def verify_durable(store: Store, segment_size: int, findings: Findings) -> Durable | None:
+    """The state that holds; None without the file, or if neither slot is whole."""
+    path = store.durable
+    if not path.exists():
+        return None
+    data = path.read_bytes()
+    try:
+        sequence, state = durable_slots.decode(data, str(path))
+    except MalformedFile as error:
+        findings.add(path, 0, max(len(data), durable_slots.SIZE), "DURABLE", error.problem)
+        return None
+    for at in range(0, durable_slots.SIZE, durable_slots.SLOT_SIZE):
+        slot = data[at : at + durable_slots.SLOT_SIZE]
+        if not any(slot) and sequence == 1:
+            continue  # never written: the file is new
+        if not _is_slot(slot, at):
+            findings.add(path, at, at + durable_slots.SLOT_SIZE, "DURABLE_SLOT")
+    if state.sync_failed:
+        said = f"a sync of the log failed, only bytes before offset {state.flushed} are surely on the disk"
+        findings.add(path, 0, len(data), "SYNC_FAILED", said)
+    if state.flushed < state.log_min or state.segment_base != state.flushed - state.flushed % segment_size:
+        findings.add(path, 0, len(data), "DURABLE_STATE")
+    return state
+
+
+def _is_slot(slot: bytes, at: int) -> bool:
+    """Whether every byte is as it was written, the unused ones behind the state too."""
+    whole = bytes(at) + slot + bytes(durable_slots.SIZE - at - len(slot))
+    try:
+        sequence, state = durable_slots.decode(whole, "")
+    except MalformedFile:
+        return False
+    return durable_slots.encode(sequence, state) == slot and durable_slots.place(sequence) == at
+
+
+def verify_checkpoint(store: Store, findings: Findings) -> Checkpoint | None:
+    """The checkpoint; None without one that can be read."""
+    path = store.checkpoint
+    if not path.exists():
+        return None
+    data = path.read_bytes()
+    try:
+        found = checkpoint_format.decode(data, str(path))
+    except MalformedFile as error:
+        findings.add(path, 0, min(len(data), CHECKED_SIZE), "CHECKPOINT", error.problem)
+        return None
+    if len(data) != checkpoint_format.SIZE:
+        said = f"a checkpoint has {checkpoint_format.SIZE} bytes, this file has {len(data)}"
+        findings.add(path, 0, len(data), "CHECKPOINT", said)
+    for place in np.flatnonzero(np.frombuffer(data, np.uint8)[CHECKED_SIZE:]):
+        at = CHECKED_SIZE + int(place)
+        findings.add(path, at, at + 1, "CHECKPOINT", "a byte behind the fields is not zero")
+    return found
+
+
+def verify_times(store: Store, found: Checkpoint, last_store_timestamp: int, findings: Findings) -> None:
+    """An unclean start of a real broker trusts these times: none may be later than the newest record."""
+    for name in ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp"):
+        at = checkpoint_format.LAYOUT.offset[name]
+        if getattr(found, name) > last_store_timestamp:
+            said = f"{name} {getattr(found, name)} is later than the newest record, {last_store_timestamp}"
+            findings.add(store.checkpoint, at, at + 8, "CHECKPOINT_AHEAD", said)
+
+
+def verify_identity(store: Store, findings: Findings) -> None:
+    path = store.identity
+    file = identity.IdentityFile(store.root)
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    try:
+        found = file.load()
+    except (MalformedFile, IdentityMismatch) as error:
+        rule = "IDENTITY_CHECK" if "check" in error.describe() else "IDENTITY"
+        findings.add(path, 0, len(data), rule, error.describe())
+        return
+    if found is not None:
+        _compare(path, data, identity.encode(found), "IDENTITY_FORM", findings)
+
+
+def verify_config(store: Store, findings: Findings) -> None:
+    """Every JSON file of config/ with the generation before it."""
+    paths = sorted(store.config.iterdir()) if store.config.is_dir() else []
+    for path in paths:
+        if path.name.endswith(".tmp"):
+            findings.add(path, 0, path.stat().st_size, "LEFTOVER", remedy=REPAIR)
+    names = {path.name.removesuffix(_BACKUP) for path in paths}
+    for name in sorted(name for name in names if name.endswith(".json")):
+        _generations(store.config / name, store.config / (name + _BACKUP), findings)
+
+
+def _generations(primary: Path, backup: Path, findings: Findings) -> None:
+    content, before = readable(primary), readable(backup)
+    for path, found in ((primary, content), (backup, before)):
+        if found is not None:
+            _form(path, found, findings)
+    if content is None:
+        size = primary.stat().st_size if primary.exists() else 0
+        if before is not None:
+            findings.add(primary, 0, size, "CONFIG")
+        elif size or (backup.exists() and backup.stat().st_size):
+            findings.add(primary if size else backup, 0, size or backup.stat().st_size, "CONFIG_LOST")
+    elif backup.exists() and before is None:
+        findings.add(backup, 0, backup.stat().st_size, "CONFIG", "the generation before the file cannot be read")
+
+
+def _form(path: Path, content: dict[str, Any], findings: Findings) -> None:
+    data, name = path.read_bytes(), path.name.removesuffix(_BACKUP)
+    if config_file.CHECK.encode() in data:
+        _compare(path, data, config_file.encode(content), "CONFIG_FORM", findings)
+    elif strange := set(content) - _MEMBERS.get(name, set(content)):
+        findings.add(path, 0, len(data), "CONFIG_MEMBER", f"nobody writes a member {sorted(strange)[0]!r}")
+
+
+def readable(path: Path) -> dict[str, Any] | None:
+    """The content of a file of config/; None if it cannot be read, or holds no table where it should."""
+    content = config_file.read_config(path)
+    if content is not None and path.name.removesuffix(_BACKUP) == "topics.json":
+        try:
+            read_topics(content, str(path))
+        except MalformedFile:
+            return None
+    return content
+
+
+def _compare(path: Path, data: bytes, expected: bytes, rule: str, findings: Findings) -> None:
+    """A row for the bytes between the first and the last that differ."""
+    if data == expected:
+        return
+    size = min(len(data), len(expected))
+    differs = np.flatnonzero(np.frombuffer(data[:size], np.uint8) != np.frombuffer(expected[:size], np.uint8))
+    first = int(differs[0]) if len(differs) else size
+    end = int(differs[-1]) + 1 if len(data) == len(expected) else max(len(data), len(expected))
+    findings.add(path, first, end, rule)
+
+
+def verify_leftovers(store: Store, findings: Findings, *, running: bool) -> None:
+    """`abort`, staging/ and files that are none of a store's."""
+    if running:
+        return
+    if store.abort.exists():
+        findings.add(store.abort, 0, store.abort.stat().st_size, "CLOSED_UNCLEANLY")
+    for path in sorted(store.staging.iterdir()) if store.staging.is_dir() else ():
+        if path.is_file():
+            findings.add(path, 0, path.stat().st_size, "LEFTOVER")
+    for path in sorted(store.root.iterdir()):
+        if path.name.removesuffix(_BACKUP) not in _FILES and path.is_file():
+            findings.add(path, 0, path.stat().st_size, "UNKNOWN_FILE", weight=Weight.NOTE)
