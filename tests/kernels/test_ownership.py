@@ -31,6 +31,7 @@ def test_a_reserved_name_is_refused_wherever_it_stands(name: str, rule: Rule, en
     request = request_of(BEFORE + pair)
     frame = b"".join(request.groups[0].records)
     assert request.run() == (rule, [100])
+    assert request.result.tolist() == [0, 0, frame.index(pair)]
     assert is_copied(request.log, frame), "a refused request is not stamped"
     assert rule_of(BEFORE + pair, CHECK_CRC) == Rule.OK, "a broker's own records are not judged by this"
 
@@ -76,12 +77,12 @@ def test_any_other_name_is_taken(name: str, last: bool) -> None:
 @pytest.mark.parametrize(
     ("sys_flag", "rule"),
     [
-        (record.TRANSACTION_PREPARED, Rule.TRANSACTION_NOT_SERVED),
-        (record.TRANSACTION_COMMIT, Rule.TRANSACTION_NOT_SERVED),
-        (record.TRANSACTION_ROLLBACK, Rule.TRANSACTION_NOT_SERVED),
-        (record.NEED_UNWRAP, Rule.INNER_BATCH),
-        (record.INNER_BATCH, Rule.INNER_BATCH),
-        (record.INNER_BATCH | record.NEED_UNWRAP | record.TRANSACTION_COMMIT, Rule.INNER_BATCH),
+        (record.TRANSACTION_PREPARED, Rule.SYS_FLAG),
+        (record.TRANSACTION_COMMIT, Rule.SYS_FLAG),
+        (record.TRANSACTION_ROLLBACK, Rule.SYS_FLAG),
+        (record.NEED_UNWRAP, Rule.SYS_FLAG),
+        (record.INNER_BATCH, Rule.SYS_FLAG),
+        (record.INNER_BATCH | record.NEED_UNWRAP | record.TRANSACTION_COMMIT, Rule.SYS_FLAG),
         (record.COMPRESSED | record.COMPRESSION_ZSTD | record.MULTI_TAGS, Rule.OK),
     ],
 )

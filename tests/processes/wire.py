@@ -3,8 +3,19 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from towline.format.frames import ASK, Group, Kind, PutAnswer, decode_put_answer, encode_put, json_part, kind_of
+from towline.format.frames import (
+    ASK,
+    Group,
+    Kind,
+    PutAnswer,
+    decode_put_answer,
+    encode_put,
+    json_part,
+    kind_of,
+    read_json,
+)
 from towline.format.record import MessageEncoder
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
@@ -52,10 +63,14 @@ class WireClient:
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Creates it unless it is there."""
-        assert self.link.send(
-            [ASK.pack(Kind.ASK, 0), json_part({"op": "create_topic", "topic": topic, "queues": queues})]
-        )
-        assert self.receive(ANSWER_MAX_S) is not None
+        self.ask({"op": "create_topic", "topic": topic, "queues": queues})
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The facts of the answer to a question."""
+        assert self.link.send([ASK.pack(Kind.ASK, 0), json_part(question)])
+        parts = self.receive(ANSWER_MAX_S)
+        assert parts is not None, "no answer came in time"
+        return read_json(parts[1])
 
     def put(self, request: Request, data: bytes | None = None, *, count: int | None = None) -> PutAnswer:
         self.send(request, data, count=count)

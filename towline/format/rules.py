@@ -38,7 +38,7 @@ class Rule(IntEnum):
     DELAY_NOT_SERVED = 26
     TIMER_NOT_SERVED = 27
     TRANSACTION_NOT_SERVED = 28
-    INNER_BATCH = 29
+    SYS_FLAG = 29
 
     @property
     def sentence(self) -> str:
@@ -74,7 +74,7 @@ _SENTENCES = {
     Rule.PROPERTY_NEVER_STORED: "POP_CK, MIN_OFFSET, MAX_OFFSET and __RMQ.TRANSIENT.* are never stored",
     Rule.DELAY_NOT_SERVED: "DELAY asks for a later delivery, which this node does not do",
     Rule.TIMER_NOT_SERVED: "a TIMER_ property asks for a later delivery, which this node does not do",
-    Rule.TRANSACTION_NOT_SERVED: "TRAN_MSG or SYSFLAG 0x0C asks for a transaction, which this node does not do",
-    Rule.INNER_BATCH: "SYSFLAG 0x40 or 0x80 marks an inner batch, which no topic here takes",
+    Rule.TRANSACTION_NOT_SERVED: "TRAN_MSG asks for a transaction, which this node does not do",
+    Rule.SYS_FLAG: "SYSFLAG has bits of a transaction (0x0C) or an inner batch (0xC0), which no client may set here",
 }
 assert len(_SENTENCES) == len(Rule)

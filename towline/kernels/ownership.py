@@ -84,21 +84,21 @@ def _rule_of(buffer: Bytes, item: int, name_end: int, end: int, own: Bytes) -> i
 
 
 @helper
-def names_rule(buffer: Bytes, at: int, end: int, own: Bytes) -> int:
-    """The first rule that a name breaks among the sound properties in [at, end), byte by byte: few come here.
+def names_rule(buffer: Bytes, at: int, end: int, own: Bytes) -> tuple[int, int]:
+    """The first rule that a name breaks among the sound properties in [at, end), and where that name begins.
 
-    A property CRC that has its place is not among them. `own` are this broker's `own_values`.
+    Byte by byte: few come here. A property CRC in its place is not among them. `own` are this broker's `own_values`.
     """
     item = at
     while at < end:
         if load_u8(buffer, at) == NAME_END:
             rule = _rule_of(buffer, item, at, end, own)
             if rule != Rule.OK:
-                return rule
+                return rule, item
             while at < end and load_u8(buffer, at) != PAIR_END:
                 at += 1
             item = at + 1
         elif load_u8(buffer, at) == PAIR_END:
             item = at + 1
         at += 1
-    return Rule.OK.value
+    return Rule.OK.value, 0

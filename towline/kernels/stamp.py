@@ -63,21 +63,21 @@ CHECK_CRC: Final = 1  # BODYCRC
 PROPERTY_CRC: Final = 2  # each record ends with a property CRC, whose digits are written here
 FROM_CLIENT: Final = 4  # nothing that only a broker may say: names of properties, bits of SYSFLAG
 
-RESULT_SIZE: Final = 2  # numbers a refusal gives: index of the bad record, and its byte position in the frame
+# Numbers a refusal gives: index of the bad record, its byte position in the frame, that of a bad property's name or 0.
+RESULT_SIZE: Final = 3
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
 TIMESTAMP_SIZE: Final = STORE_HOST - STORE_TIMESTAMP
 IPV4_HOST_SIZE: Final = 8
 IPV6_HOST_SIZE: Final = IPV4_HOST_SIZE + IPV6_MORE
-_TRANSACTION: Final = TRANSACTION_MASK
-_INNER: Final = NEED_UNWRAP | INNER_BATCH
+_OF_A_BROKER: Final = TRANSACTION_MASK | NEED_UNWRAP | INNER_BATCH
 
 
 @helper
 def _flag_rule(sys_flag: int, ipv6: int, checks: int) -> int:
     if (sys_flag >> STORE_SHIFT) & 1 != ipv6:
         return Rule.STORE_HOST_FLAG.value
-    if checks & FROM_CLIENT and sys_flag & (_TRANSACTION | _INNER):
-        return Rule.INNER_BATCH.value if sys_flag & _INNER else Rule.TRANSACTION_NOT_SERVED.value
+    if checks & FROM_CLIENT and sys_flag & _OF_A_BROKER:
+        return Rule.SYS_FLAG.value
     return Rule.OK.value
 
 
@@ -100,18 +100,18 @@ def _head_rule(frame: Bytes, at: int, room: int, size: int, magic: int, ipv6: in
 
 
 @helper
-def _properties_rule(frame: Bytes, at: int, end: int, own: Bytes, checks: int) -> int:
-    """The rule that the properties in [at, end) break: room for a property CRC, form, names."""
+def _properties_rule(frame: Bytes, at: int, end: int, own: Bytes, checks: int) -> tuple[int, int]:
+    """The rule that the properties in [at, end) break: room for a property CRC, form, names. And a bad name's place."""
     if checks & PROPERTY_CRC:
         if not ends_with_crc(frame, at, end):
-            return Rule.PROPERTY_CRC_MISSING.value
+            return Rule.PROPERTY_CRC_MISSING.value, 0
         end -= PROPERTY_CRC_SIZE
     sound, suspect = properties_form(frame, at, end)
     if not sound:
-        return Rule.PROPERTIES_FORM.value
+        return Rule.PROPERTIES_FORM.value, 0
     if suspect and checks & FROM_CLIENT:
         return names_rule(frame, at, end, own)
-    return Rule.OK.value
+    return Rule.OK.value, 0
 
 
 @helper
@@ -129,6 +129,7 @@ def _rest_rule(
 ) -> tuple[int, int, int]:
     """The rule that topic, properties or sizes of the record in [at, end) break, and start and size of its body.
 
+    With the rule of a name the start is the name's; it is 0 with others.
     What is said is judged before how much of it there is, as in spec 5.1: steps 7 and 8 before 10 and 11.
     """
     body_at = at + HEAD_SIZE + hosts_more(load_u32(frame, at + SYS_FLAG))
@@ -139,11 +140,11 @@ def _rest_rule(
         return Rule.TOPIC_MISMATCH.value, 0, 0
     if holds_nul(frame, topic_at, topic_at + topic_size):
         return Rule.TOPIC_FORM.value, 0, 0
-    rule = _properties_rule(frame, properties_at, end, own, checks)
+    rule, name_at = _properties_rule(frame, properties_at, end, own, checks)
     if rule == Rule.OK:
         rule = size_rule
     if rule != Rule.OK:
-        return rule, 0, 0
+        return rule, name_at, 0
     if end - at > max_body + RECORD_OVERHEAD_MAX:
         return Rule.RECORD_TOO_LARGE.value, 0, 0
     if body_size > max_body:
@@ -179,6 +180,7 @@ def _group_records(
     ipv6: int,
     max_body: int,
     checks: int,
+    result: Numbers,
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
 
@@ -202,6 +204,7 @@ def _group_records(
             frame, at, at + size, magic, arena, topic_start, topic_length, own, max_body, checks
         )
         if rule != Rule.OK:
+            result[2] = body_at
             return rule, index, at, copied
         if checks & CHECK_CRC:
             copy_bytes(log, shift + copied, frame, copied, body_at - copied)
@@ -231,13 +234,13 @@ def _validate(
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
     before = at = 0
     copied = FIRST_WORD_SIZE
-    result[0] = result[1] = 0
+    result[0] = result[1] = result[2] = 0
     for number in range(group_count):
         rule = _group_rule(groups, number, frame.size - at, arena)
         if rule != Rule.OK:
             return rule
         rule, index, at, copied = _group_records(
-            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks
+            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, result
         )
         before += index
         result[0] = before
@@ -314,7 +317,7 @@ def append_request(
     their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
     `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
     constants above. After a refusal a part may be copied and nothing is stamped, `groups` are as before, and `result`
-    holds index and byte position of the bad record.
+    holds what RESULT_SIZE says.
     """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
