@@ -15,6 +15,7 @@ import numpy as np
 from towline.errors import DiskFull
 from towline.format import blank
 from towline.format.frames import Buffer, Group
+from towline.format.properties import NAME_END
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.format.topics import is_system_topic, is_topic_size
@@ -37,6 +38,7 @@ _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5
     Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
     Rule.TIMER_NOT_SERVED: PutStatus.WHEEL_TIMER_NOT_ENABLE,
 }
+PROPERTY_NAME_SHOWN: Final = 60  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Appender:
         )
         if rule != Rule.OK:
             self._tail.withdraw(at, size)
-            return self._refused(Rule(rule))
+            return self._refused(Rule(rule), records)
         start = self._tail.position
         end = self._tail.publish(bytes(records[:FIRST_WORD]), size)
         self._appended.advance(end)
@@ -170,10 +172,14 @@ class Appender:
 
     # --- after the kernel
 
-    def _refused(self, rule: Rule) -> Refusal:
-        record = int(self._result[0])
+    def _refused(self, rule: Rule, records: Buffer) -> Refusal:
+        record, _, name_at = self._result.tolist()
         status = _STATUSES.get(rule, PutStatus.MESSAGE_ILLEGAL)
-        return Refusal(status, f"record {record} of the request: {rule.name}: {rule.sentence}", rule, record)
+        named = ""
+        if name_at:
+            name, _, _ = bytes(records[name_at : name_at + PROPERTY_NAME_SHOWN]).partition(NAME_END.encode())
+            named = f" by {name.decode('utf-8', 'replace')}"
+        return Refusal(status, f"record {record} of the request: {rule.name}{named}: {rule.sentence}", rule, record)
 
 
 def _host(address: str, port: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
