@@ -14,7 +14,7 @@ Who reads, and what it meets when segments go:
 |---|---|---|
 | flush, reput (queues and index) | always: nothing goes that is not synced, dispatched and indexed, durably | - |
 | put at its restart | always: it reads from DISPATCHED on | - |
-| connected slave (ha) | until it has the segment, the forcible time at most | its link is cut: LinkRefused CLEANED |
+| connected slave (ha) | until it has the segment, the forcible time at most | its link is cut: LinkRefused OFFSET |
 | slave that comes back too late | no | LinkRefused OFFSET, with what it must do |
 | pull | no | OFFSET_TOO_SMALL with the minimum, or MESSAGE_WAS_REMOVING; an answer under way keeps its bytes |
 | lookup by id or offset | no | NotInLog |

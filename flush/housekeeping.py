@@ -107,6 +107,7 @@ class Housekeeper:
                 self._policy = self._policy.after(now, thorough=thorough)
             self._store_durable(failed=self._durable.sync_failed)
             self._store_checkpoint()
+            self._queues.close_removed()  # their blocks are free when nobody has them open
 
     def _flush_derived(self, *, thorough: bool) -> None:
         """A sync that failed is reported once, and the next one of the same pages means nothing (H5), also when another
@@ -164,7 +165,10 @@ class Housekeeper:
         for path in files:
             if path in self._index_done:
                 continue
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:  # its records have left the log
+                continue
             try:
                 _sync(fd, path)
                 if path != files[-1]:

@@ -99,7 +99,8 @@ class ReceiveAgent:
         end, low = self._tail.position, self._log_min.get()
         size = self._node.settings.mapped_file_size_commit_log
         empty = end == low
-        tail = b"" if empty else self._reader.slice(tail_start(self._reader, low, end), end)
+        tail = b"" if empty else bytes(self._reader.slice(tail_start(self._reader, low, end), end))
+        self._reader.close()
         facts = own_facts(self._node, "slave")
         if empty:
             facts["store"] = ""  # an empty slave takes the master's store id over

@@ -4,10 +4,11 @@ import gc
 import zlib
 from typing import Any, ClassVar, Final
 
-from towline.errors import LinkRefused, MalformedFrame
+from towline.errors import LinkRefused, MalformedFrame, NotInLog
 from towline.format.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expect, json_part, kind_of, read_json
 from towline.limits import MIB, SLAVES_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
+from towline.link.greeting import encode_refusal
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commit_log import CommitLogReader
@@ -27,6 +28,7 @@ FRAMES_PER_TURN: Final = 64
 HIGH_WATER: Final = 1024
 GRACE_MS: Final = 100  # a link outlives its last frame so long: a slave loses what it has not read when it ends
 DRAIN_MS: Final = 1000
+LOOK_MS: Final = 250  # between two looks for segments that went while a slave still wanted them
 
 
 class SendAgent:
@@ -41,6 +43,7 @@ class SendAgent:
         self._written = written_of(node)
         self._peers: dict[bytes, Peer] = {}
         self._epoch = 0
+        self._looked_ms = 0
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -66,6 +69,7 @@ class SendAgent:
         done = self._take_requests()
         confirmed, end = self._confirmed(), self._node.positions.get(self._written)
         now = self._node.clock.monotonic_ms()
+        self._let_go(now)
         for peer in list(self._peers.values()):
             done += self._stream(peer, end, confirmed, now)
             self._check_heard(peer, now)
@@ -101,7 +105,7 @@ class SendAgent:
         if facts.get("role") != "slave":
             return {"now": self._node.clock.now_ms(), "epoch": self._epoch}
         settings, positions = self._node.settings, self._node.positions
-        low, end = positions.get(Position.LOG_MIN), positions.get(self._written)
+        low, end = self._oldest(), positions.get(self._written)
         try:
             size, theirs, empty = int(facts["segment_size"]), int(facts["end"]), bool(facts["empty"])
             tail_size, tail_crc = int(facts["tail_size"]), int(facts["tail_crc"])
@@ -111,15 +115,34 @@ class SendAgent:
             ours = settings.mapped_file_size_commit_log
             raise LinkRefused("SEGMENT_SIZE", f"your segments have {size} bytes and ours {ours}")
         if empty:
-            return {"start": low, "epoch": self._epoch, "end": end}
-        if not low <= theirs <= end:
+            return {"start": positions.get(Position.LOG_MIN), "epoch": self._epoch, "end": end}
+        if theirs > end:
             raise LinkRefused("OFFSET", f"your log ends at {theirs} and ours holds {low} to {end}")
+        if theirs - min(tail_size, 1) < low:
+            raise self._cleaned(theirs)
         if not 0 <= tail_size <= min(theirs - low, size) or self._crc(theirs - tail_size, theirs) != tail_crc:
             raise LinkRefused("DIVERGED", f"your last {tail_size} bytes before {theirs} are not ours")
         return {"start": theirs, "epoch": self._epoch, "end": end}
 
     def _crc(self, start: int, end: int) -> int:
-        return zlib.crc32(self._log.slice(start, end)) if end > start else 0
+        try:
+            return zlib.crc32(self._log.slice(start, end)) if end > start else 0
+        except NotInLog:
+            raise self._cleaned(end) from None
+
+    def _oldest(self) -> int:
+        """Where the log begins for a slave: segments that go are there until connected slaves have them."""
+        self._log.refresh()
+        low = self._node.positions.get(Position.LOG_MIN)
+        return min(low, self._log.queue.bases[0]) if self._log.queue.bases else low
+
+    def _cleaned(self, theirs: int) -> LinkRefused:
+        """What a slave is told that needs bytes which have been deleted."""
+        return LinkRefused(
+            "OFFSET",
+            f"your log ends at {theirs} and ours begins at {self._oldest()}: what follows yours was deleted; stop this "
+            "slave, move its store directory away and start it on an empty one, which joins where our log begins",
+        )
 
     def _join(self, request: Request, appended: int, flushed: int, limit: int) -> Peer | None:
         """The first acknowledgement after a greeting: it says where the stream begins."""
@@ -129,8 +152,12 @@ class SendAgent:
         taken = {peer.place for peer in self._peers.values()}
         free = [place for place in range(SLAVES_MAX) if place not in taken]
         facts, end = request.session.facts, self._node.positions.get(self._written)
-        agreed = self._node.positions.get(Position.LOG_MIN) if facts["empty"] else facts["end"]
-        if not free or appended != agreed or flushed > appended:
+        if facts["empty"]:  # the log may begin further on than when it greeted
+            low, segment = self._node.positions.get(Position.LOG_MIN), self._log.segment_of(appended)
+            fits = appended == segment and self._oldest() <= appended <= low
+        else:
+            fits = appended == facts["end"]
+        if not free or not fits or flushed > appended:
             return None
         now = self._node.clock.monotonic_ms()
         peer = Peer(request.peer, name, free[0], appended, appended, flushed, now, limit)
@@ -196,7 +223,11 @@ class SendAgent:
         frames = 0
         batch = self._node.settings.ha_transfer_batch_size
         while frames < FRAMES_PER_TURN and (room := peer.room(end, batch)):
-            data = self._log.slice(peer.sent, peer.sent + room)  # ends at the segment's border
+            try:
+                data = self._log.slice(peer.sent, peer.sent + room)  # ends at the segment's border
+            except NotInLog:
+                self._cut_off(peer)
+                return frames
             if not self._say(peer, [self._head(peer, len(data), confirmed), data], confirmed, now):
                 return frames
             peer.was_sent(len(data))
@@ -206,6 +237,25 @@ class SendAgent:
         if not frames and (due or confirmed != peer.told_confirmed):
             self._say(peer, [self._head(peer, 0, confirmed)], confirmed, now)
         return frames
+
+    def _cut_off(self, peer: Peer) -> None:
+        """It was waited for as long as the settings allow; what it needs next is deleted."""
+        self._line.count(Counter.REFUSED)
+        refused = self._cleaned(peer.sent)
+        self._node.log.error("slave %s cannot go on: %s", peer.name, refused.sentence)
+        self._server.send(peer.identity, encode_refusal(refused))
+        self._part(peer)
+
+    def _let_go(self, now: int) -> None:
+        """Of segments that every slave has and the log has not; deleted ones must not be sent from a mapping."""
+        if now - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now
+        low = self._node.positions.get(Position.LOG_MIN)
+        wanted = min((peer.sent for peer in self._peers.values()), default=low)
+        self._log.release_below(min(low, wanted))
+        if wanted < low:
+            self._log.refresh()
 
     def _head(self, peer: Peer, size: int, confirmed: int) -> bytes:
         return HA_DATA.pack(Kind.HA_DATA, size, self._epoch, peer.sent, confirmed)

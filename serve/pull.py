@@ -101,7 +101,10 @@ class Puller:
         return Outcome(status, 0 if self._rules.corrects else pull.offset, 0, 0)
 
     def _take(self, pull: Pull, entries: Entries, rows: Integers, nothing: Outcome) -> Outcome:
-        """The records of the entries `rows`, as many as fit. Those that have left the log are passed over."""
+        """The records of the entries `rows`, as many as fit.
+
+        Where the first of them have left the log, the answer says so and leads to the first that has not.
+        """
         physical = entries["physical_offset"][rows].astype(np.int64)
         if physical[0] < 0:
             raise self._damaged(pull, int(physical[0]), int(entries["record_size"][rows[0]]))
@@ -117,7 +120,8 @@ class Puller:
                 floor = base + self._log.segment_size
                 continue
             break
-        rows, physical = rows[first:], physical[first:]
+        if first:
+            return replace(nothing, status=GetStatus.MESSAGE_WAS_REMOVING, next_offset=pull.offset + int(rows[first]))
         sizes = entries["record_size"][rows].astype(np.int64)
         count = fitting(physical, sizes, base + self._log.segment_size, self._limits(pull, int(physical[0])))
         after = nothing.next_offset if count == len(rows) else pull.offset + int(rows[count])

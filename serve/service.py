@@ -53,6 +53,7 @@ SUSPEND_MAX_MS: Final = 60_000
 HIGH_WATER: Final = 64  # answers queued for one peer, some of them copies of up to pull_bytes_max
 PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
 PAUSED_MAX: Final = 4_096
+SWEEP_MS: Final = 1_000
 PAUSED_MAX_MS: Final = 10_000  # a peer that takes no answer for so long has to greet again
 DAMAGED: Final = "DAMAGED"  # code of the refusal that ends the link of a reader of a damaged queue
 
@@ -90,6 +91,7 @@ class ServeAgent:
         if settings.message_index_enable:
             index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
             index.load()
+        self._queues, self._index, self._swept_ms = queues, index, self._now()
         rules = replace(pull_rules(settings), written=written_of(node))
         self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules)
         self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
@@ -117,7 +119,9 @@ class ServeAgent:
         log_min = positions.get(Position.LOG_MIN)
         if log_min != self._log_min:
             self._log_min = log_min
-            self._log.refresh()  # lets go of the mappings of deleted segments
+            self._log.release_below(log_min)
+            self._log.refresh()
+        self._let_go()
         woken = self._holding.woken(positions.get(Position.DISPATCHED))
         overdue = self._holding.overdue(self._now())
         for held in woken:
@@ -125,6 +129,16 @@ class ServeAgent:
         for held in overdue:
             self._go_on(held, over=True)
         return len(woken) + len(overdue) + self._try_paused() + self._take_requests()
+
+    def _let_go(self) -> None:
+        """Of files that were deleted: the disk has their blocks back when the last process has closed them."""
+        if self._now() - self._swept_ms < SWEEP_MS:
+            return
+        self._swept_ms = self._now()
+        self._log.queue.sweep()
+        self._queues.close_removed()
+        if self._index is not None:
+            self._index.refresh()
 
     def sleep_ms(self) -> int:
         return min(PAUSE_MS if self._paused else SLEEP_MAX_MS, self._holding.due_ms(self._now()))

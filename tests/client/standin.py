@@ -91,6 +91,7 @@ class Standin:
         self.pulled: list[Pull] = []
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.first: dict[tuple[str, int], int] = defaultdict(int)  # lowest offset that can be read
+        self.corrects = True  # False: as a slave, which leaves a wrong offset as it was asked
         self.extra: list[bytes] = []  # records served in answer to queries
         self.greeted = 0
         self.physical = 0
@@ -246,7 +247,8 @@ class Standin:
         key = (pull.topic.decode(), pull.queue_id)
         first, queue = self.first[key], self.queues[key]
         if pull.offset < first:
-            return _pull_answer(pull, GetStatus.OFFSET_TOO_SMALL, [], first, first, len(queue))
+            following = first if self.corrects else pull.offset
+            return _pull_answer(pull, GetStatus.OFFSET_TOO_SMALL, [], following, first, len(queue))
         if pull.offset > len(queue):
             return _pull_answer(pull, GetStatus.OFFSET_OVERFLOW_BADLY, [], len(queue), first, len(queue))
         if pull.offset == len(queue):

@@ -214,6 +214,19 @@ class TestMoving:
                 assert time.monotonic() < deadline
                 consumer.poll(10)
         assert list(consumer.moved) == [moved]
+        assert consumer.missed == (moved.to_offset if moved.status is GetStatus.OFFSET_TOO_SMALL else 0)
+
+    def test_what_was_deleted_under_a_slow_reader_is_counted_and_the_rest_comes(self, node: Standin) -> None:
+        """Also from a slave, which answers no better offset than the one it was asked for."""
+        fill(node, 8)
+        node.corrects = False
+        with consumer_of(node, max_count=1) as consumer:
+            assert bodies_of(consumer, 2) == [b"one 0", b"one 1"]
+            node.wait_for(lambda: len(node.pulled) >= 3)
+            node.first["one", 0] = 6
+            assert bodies_of(consumer, 3) == [b"one 2", b"one 6", b"one 7"]
+            assert consumer.missed == 3
+            assert list(consumer.moved) == [Moved(0, 3, 6, GetStatus.OFFSET_TOO_SMALL)]
 
     def test_a_paused_queue_is_silent_until_it_is_resumed(self, node: Standin) -> None:
         with Producer(node.endpoint) as producer:

@@ -272,20 +272,26 @@ class TestFilter:
 
 
 class TestRemoved:
-    def test_a_pull_passes_over_records_below_the_log_and_goes_on(self, build):
+    def test_a_pull_of_records_below_the_log_is_told_and_led_to_the_first_that_is_left(self, build):
         built = build()
         offsets = [built.append("t", 0, b"y" * 30_000) for _ in range(4)]
         built.dispatch()
         built.forget_before(SEGMENT)
-        found = Reader(built).pull(1)
+        reader = Reader(built)
+        found = reader.pull(1)
+        assert (found.status, found.next_offset, found.count) == (GetStatus.MESSAGE_WAS_REMOVING, 2, 0)
+        found = reader.pull(2)
         assert (bytes(found.records), found.next_offset) == (built.bytes_of(offsets[2:]), 4)
 
-    def test_a_segment_that_went_a_moment_ago_is_passed_over_too(self, build):
+    def test_a_segment_that_went_a_moment_ago_is_no_different(self, build):
         built = build()
         offsets = [built.append("t", 0, b"y" * 30_000) for _ in range(4)]
         built.dispatch()
+        reader = Reader(built)
         (built.store.commitlog / segment_name(0)).unlink()
-        found = Reader(built).pull(0)
+        found = reader.pull(0)
+        assert (found.status, found.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 2)
+        found = reader.pull(2)
         assert (bytes(found.records), found.next_offset) == (built.bytes_of(offsets[2:]), 4)
 
 

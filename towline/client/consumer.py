@@ -30,6 +30,7 @@ LATE_MS: Final = 5_000  # a held pull that is not answered this long after its t
 EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although it has nothing
 MOVES_MAX: Final = 1_000
 ITERATION_MS: Final = 1_000
+_DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class Consumer:
     body_size_max  cap on a decompressed body, bytes
 
     Each queue has one pull out at any time, and the next is sent before an answer is decoded. A lost link is made anew
-    and reading goes on at the positions. Nothing is connected before the first call that needs the node.
+    and reading goes on at the positions. Where the node has deleted what comes next, it goes on at the first message
+    that is left: `moved` tells where, `missed` how many were passed over. Nothing is connected before the first call
+    that needs the node.
     Raises InvalidEndpoint, ValueError.
     """
 
@@ -95,6 +98,7 @@ class Consumer:
             raise ValueError(f"start is {start!r}; first, last, a datetime or ms since 1970 are allowed")
         self.topic = topic
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
+        self.missed = 0  # queue offsets passed over because the node deleted them before they were read
         self._tags = _tags(tags)
         self._codes = tuple(string_hash(tag) for tag in sorted(self._tags))
         self._wanted = {tag.encode() for tag in self._tags}
@@ -293,7 +297,7 @@ class Consumer:
         """The records of an answer that are wanted; the next pull leaves before they are looked at."""
         if kind_of(parts[0]) != Kind.PULL_ANSWER:
             return None
-        _, status, _, request_id, count, following, _, end = expect(PULL_ANSWER, parts[0])
+        _, status, _, request_id, count, following, low, end = expect(PULL_ANSWER, parts[0])
         queue = self._pulls.pop(request_id, None)
         if queue is None:
             return None
@@ -302,7 +306,7 @@ class Consumer:
         now = time.monotonic()
         queue.request_id, queue.end = 0, end
         if not count:
-            self._nothing_came(queue, status, following, now)
+            following = self._nothing_came(queue, status, following, low, now)
         queue.position = following
         if not queue.paused and queue.not_before <= now:
             self._send_pull(link, queue, now)
@@ -311,17 +315,23 @@ class Consumer:
         columns = Columns(parts[1], parts[2], queue_id=queue.queue_id)
         return self._filtered(columns) if self._wanted else columns
 
-    def _nothing_came(self, queue: Queue, number: int, following: int, now: float) -> None:
+    def _nothing_came(self, queue: Queue, number: int, following: int, low: int, now: float) -> int:
+        """Where reading goes on: where the node says, and never below what it still has."""
         try:
             status = GetStatus(number)
         except ValueError:
             raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
+        if status is GetStatus.OFFSET_TOO_SMALL:
+            following = max(following, low)  # a slave corrects no offset, and would be asked for the same for ever
+        if status in _DELETED:
+            self.missed += max(0, following - queue.position)
         if following == queue.position:
             # A node that holds pulls answers late; one that does not must not be asked all the time.
             if now - queue.asked < max(EMPTY_PAUSE_S, self._suspend_ms / 2000):
                 queue.not_before = now + EMPTY_PAUSE_S
         elif status is not GetStatus.NO_MATCHED_MESSAGE:
             self.moved.append(Moved(queue.queue_id, queue.position, following, status))
+        return following
 
     def _filtered(self, columns: Columns) -> Columns | None:
         """The node compares hashes of tags; different tags may share one."""
