@@ -14,6 +14,7 @@ from towline.format.topics import (
     read_topics,
     topics_content,
 )
+from towline.limits import TOPIC_SIZE_MAX
 from towline.log.config_file import ConfigFile
 from towline.runtime.clock import Clock
 
@@ -21,16 +22,28 @@ QUEUES_PER_TOPIC_MAX: Final = 1024
 
 
 class Topics:
-    """Looked up once per group of a request; written to disk before the first record of a new topic is accepted."""
+    """Looked up once per group of a request; written to disk before the first record of a new topic is accepted.
+
+    Without `long_names` the store keeps to records of version 1, which readers before RocketMQ 5.1 need, and takes
+    nothing for a topic above 127 bytes.
+    """
 
     def __init__(
-        self, file: ConfigFile, clock: Clock, *, auto_create: bool, queue_nums_default: int, queues_max: int
+        self,
+        file: ConfigFile,
+        clock: Clock,
+        *,
+        auto_create: bool,
+        queue_nums_default: int,
+        queues_max: int,
+        long_names: bool = True,
     ) -> None:
         self._file = file
         self._clock = clock
         self._auto_create = auto_create
         self._queue_nums_default = queue_nums_default
         self._queues_max = queues_max
+        self._long_names = long_names
         self._version = DataVersion()
         self._topics: dict[str, TopicConfig] = {}
         self._write_queues: dict[bytes, int] = {}
@@ -42,7 +55,7 @@ class Topics:
         table = read_topics(content, str(self._file.path))
         self._version = table.data_version
         self._topics = dict(table.topics)
-        self._write_queues = {name.encode(): _writable_queues(topic) for name, topic in self._topics.items()}
+        self._write_queues = self._queues_of_clients(self._topics)
 
     def write_queues(self, topic: bytes) -> int:
         """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""
@@ -59,14 +72,14 @@ class Topics:
         topic = self._topics.get(name)
         if topic is not None:
             return topic
-        check_topic(name)
+        self._check(name)
         if not self._auto_create:
             raise UnknownTopic(name)
         return self.create(name, min(queue_nums or QUEUE_NUMS_DEFAULT, self._queue_nums_default))
 
     def create(self, name: str, queue_nums: int) -> TopicConfig:
         """Raises TopicExists, IllegalTopic, TooManyQueues. Durable when this returns."""
-        check_topic(name)
+        self._check(name)
         if name in self._topics:
             raise TopicExists(name)
         if not 1 <= queue_nums <= QUEUES_PER_TOPIC_MAX:
@@ -86,8 +99,21 @@ class Topics:
         self._file.save(topics_content(TopicTable(topics=topics, data_version=version)))
         self._version = version
         self._topics = dict(topics)
-        self._write_queues = {name.encode(): _writable_queues(topic) for name, topic in topics.items()}
+        self._write_queues = self._queues_of_clients(topics)
 
+    def _queues_of_clients(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
+        """Topic -> queues that clients may write to."""
+        found = {}
+        for name, topic in topics.items():
+            theirs = topic.writable and not is_system_topic(name) and self._has_a_version(name)
+            found[name.encode()] = topic.write_queue_nums if theirs else 0
+        return found
 
-def _writable_queues(topic: TopicConfig) -> int:
-    return topic.write_queue_nums if topic.writable and not is_system_topic(topic.topic_name) else 0
+    def _has_a_version(self, name: str) -> bool:
+        """Whether records of this topic have a version that may be written."""
+        return self._long_names or len(name.encode()) <= TOPIC_SIZE_MAX
+
+    def _check(self, name: str) -> None:
+        check_topic(name)
+        if not self._has_a_version(name):
+            raise IllegalTopic(name, "it needs records of version 2, and auto_message_version_on_topic_len is off")

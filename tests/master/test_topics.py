@@ -3,7 +3,8 @@
 import pytest
 
 from master.topics import Topics
-from towline.errors import TooManyQueues, TopicExists, UnknownTopic
+from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
+from towline.format.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_topics
 from towline.log.config_file import ConfigFile
 
 
@@ -44,3 +45,33 @@ def test_no_topic_is_made_whose_queues_the_node_cannot_hold(tmp_path):
     with pytest.raises(TooManyQueues, match="10"):
         made.create("refunds", 3)
     assert made.create("refunds", 2).write_queue_nums == 2
+
+
+LONG = "%RETRY%" + "g" * 121
+
+
+def test_a_long_name_is_refused_where_records_of_version_2_are_not_written(tmp_path):
+    assert topics(tmp_path).create(LONG, 1).write_queue_nums == 1
+    kept = topics(tmp_path, long_names=False)
+    assert kept.write_queues(LONG.encode()) == 0
+    for ask in (kept.route, lambda name: kept.create(name, 1)):
+        with pytest.raises(IllegalTopic, match="auto_message_version_on_topic_len"):
+            ask(LONG + "h")
+    assert kept.create(LONG[:-1], 1).write_queue_nums == 1
+
+
+@pytest.mark.parametrize("name", [*sorted(SYSTEM_TOPICS), "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer"])
+def test_a_topic_of_the_broker_is_nobodys_to_make_or_write(tmp_path, name):
+    table = TopicTable(topics={name: TopicConfig(topic_name=name)})
+    for made in (topics(tmp_path / "without"), topics(tmp_path)):
+        with pytest.raises(IllegalTopic, match="for itself"):
+            made.create(name, 1)
+    (tmp_path / "topics.json").write_text(dumps_topics(table))
+    assert topics(tmp_path).write_queues(name.encode()) == 0
+
+
+@pytest.mark.parametrize("name", ["%RETRY%group", "%DLQ%group", "BenchmarkTest", "RMQ_SYSTEM", "DefaultCluster"])
+def test_a_topic_that_clients_write_is_theirs_to_make(tmp_path, name):
+    made = topics(tmp_path)
+    made.create(name, 3)
+    assert made.write_queues(name.encode()) == 3
