@@ -70,6 +70,7 @@ class PutAgent:
             auto_create=settings.auto_create_topic_enable,
             queue_nums_default=settings.default_topic_queue_nums,
             queues_max=settings.queues_max,
+            long_names=settings.auto_message_version_on_topic_len,
         )
         self._topics.load()
         self._ringer = node.ringer(*woken_by_put(settings, pooled=pool_of(node) is not None))

@@ -103,7 +103,9 @@ class StoreKeys(Group):
         64, "bits", "length of the filter bitmap of an extension unit", lowest=0
     )
     max_message_size: int = size(MESSAGE_BODY_MAX, "largest body of a message")
-    auto_message_version_on_topic_len: bool = switch(True, "record version 2 for topics above 127 bytes")
+    auto_message_version_on_topic_len: bool = switch(
+        True, "record version 2 for %RETRY% topics above 127 bytes; without it such a topic is refused"
+    )
     enabled_append_prop_crc: bool = switch(
         False,
         "end the properties of each record with a CRC of the whole record; a store is created with it or without",
