@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test soak check bench lock clean
 
 demo: .venv/ready
 	$(BIN)/towline demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest -q
+
+# Minutes: 200 kills of a node at random points of a mixed load, and whatever else is marked slow. TOWLINE_SEED repeats.
+soak: .venv/ready
+	$(BIN)/python -m pytest -s -m slow
 
 check: .venv/ready
 	$(BIN)/ruff check .
