@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -14,6 +14,8 @@ from towline.node.status import node_facts, read_status
 from towline.start import home
 
 from .output import FAILED, add_row, show, sized, table
+
+TURN_SHOWN_MS: Final = 100
 
 
 def flags_of(
@@ -96,6 +98,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     console.print(positions)
     lag = ", ".join(f"{name} {sized(value)}" for name, value in read["lag"].items())
     console.print(f"behind the writer: {lag}; {read['queues']} queues; memory {sized(read['pss'])}")
+    _render_refusals(console, read)
     for slave in read["slaves"]:
         state = "connected" if slave["connected"] else "away"
         console.print(f"slave {slave['place']} {state}: {sized(slave['behind'])} behind")
@@ -103,3 +106,22 @@ def _render(console: Console, read: dict[str, Any]) -> None:
         console.print(f"{service}: {' '.join(endpoints)}")
     for part, sizes in read["disk"].items():
         console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")
+
+
+def _render_refusals(console: Console, read: dict[str, Any]) -> None:
+    """What keeps puts out now, and what has, with what to do about it."""
+    if read["flags"]:
+        console.print(f"running flags: {', '.join(read['flags'])}: puts are refused until they are lowered")
+    for piece in read["pieces"]:
+        if piece.get("turn_ms", 0) >= TURN_SHOWN_MS:
+            console.print(f"{piece['duty']} has been in an append for {piece['turn_ms']} ms")
+    refused = read["refused"]
+    if not refused["total"]:
+        return
+    leading = refused["causes"][0]
+    ago = f"the last {leading['last_ms_ago'] / 1000:.1f} s ago"
+    share = f"{leading['count']} of {refused['total']}, {ago}"
+    console.print(f"puts are refused mostly by {leading['cause']} ({share}): {leading['remedy']}", markup=False)
+    others = ", ".join(f"{cause['cause']} {cause['count']}" for cause in refused["causes"][1:])
+    if others:
+        console.print(f"other causes: {others}", markup=False)

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from towline.errors import DiskFull, StoreNotWritable
 from towline.format.refusals import Cause, sentence_of
 from towline.format.status import PutStatus
+from towline.log.errors import PoolEmpty
 from towline.runtime.positions import Flag, Position, Positions
 
 BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumped (spec 5.1)
 WRITE: Final = 2  # bit of broker_permission
 _DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
 _SOON_MS: Final = 20
+_POOL_MS: Final = 200  # a commit, and a buffer zeroed
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +237,19 @@ def page_cache_busy(turn_ms: int, limit_ms: int) -> Refusal | None:
 def waited_too_long(waited_ms: int, limit_ms: int) -> Refusal:
     numbers = {"waited_ms": waited_ms, "limit_ms": limit_ms}
     return refusal(PutStatus.SYSTEM_BUSY, Cause.SEND_QUEUE, numbers, min(1000, max(10, limit_ms // 5)))
+
+
+def no_room(error: Exception) -> Refusal:
+    """Steps 12 and 13, for what was raised where the next segment or its pages were to come from."""
+    if isinstance(error, DiskFull):
+        return refusal(PutStatus.DISK_FULL, Cause.DISK_FULL, None, _DISK_MS, str(error))
+    if isinstance(error, PoolEmpty):  # at once where the settings say so, as RocketMQ's gate does
+        status = PutStatus.CREATE_MAPPED_FILE_FAILED if error.waited_ms else PutStatus.SYSTEM_BUSY
+        numbers = {"buffers": error.count, "waited_ms": error.waited_ms}
+        return refusal(status, Cause.TRANSIENT_POOL, numbers, _POOL_MS, str(error))
+    if isinstance(error, StoreNotWritable):
+        return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.READ_ONLY, None, _DISK_MS, error.describe())
+    return refusal(PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT, None, _DISK_MS, str(error))
 
 
 def expired(late_ms: int) -> Refusal:

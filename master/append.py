@@ -12,27 +12,28 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import DiskFull
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format import blank
 from towline.format.frames import Buffer, Group
 from towline.format.properties import NAME_END
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.format.topics import is_system_topic, is_topic_size
+from towline.kernels.directory import QueueDirectory
 from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
 from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE, append_request
 from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
-from towline.log.commit_log import CommitLogReader
+from towline.log.errors import PoolEmpty
 from towline.node.context import Node
-from towline.node.tail import open_tail
+from towline.node.tail import appended_scan, open_tail
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
-from .admission import Refusal
+from .admission import Refusal, no_room
 from .offsets import QueueOffsets
 from .topics import Topics
 
-DISK_FULL_RETRY_MS: Final = 1000
 FIRST_WORD: Final = 8
 _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5.1)
     Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
@@ -73,9 +74,8 @@ class Appender:
         """At the published end, after zeroing what a killed writer may have left behind it (H1, H11)."""
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
-        reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
-        self._offsets.load(node.queue_ends(), reader, dispatched, appended)
-        reader.close()
+        directory = QueueDirectory()
+        self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
         self._tail = open_tail(node, self._request_limit + blank.SIZE)
 
     def close(self) -> None:
@@ -90,11 +90,13 @@ class Appender:
         size = len(records)
         try:
             self._make_room(size)
-        except DiskFull as error:
-            return Refusal(PutStatus.DISK_FULL, str(error), retry_after_ms=DISK_FULL_RETRY_MS)
+            at = self._tail.make_room(size)
+        except (DiskFull, PoolEmpty, StoreNotWritable, SyncFailed, OSError) as error:
+            return no_room(error)
         timestamp = max(now_ms, self._timestamp.get())
         places = self._fill(groups)
-        at = self._tail.make_room(size)
+        if ARMED:
+            reach("put.in_append")
         rule = append_request(
             self._tail.array,
             at,
@@ -113,19 +115,26 @@ class Appender:
         if rule != Rule.OK:
             self._tail.withdraw(at, size)
             return self._refused(Rule(rule), records)
+        if ARMED:
+            reach("put.before_publish")
         start = self._tail.position
         end = self._tail.publish(bytes(records[:FIRST_WORD]), size)
+        if ARMED:
+            reach("put.in_publish")
         self._appended.advance(end)
         self._timestamp.advance(timestamp)
+        if ARMED:
+            reach("put.after_publish")
         self._offsets.take(groups, self._groups["next_offset"][: len(groups)].tolist())
         return Appended(end, [(offset, start + before) for offset, before in places])
 
     # --- before a byte is copied
 
     def _make_room(self, size: int) -> None:
-        """A request that does not fit begins the next segment (spec 2.2); APPENDED passes the blank with it."""
+        """A request that does not fit begins the next segment (spec 2.2). APPENDED passes the blank before we wait for
+        that: the buffer of a transient pool that we may need is free only when its segment is wholly committed."""
         if not self._tail.fits(size):
-            self._tail.blank()
+            self._appended.advance(self._tail.blank())
             self._tail.roll()
 
     def _admit(self, groups: Sequence[Group], size: int) -> Refusal | None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.frames import ANSWER, ASK, Kind, encode_put_answer, expect, json_part, read_json
+from towline.format.refusals import Cause
 from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
@@ -59,6 +60,7 @@ class PutAgent:
         )
         self._slave_seen_ms = node.clock.monotonic_ms()
         self._answered_ms = 0
+        self._told = Cause.REQUEST
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -173,14 +175,22 @@ class PutAgent:
         ended_ns = time.monotonic_ns()
         self._line.count(Counter.BUSY_NS, ended_ns - began_ns)
         if isinstance(result, Refusal):
+            self._tell(result)
             self._intake.refuse(arrived, result)
             return 0
+        self._told = Cause.REQUEST
         self._line.count(Counter.BATCHES)
         self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
         self._line.count(Counter.BYTES, len(arrived.records))
         stored_ms = ended_ns // NS_PER_MS
         self._waiting.add(Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places))
         return len(arrived.records)
+
+    def _tell(self, refusal: Refusal) -> None:
+        """The log hears once of what an operator has to look at, until a put is stored again."""
+        if refusal.cause not in (Cause.REQUEST, self._told):
+            self._told = refusal.cause
+            self._node.log.error("puts are refused: %s", refusal.sentence)
 
     # --- answers
 

@@ -39,6 +39,7 @@ class Cause(IntEnum):
     EXPIRED = 16, "requests came after their deadline: look at the clocks and at the producers' send_timeout_ms"
     STOPPING = 17, "the node is being stopped: producers try again until it is back"
     MALFORMED = 18, "somebody sends what is no request: look at the log of put"
+    TRANSIENT_POOL = 19, "commits do not keep up: raise transient_store_pool_size, or give the store a faster disk"
 
     def __new__(cls, number: int, remedy: str) -> "Cause":
         member = int.__new__(cls, number)

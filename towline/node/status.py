@@ -13,15 +13,18 @@ from typing import Any, Final
 import psutil
 
 from towline.errors import NodeNotRunning, PositionsUnusable
+from towline.format.refusals import Cause
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
-from towline.runtime.positions import Counter, Duty, Position, Positions, State
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
 from .confirmed import confirmed_of
 from .context import Node, runtime_of
+from .transient import PoolState, described
 
+_NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
 
 
@@ -66,11 +69,14 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "started_ms": facts["started"],
             "broker_role": node.settings.broker_role.value,
             "flush_disk_type": node.settings.flush_disk_type.value,
+            "transient_pool": described(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "pieces": pieces,
             "pss": sum(piece["pss"] for piece in pieces),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
             "visible_end": lag.pop("visible_end"),
             "lag": lag,
+            "flags": [flag.name for flag in Flag if flag in positions.flags],
+            "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
             "queues": _queue_count(node.runtime),
             "endpoints": facts["endpoints"],
@@ -131,10 +137,32 @@ def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
         "duty": duty.label,
         "pid": pid,
         "state": line.state.name if alive else "GONE",
-        "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // 1_000_000,
+        "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // _NS_PER_MS,
         "sleeping": line.sleeping,
+        "turn_ms": _ms_since(line.turn_began_ns),
         "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
     } | _use(node, pid)
+
+
+def _ms_since(began_ns: int) -> int:
+    """0 for a moment that has not come."""
+    return max(0, time.monotonic_ns() - began_ns) // _NS_PER_MS if began_ns else 0
+
+
+def _refused(refused: Refused) -> dict[str, Any]:
+    """Requests that put refused, by cause and most first; `leading` is the first of them, None when there is none."""
+    causes = [
+        {
+            "cause": cause.label,
+            "count": refused.count(cause),
+            "last_ms_ago": _ms_since(refused.last_ns(cause)),
+            "remedy": cause.remedy,
+        }
+        for cause in sorted(Cause, key=refused.count, reverse=True)
+        if refused.count(cause)
+    ]
+    total = sum(refused.count(cause) for cause in Cause)
+    return {"total": total, "leading": causes[0]["cause"] if causes else None, "causes": causes}
 
 
 def _use(node: Node, pid: int) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""Failpoints of nodes that run: a file that their environment names from the start, and a test renames into place."""
+
+from pathlib import Path
+
+import pytest
+
+from towline.runtime.failpoints import ENVIRONMENT
+
+from .waiting import await_
+
+
+class Arming:
+    """Fires once, in whichever process gets there first."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fresh, self._path = directory / "fresh", directory / "armed"
+
+    def announce(self, patch: pytest.MonkeyPatch) -> None:
+        """Nodes that are started while `patch` lasts look for the file."""
+        patch.setenv(ENVIRONMENT, f"@{self._path}")
+
+    def arm(self, words: str) -> None:
+        self._fresh.write_text(words)
+        self._fresh.rename(self._path)
+
+    @property
+    def fired(self) -> bool:
+        return not self._path.exists()
+
+    def await_fired(self, deadline_s: float = 20.0) -> None:
+        await_(lambda: self.fired, deadline_s, "the failpoint fires")
+
+    def disarm(self) -> None:
+        self._path.unlink(missing_ok=True)
