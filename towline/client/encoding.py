@@ -38,6 +38,9 @@ _NO_KEY: Final = "0" * _KEY_SIZE
 _NUL: Final = "\x00"
 _CRC_MASK: Final = 0x7FFF_FFFF
 _OWN_NAMES: Final = {TAGS: "tags", KEYS: "keys", SHARDING_KEY: "sharding_key"}
+# What names another broker depends on the value, which the node judges.
+_REFUSED: Final = (name for name, rule in RESERVED.items() if rule is not Rule.PROPERTY_OF_ANOTHER_BROKER)
+_NOT_TO_BE_SET: Final = frozenset([*_OWN_NAMES, *_REFUSED])
 
 
 class TopicEncoder:
@@ -171,13 +174,9 @@ def _properties(message: Message, keys: KeySource, now: int) -> tuple[bytes, str
 
 
 def _all_properties(message: Message, key: str) -> tuple[bytes, str]:
-    own = {name: value for name, value in (message.properties or {}).items() if name not in NEVER_STORED}
-    for name, argument in _OWN_NAMES.items():
-        if name in own:
-            raise IllegalProperty(name, f"it is set by the message's {argument}, not among its properties")
-    for name in own.keys() & RESERVED.keys():
-        if RESERVED[name] is not Rule.PROPERTY_OF_ANOTHER_BROKER:  # that depends on the value, which the node judges
-            raise IllegalProperty(name, RESERVED[name].sentence)
+    own = dict(message.properties or {})
+    if not _NOT_TO_BE_SET.isdisjoint(own):
+        _drop_or_refuse(own)
     key = own.setdefault(UNIQ_KEY, key)
     pairs = [
         (KEYS, _joined(message.keys) if message.keys else None),
@@ -186,6 +185,16 @@ def _all_properties(message: Message, key: str) -> tuple[bytes, str]:
         *own.items(),
     ]
     return encode_properties(pairs), key
+
+
+def _drop_or_refuse(own: dict[str, str]) -> None:
+    """Takes out what is never stored. Raises IllegalProperty for what is set otherwise, or not by a client."""
+    for name in _NOT_TO_BE_SET.intersection(own):
+        if name in _OWN_NAMES:
+            raise IllegalProperty(name, f"it is set by the message's {_OWN_NAMES[name]}, not among its properties")
+        if name not in NEVER_STORED:
+            raise IllegalProperty(name, RESERVED[name].sentence)
+        del own[name]
 
 
 def _joined(keys: Sequence[str]) -> str:
