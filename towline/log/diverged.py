@@ -1,7 +1,8 @@
-"""`diverged/`: bytes that recovery or a truncation cuts off the log are copied here first, never deleted.
+"""`diverged/`: bytes that recovery, a repair or a truncation takes away are kept here, never deleted.
 
-Copied, never moved: the segment may be mapped, and stays in its place. A file is named by the log offset of its first
-byte, the time in epoch ms, and what it is: `00000000000000004260-1700000000123.log`.
+Of the log they are copied: the segment may be mapped, and stays in its place. Such a file is named by the log offset of
+its first byte and the time in epoch ms: `00000000000000004260-1700000000123.log`. Any other file, and a directory of
+queues or index that was built anew, is moved here under its own name and the time: `topics.json-1700000000123`.
 """
 
 import os
@@ -27,10 +28,13 @@ class Diverged:
         the name gets a number. Raises DiskFull, StoreNotWritable, SyncFailed.
         """
         assert base <= start < end
+        target = self._free_name(f"{segment_name(start)}-{now_ms}", ".log")
+        return self._kept(segment, start - base, end - base, target)
+
+    def _kept(self, source: Path, start: int, end: int, target: Path) -> Path:
         self.directory.mkdir(exist_ok=True)
-        target = self._free_name(start, now_ms)
         try:
-            _copy(segment, start - base, end - base, target)
+            _copy(source, start, end, target)
         except OSError as error:
             target.unlink(missing_ok=True)
             if error.errno in FULL_ERRNOS:
@@ -41,12 +45,24 @@ class Diverged:
         sync_directory(self.directory.parent)
         return target
 
-    def _free_name(self, start: int, now_ms: int) -> Path:
-        stem = f"{segment_name(start)}-{now_ms}"
-        path, number = self.directory / f"{stem}.log", 1
+    def keep_file(self, path: Path, now_ms: int) -> Path:
+        """Copies a file that is about to be written anew. Returns the copy's path; raises like `keep`."""
+        return self._kept(path, 0, path.stat().st_size, self._free_name(f"{path.name}-{now_ms}", ""))
+
+    def take(self, path: Path, now_ms: int) -> Path:
+        """Moves a file or a directory here, durably, whole and with nothing left behind. Returns where it stands."""
+        self.directory.mkdir(exist_ok=True)
+        target = self._free_name(f"{path.name}-{now_ms}", "")
+        path.rename(target)
+        for changed in (self.directory, path.parent, self.directory.parent):
+            sync_directory(changed)
+        return target
+
+    def _free_name(self, stem: str, suffix: str) -> Path:
+        path, number = self.directory / f"{stem}{suffix}", 1
         while path.exists():
             number += 1
-            path = self.directory / f"{stem}-{number}.log"
+            path = self.directory / f"{stem}-{number}{suffix}"
         return path
 
 

@@ -12,7 +12,7 @@ from towline.kernels.directory import QueueDirectory
 from towline.places import Store
 
 from .commit_log import CommitLogReader
-from .findings import Findings, Weight
+from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
 from .log_walk import Checks
 from .recovery import RecoverySettings
 from .verify_index import IndexVerifier
@@ -131,6 +131,11 @@ def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: 
             f"the record is number {gap.offset} of queue {gap.queue_id} of {gap.topic.decode('utf-8', 'replace')}, "
             f"where number {gap.due} is due"
         )
+        at, weight = gap.at - base, Weight.DAMAGE
+        if gap.filled:
+            said, weight = f"{said}; the queue has holes for those between", Weight.NOTE
+        elif not gap.twice:
+            weight = Weight.HEALS
         rule = "QUEUE_TWICE" if gap.twice else "QUEUE_GAP"
-        at = gap.at - base
-        findings.add(reader.queue.path_of(base), at, at + 8, rule, said)
+        remedy = RESTORE if gap.twice else NOTHING if gap.filled else REPAIR
+        findings.add(reader.queue.path_of(base), at, at + 8, rule, said, weight=weight, remedy=remedy)

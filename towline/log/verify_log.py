@@ -44,12 +44,14 @@ class Damage:
     """Log offsets [start, end) that hold no whole record, though they were durable. `rule` is what the first breaks.
 
     `follows` says what stands at `end`: "record", "segment" (nothing more in this one), or "end" (nothing at all).
+    `timestamp` is the store time of the record before, 0 without one.
     """
 
     start: int
     end: int
     rule: Rule
     follows: str
+    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ class LogVerifier:
             said = f"{rule.sentence}; nothing whole follows"
         advice = f"restore the file from a copy or another node, or run `towline store repair --yes --skip {base + at}`"
         self._row(base + at, base + end, rule.name, said, remedy=advice)
-        self._damages.append(Damage(base + at, base + end, rule, follows))
+        self._damages.append(Damage(base + at, base + end, rule, follows, self._timestamp))
         return at if follows == "end" else end
 
     def next_whole(self, base: int, at: int) -> int | None:

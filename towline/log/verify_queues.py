@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.format.consume_queue import ENTRY, SIZE
-from towline.format.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from towline.format.record import TRANSACTION_PREPARED
 from towline.kernels.directory import NONE, QueueDirectory
 from towline.kernels.queues import NEW_QUEUE
 
@@ -23,18 +23,22 @@ from .segment_files import segment_base, segment_name
 
 _FILES_OPEN_MAX: Final = 256
 _BLOCK: Final = 65_536  # entries of one read
-_UNCOUNTED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+GAP_MAX: Final = 1_000_000  # numbers of a queue that may be filled with holes; more is no gap, but a damaged number
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The record at `at` is number `offset` of its queue, where number `due` is due; `twice` when it is below."""
+    """The record at `at` is number `offset` of its queue, where number `due` is due; `twice` when it is below.
+
+    `filled` when the queue has holes for the numbers between: a repair put them there.
+    """
 
     at: int
     topic: bytes
     queue_id: int
     offset: int
     due: int
+    filled: bool = False
 
     @property
     def twice(self) -> bool:
@@ -86,7 +90,7 @@ class QueueVerifier:
             kept += 0 if is_filler(expected[:1])[0] else run.count
             firsts.setdefault(run.number, run.offset)
             self._compare(run, expected)
-        counted = ~np.isin(batch.rows["transaction"], _UNCOUNTED)
+        counted = (batch.rows["transaction"] & TRANSACTION_PREPARED) == 0  # the bit of prepared and of rolled back
         if kept != np.count_nonzero(counted):
             self._note_twice(batch.rows[counted], firsts)
 
@@ -120,7 +124,10 @@ class QueueVerifier:
                     ranges.append(_Range(offset + first, offset + end, int(places[first])))
 
     def _gap(self, batch: Batch, row: int, number: int, due: int) -> None:
-        self._add_gap(batch.rows[row], due)
+        one, filled = batch.rows[row], True
+        for found in self._raw(number, due, min(int(one["queue_offset"]) - due, GAP_MAX)):
+            filled = filled and bool((is_filler(found) & (found["tags_code"] > 0)).all())
+        self._add_gap(one, due, filled=filled)
 
     def _note_twice(self, rows: npt.NDArray[np.void], firsts: dict[int, int]) -> None:
         """Rows whose number is below the one that is due get no entry. Slow, and only for a log that is wrong."""
@@ -131,10 +138,10 @@ class QueueVerifier:
                 self._add_gap(row, due)
             firsts[number] = max(due, offset + 1)
 
-    def _add_gap(self, row: Any, due: int) -> None:
+    def _add_gap(self, row: Any, due: int, *, filled: bool = False) -> None:
         number = int(row["queue_index"])
         topic, queue_id = self._directory.topic(number), self._directory.queue_id(number)
-        self.gaps.append(Gap(int(row["phy"]), topic, queue_id, int(row["queue_offset"]), due))
+        self.gaps.append(Gap(int(row["phy"]), topic, queue_id, int(row["queue_offset"]), due, filled))
 
     # --- what else the files hold
 

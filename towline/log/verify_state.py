@@ -19,7 +19,7 @@ from towline.format.topics import read_topics
 from towline.places import Store
 
 from . import config_file, identity
-from .findings import REPAIR, Findings, Weight
+from .findings import REPAIR, START, Findings, Weight
 
 _MEMBERS: Final = {
     "topics.json": {"dataVersion", "topicConfigTable"},
@@ -138,10 +138,10 @@ def _generations(primary: Path, backup: Path, findings: Findings) -> None:
 
 
 def _form(path: Path, content: dict[str, Any], findings: Findings) -> None:
-    data, name = path.read_bytes(), path.name.removesuffix(_BACKUP)
+    data = path.read_bytes()
     if config_file.CHECK.encode() in data:
         _compare(path, data, config_file.encode(content), "CONFIG_FORM", findings)
-    elif strange := set(content) - _MEMBERS.get(name, set(content)):
+    elif strange := content.keys() - known_members(path, content).keys():
         findings.add(path, 0, len(data), "CONFIG_MEMBER", f"nobody writes a member {sorted(strange)[0]!r}")
 
 
@@ -154,6 +154,12 @@ def readable(path: Path) -> dict[str, Any] | None:
         except MalformedFile:
             return None
     return content
+
+
+def known_members(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content without members that nobody writes."""
+    known = _MEMBERS.get(path.name.removesuffix(_BACKUP))
+    return {name: value for name, value in content.items() if known is None or name in known}
 
 
 def _compare(path: Path, data: bytes, expected: bytes, rule: str, findings: Findings) -> None:
@@ -174,8 +180,8 @@ def verify_leftovers(store: Store, findings: Findings, *, running: bool) -> None
     if store.abort.exists():
         findings.add(store.abort, 0, store.abort.stat().st_size, "CLOSED_UNCLEANLY")
     for path in sorted(store.staging.iterdir()) if store.staging.is_dir() else ():
-        if path.is_file():
-            findings.add(path, 0, path.stat().st_size, "LEFTOVER")
+        remedy = START if path.is_file() else REPAIR
+        findings.add(path, 0, path.stat().st_size, "LEFTOVER", remedy=remedy)
     for path in sorted(store.root.iterdir()):
         if path.name.removesuffix(_BACKUP) not in _FILES and path.is_file():
             findings.add(path, 0, path.stat().st_size, "UNKNOWN_FILE", weight=Weight.NOTE)
