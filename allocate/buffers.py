@@ -48,11 +48,16 @@ class BufferKeeper:
             if used:
                 return self._clean(pool, used[0])
             self._returned_below = below
-        if self._locking:
-            for path in sorted(pool.files()):
+        return self._lock_next(pool) if self._locking else None
+
+    def _lock_next(self, pool: TransientPool) -> Generator[None, None, None] | None:
+        for path in sorted(pool.files()):
+            try:
                 if path.stat().st_ino not in self._held:
-                    return self._lock(pool, path)
-            self._locking = False
+                    return self._lock(pool, self._mapped(pool, path))
+            except FileNotFoundError:  # the writer took it, and gave it another name: the next turn finds it there
+                return None
+        self._locking = False
         return None
 
     def _clean(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
@@ -64,8 +69,7 @@ class BufferKeeper:
         pool.set_free(path)
         self._ringer.ring()
 
-    def _lock(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
-        mapped = self._mapped(pool, path)
+    def _lock(self, pool: TransientPool, mapped: MappedFile) -> Generator[None, None, None]:
         for start in range(0, pool.size, STEP):
             try:
                 mapped.lock(start, min(start + STEP, pool.size))

@@ -20,7 +20,7 @@ class Committer:
     """Owns COMMITTED while the pool is on. It is always behind a whole record, or at the end of a segment."""
 
     def __init__(self, node: Node, pool: TransientPool, segments: OpenSegments) -> None:
-        settings = node.settings
+        settings, now = node.settings, node.clock.monotonic_ms()
         self._pool, self._segments = pool, segments
         self._committed = node.writer(Position.COMMITTED)
         self._put = node.positions.duty(Duty.PUT)
@@ -30,6 +30,8 @@ class Committer:
             0 if settings.broker_role is BrokerRole.SYNC_MASTER else settings.commit_commit_log_least_pages,
             settings.commit_commit_log_thorough_interval,
             timed=not settings.wake_commit_when_put_message,
+            last_ms=now,
+            last_thorough_ms=now,
             segment_size=pool.size,
         )
         self._ringer = node.ringer(Duty.REPUT, Duty.SEND, Duty.ALLOCATE)

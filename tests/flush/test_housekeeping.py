@@ -1,62 +1,19 @@
 """What flush may call durable beside the log: never what only an earlier flush process, or nobody, has synced."""
 
 import errno
-import logging
 import os
 from pathlib import Path
 
 import pytest
 
 from flush.housekeeping import Housekeeper
-from flush.service import FlushAgent
 from towline.errors import SyncFailed
-from towline.format.durable import Durable
 from towline.format.index_file import file_size
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
-from towline.node.context import Node
-from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
-from towline.runtime.doorbell import Doorbell
-from towline.runtime.positions import Duty, Position, Positions
-from towline.runtime.queue_ends import QueueEnds
-from towline.runtime.settings import read_settings
+from towline.runtime.positions import Duty, Position
 
-SEGMENT = 1 << 20
-ENTRY = (100).to_bytes(8, "big") + (50).to_bytes(4, "big") + bytes(8)
-
-
-class Bench:
-    """A node's files and shared memory, on which a flush process can be started again and again."""
-
-    def __init__(self, root):
-        self.store, self.runtime = Store(root / "store"), Runtime(root / "run")
-        for directory in (self.store.commitlog, self.store.consumequeue, self.store.index, self.runtime.root):
-            directory.mkdir(parents=True)
-        self.settings = read_settings(None, {"mapped_file_size_commit_log": str(SEGMENT)}, {})
-        self.positions = Positions.create(self.runtime.positions, 1)
-        QueueEnds.create(self.runtime.queue_ends).close()
-        self.ends = QueueEnds.open(self.runtime.queue_ends, writable=True)
-        self.files = ConsumeQueueFiles(self.store.consumequeue, self.settings.mapped_file_size_consume_queue, 8)
-        DurableFile(self.store.root).save(Durable())
-
-    @property
-    def node(self):
-        log = logging.getLogger("flush")
-        return Node(self.store, self.runtime, self.settings, self.positions, Duty.FLUSH, 1, log, SystemClock())
-
-    def dispatch(self, topic, count, end):
-        """As reput does: queue bytes, queue end, DISPATCHED; `end` is the log's offset behind the newest record."""
-        place = self.ends.find(topic, 0)
-        first = 0 if place < 0 else self.ends.max_offset(place)
-        self.files.write(topic.decode(), 0, first, ENTRY * count)
-        place = self.ends.add(topic, 0, first, first, 0) if place < 0 else place
-        self.ends.move(place, first + count, end)
-        for position in (Position.INDEXED, Position.DISPATCHED):
-            self.positions.writer(position, Duty.REPUT).advance(end)
-
-    def durable(self):
-        return DurableFile(self.store.root).load()
+from .bench import Bench
 
 
 def path_of(fd):
@@ -147,18 +104,16 @@ def test_an_index_file_that_became_the_last_again_is_synced_again(bench, monkeyp
 
 def test_a_failed_sync_reaches_the_state_file_even_when_the_first_write_of_it_fails_too(bench, monkeypatch):
     """The disk that lost the log's pages often refuses the state file as well; the flag must not end with flush."""
-    with (bench.store.commitlog / f"{0:020d}").open("wb") as segment:
-        segment.truncate(SEGMENT)
+    bench.make_segment(0)
     bench.positions.writer(Position.APPENDED, Duty.PUT).advance(100)
 
     def fail(*_):
         raise SyncFailed("a file", 0, 0, errno.EIO, "Input/output error")
 
-    agent = FlushAgent(bench.node)
     with monkeypatch.context() as broken:
         broken.setattr("towline.log.mapped_file.MappedFile.sync", fail)
         broken.setattr(DurableFile, "save", fail)
-        agent.on_start(Doorbell(bench.runtime.bell("flush"), bench.node.line))
+        agent = bench.flush()
         with pytest.raises(SyncFailed):
             agent._sync(0, 100, timestamp=1)
         agent.on_close()

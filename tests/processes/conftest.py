@@ -4,13 +4,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from .nodes import Pair, check_nothing_is_left, ended
+from .nodes import POOLED, Pair, check_nothing_is_left, ended
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Started once per module; at its end both stop cleanly and leave nothing behind."""
-    made = Pair(tmp_path_factory.mktemp("pair"))
+    yield from _running(Pair(tmp_path_factory.mktemp("pair")))
+
+
+@pytest.fixture(scope="module")
+def pooled_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The same with the master's transient pool on: PUT_OK means in its shared memory, and in its slave's log."""
+    yield from _running(Pair(tmp_path_factory.mktemp("pooled"), **POOLED))
+
+
+def _running(made: Pair) -> Iterator[Pair]:
     cleaning = ended(*made.nodes)
     next(cleaning)
     try:

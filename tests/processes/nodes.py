@@ -32,6 +32,14 @@ SETTINGS: Final = {
     "flush_disk_type": "SYNC_FLUSH",
     "serve_port": 0,
 }
+# Appends go to the transient pool. What is flushed follows quickly, so that nobody waits for the last bytes of a test.
+POOLED: Final = {
+    "transient_store_pool_enable": True,
+    "flush_disk_type": "ASYNC_FLUSH",
+    "flush_interval_commit_log": 50,
+    "flush_commit_log_thorough_interval": 100,
+    "slave_timeout": 20_000,  # a start on a busy machine
+}
 CATCH_UP_S: Final = 15.0
 ZYGOTE: Final = "zygote"
 
@@ -139,11 +147,12 @@ class TestNode:
 
 
 class Pair:
-    """A master and a slave. Every PUT_OK means: on the disk of both."""
+    """A master and a slave. Every PUT_OK means: on the disk of both, unless other settings of the master are given."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **settings: object) -> None:
         port = free_port()
-        self.master = TestNode("master", root / "master", broker_role="SYNC_MASTER", listen_port=0, ha_listen_port=port)
+        given = {"broker_role": "SYNC_MASTER", "listen_port": 0, "ha_listen_port": port} | settings
+        self.master = TestNode("master", root / "master", **given)
         self.slave = TestNode("slave", root / "slave", ha_master_address=f"127.0.0.1:{port}")
 
     @property
