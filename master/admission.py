@@ -18,6 +18,7 @@ BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumpe
 WRITE: Final = 2  # bit of broker_permission
 _DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
 _SOON_MS: Final = 20
+_STOP_MS: Final = 500
 _POOL_MS: Final = 200  # a commit, and a buffer zeroed
 
 
@@ -70,7 +71,7 @@ class Moment:
 def _stopping(_: Limits, moment: Moment) -> Refusal | None:
     if not moment.stopping:
         return None
-    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.STOPPING, words="the node is being stopped")
+    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.STOPPING, None, _STOP_MS, "the node is being stopped")
 
 
 def _permission(limits: Limits, _: Moment) -> Refusal | None:

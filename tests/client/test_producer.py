@@ -1,5 +1,6 @@
 """The producer against a node in a thread (`standin`), over a real link."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,13 +19,23 @@ from towline.client.errors import (
     ProducerFull,
     PutRefused,
     ResultPending,
+    StoreBusy,
 )
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.sends import SendFuture, SendResult
-from towline.errors import IllegalProperty, InvalidEndpoint, LinkRefused, MalformedRecord, NoAnswer, UnknownTopic
+from towline.errors import (
+    IllegalProperty,
+    InvalidEndpoint,
+    LinkRefused,
+    MalformedRecord,
+    NoAnswer,
+    Remedy,
+    UnknownTopic,
+)
 from towline.format.java_hash import string_hash
 from towline.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY, decode
+from towline.format.refusals import Cause, sentence_of
 from towline.format.status import PutStatus
 
 WAIT_MS = 10_000
@@ -307,10 +318,10 @@ class TestRetrying:
         assert len(node.stored("one")) == 2
 
     def test_attempts_come_to_an_end(self, node: Standin) -> None:
-        node.judge = lambda put: Refuse(PutStatus.SYSTEM_BUSY, "too much", 1)
+        node.judge = lambda put: Refuse(PutStatus.EXPIRED, "too late")
         with (
             producer_of(node, retries=2) as producer,
-            pytest.raises(DeliveryTimeout, match="3 times: SYSTEM_BUSY: too"),
+            pytest.raises(StoreBusy, match=r"EXPIRED: too late .sent 3 times"),
         ):
             producer.send(Message("t", b"x"))
         assert len(node.puts) == 3
@@ -318,9 +329,56 @@ class TestRetrying:
     def test_time_comes_to_an_end(self, node: Standin) -> None:
         node.judge = lambda put: Refuse(PutStatus.SYSTEM_BUSY, "too much", 1)
         with producer_of(node, retries=10_000, delivery_timeout_ms=50) as producer:
-            with pytest.raises(DeliveryTimeout, match="too much"):
+            with pytest.raises(StoreBusy, match="too much"):
                 producer.send(Message("t", b"x"))
             assert producer.statistics.failed == 1
+
+    def test_a_refusal_that_says_when_to_come_back_is_waited_for_and_costs_no_attempt(self, node: Standin) -> None:
+        node.orders.extend([Refuse(PutStatus.OS_PAGE_CACHE_BUSY, retry_after=20) for _ in range(5)])
+        with producer_of(node, retries=1) as producer:
+            started = time.monotonic()
+            assert producer.send(Message("t", b"x")).acknowledged
+            assert time.monotonic() - started >= 5 * 0.02
+        assert len(node.puts) == 6
+
+    def test_without_retries_a_refusal_is_reported_at_once_with_cause_and_numbers(self, node: Standin) -> None:
+        said = sentence_of(Cause.SEND_QUEUE, {"waited_ms": 212, "limit_ms": 200}, 40)
+        node.orders.append(Refuse(PutStatus.SYSTEM_BUSY, said, retry_after=40))
+        with producer_of(node, retries=0) as producer, pytest.raises(StoreBusy) as raised:
+            producer.send(Message("t", b"x"))
+        copied = pickle.loads(pickle.dumps(raised.value))
+        for error in (raised.value, copied):
+            assert (error.status, error.cause, error.attempts) == ("SYSTEM_BUSY", "send_queue", 1)
+            assert error.numbers == {"waited_ms": 212, "limit_ms": 200, "retry_after_ms": 40}
+            assert error.remedy is Remedy.RETRY
+        assert not node.stored("t")
+
+    @pytest.mark.parametrize("order", [Silence(), StoreAndCut()], ids=["no answer", "a lost link"])
+    def test_after_an_attempt_of_unknown_outcome_nobody_says_that_nothing_was_stored(
+        self, node: Standin, order: Silence | StoreAndCut
+    ) -> None:
+        node.orders.append(order)
+        node.orders.extend([Refuse(PutStatus.SYSTEM_BUSY, "too much", 1) for _ in range(10_000)])
+        with (
+            producer_of(node, send_timeout_ms=30, delivery_timeout_ms=200) as producer,
+            pytest.raises(DeliveryTimeout, match="too much"),
+        ):
+            producer.send(Message("t", b"x"))
+
+    def test_each_status_is_stored_or_retried_or_ends_and_never_two_of_them(self, node: Standin) -> None:
+        for status in PutStatus:
+            before = len(node.puts)
+            node.orders.append(Store(status) if status.stored else Refuse(status, status.name))
+            with producer_of(node, retries=1) as producer:
+                outcome = producer.send_async(Message("t", b"x"))
+                error = outcome.exception(WAIT_MS)
+            if status.stored:
+                assert (error, outcome.result(0).status, len(node.puts) - before) == (None, status, 1)
+            elif status.retryable:
+                assert (error, len(node.puts) - before) == (None, 2), status
+            else:
+                assert type(error) is PutRefused, status
+                assert (error.status, len(node.puts) - before) == (status.name, 1)
 
 
 class TestGreeting:

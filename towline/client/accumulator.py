@@ -17,7 +17,7 @@ from towline.errors import TowlineError
 from towline.format.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 
-from .errors import ClientClosed, DeliveryTimeout, ProducerFull
+from .errors import ClientClosed, DeliveryTimeout, ProducerFull, StoreBusy
 from .sends import MS, Batch, SendFuture, TopicRoute
 
 log = logging.getLogger(__name__)
@@ -277,7 +277,10 @@ class Accumulator:
             self._seal(oldest)
 
 
-def timed_out(batch: Batch, now: float) -> DeliveryTimeout:
+def timed_out(batch: Batch, now: float) -> StoreBusy | DeliveryTimeout:
+    """StoreBusy when the node has refused every attempt: then it is certain that nothing was stored."""
+    if batch.refusal is not None and not batch.unknown:
+        return StoreBusy(*batch.refusal, batch.attempts)
     return DeliveryTimeout(batch.route.topic, int((now - batch.created) * MS), batch.attempts, batch.trouble)
 
 

@@ -1,6 +1,7 @@
 """The errors that only a user of the client meets; the others, and their base class, are in `towline.errors`."""
 
 from towline.errors import Remedy, TowlineError
+from towline.format.refusals import read_sentence
 
 
 class ClientClosed(TowlineError):
@@ -60,17 +61,38 @@ class UnreadableBody(TowlineError):
 
 
 class PutRefused(TowlineError):
-    """The node refused a put; nothing was stored. Facts: name of the status, the node's sentence."""
+    """The node refused a put; nothing was stored. Facts: name of the status, the node's sentence.
+
+    `cause` is why, by name (`request` where the request itself is at fault); `numbers` are what the node measured and
+    its limits, units in their names: {"waited_ms": 212, "limit_ms": 200, "retry_after_ms": 40}.
+    """
 
     remedy = Remedy.FIX_CALL
     advice = "change what the sentence names, then send again"
 
     def __init__(self, status: str, sentence: str) -> None:
         self.status, self.sentence = status, sentence
+        cause, self.numbers, _ = read_sentence(sentence)
+        self.cause = cause.label
         super().__init__(status, sentence)
 
     def describe(self) -> str:
         return f"{self.status}: {self.sentence}"
+
+
+class StoreBusy(PutRefused):
+    """The node could not take a put in all the time it had; nothing was stored. Facts: status, sentence, times sent."""
+
+    remedy = Remedy.RETRY
+    advice = "send again when the node has recovered: not one of these attempts was stored"
+
+    def __init__(self, status: str, sentence: str, attempts: int) -> None:
+        super().__init__(status, sentence)
+        self.attempts = attempts
+        self.args = (status, sentence, attempts)
+
+    def describe(self) -> str:
+        return f"{super().describe()} (sent {self.attempts} times)"
 
 
 class DeliveryTimeout(TowlineError):

@@ -39,7 +39,8 @@ class Producer:
     buffer_bytes_max     bytes without an outcome; beyond it senders wait up to `send_timeout_ms`, then ProducerFull
     send_timeout_ms      how long one attempt waits for its answer (longer if the node says it may need longer)
     delivery_timeout_ms  no further attempt begins after this
-    retries              further attempts after the first; every one sends the same bytes with the same unique keys
+    retries              further attempts after the first; every one sends the same bytes with the same unique keys.
+                         A refusal that says when to come back stored nothing and costs no attempt; with 0 it ends there
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
 
@@ -88,7 +89,7 @@ class Producer:
         """Sends at once and waits for the outcome.
 
         The result's `status` says what is promised: only PUT_OK is an acknowledgement. Raises what `send_async` raises,
-        PutRefused, DeliveryTimeout, LinkRefused.
+        PutRefused (StoreBusy when time or attempts ran out), DeliveryTimeout, LinkRefused.
         """
         return self._add(message, urgent=True).result()
 

@@ -294,6 +294,9 @@ class Sender(threading.Thread):
             self._stored(request, answer, status)
         elif status.retryable or answer.retry_after:
             self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
+            for batch in batches:
+                batch.refusal = status.name, answer.sentence
+                batch.refusals += bool(answer.retry_after)
             self._send_again(batches, trouble)
         elif len(batches) > 1:
             # One of them is bad. Nothing of the request was stored, so each goes alone and only the bad one fails.
@@ -310,6 +313,8 @@ class Sender(threading.Thread):
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
         batches = request.batches
         if not status.acknowledged and self._rules.retry_unpromised:
+            for batch in batches:
+                batch.unknown = True
             self._send_again(batches, f"{status.name}: stored, but not promised")
             return
         for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
@@ -338,13 +343,15 @@ class Sender(threading.Thread):
     # --- what goes wrong
 
     def _send_again(self, batches: Iterable[Batch], trouble: str) -> None:
-        """With the same bytes, while attempts and time are left."""
+        """With the same bytes, while attempts and time are left. A refusal that says when to come back costs none."""
+        retries = self._rules.retries
         now = time.monotonic()
         again: list[Batch] = []
         over: list[Batch] = []
         for batch in batches:
             batch.trouble = trouble
-            (again if batch.attempts <= self._rules.retries and batch.deadline > now else over).append(batch)
+            attempts = batch.attempts - (batch.refusals if retries else 0)
+            (again if attempts <= retries and batch.deadline > now else over).append(batch)
         self.statistics.retried += sum(batch.count for batch in again)
         self._accumulator.give_back(again)
         for batch in over:
@@ -354,6 +361,8 @@ class Sender(threading.Thread):
         self.statistics.links_lost += 1
         self._connection.close()
         lost = [batch for request in self._in_flight.values() for batch in request.batches]
+        for batch in lost:
+            batch.unknown = True
         self._in_flight.clear()
         self._questions.extend(self._asked.values())
         self._asked.clear()

@@ -83,10 +83,13 @@ class Batch:
         "queue_id",
         "queue_offset",
         "records",
+        "refusal",
+        "refusals",
         "route",
         "size",
         "status",
         "trouble",
+        "unknown",
     )
 
     def __init__(self, route: TopicRoute, queue_id: int, lock: threading.Lock, created: float) -> None:
@@ -100,6 +103,9 @@ class Batch:
         self.count = 0
         self.size = 0
         self.attempts = 0
+        self.refusals = 0  # attempts that the node refused and told when to come back
+        self.refusal: tuple[str, str] | None = None  # the newest one's status and sentence
+        self.unknown = False  # an attempt may have been stored
         self.alone = False  # it goes in a request of its own, because a request that held it was refused
         self.trouble = "it was not sent yet"
         self.done = False
@@ -146,8 +152,8 @@ class SendFuture:
         return self._batch.done
 
     def result(self, timeout_ms: float | None = None) -> SendResult:
-        """Waits for the outcome. Raises what became of the message: PutRefused, DeliveryTimeout, LinkRefused,
-        ClientClosed; or ResultPending when there is no outcome after `timeout_ms`."""
+        """Waits for the outcome. Raises what became of the message: PutRefused (and StoreBusy, which is one),
+        DeliveryTimeout, LinkRefused, ClientClosed; or ResultPending when there is no outcome after `timeout_ms`."""
         error = self.exception(timeout_ms)
         if error is not None:
             raise error

@@ -67,6 +67,7 @@ _RETRYABLE = frozenset(
         PutStatus.WHEEL_TIMER_FLOW_CONTROL,
         PutStatus.SYSTEM_BUSY,
         PutStatus.EXPIRED,
+        PutStatus.DISK_FULL,
         PutStatus.NOT_GREETED,
     }
 )
