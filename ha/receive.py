@@ -10,6 +10,7 @@ from towline.errors import DiskFull, LinkRefused, MalformedFrame
 from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
 from towline.limits import KIB, MIB, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader, LogTail
+from towline.log.errors import SegmentNotMade
 from towline.log.identity import IdentityFile
 from towline.node.context import Node
 from towline.node.greeting import own_facts
@@ -61,7 +62,7 @@ class ReceiveAgent:
             self._link.leave("the master is silent")
         elif self._link.lost:
             self._link.leave("the connection broke")
-        return done
+        return done or int(self._tail.prepare())
 
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
@@ -137,7 +138,7 @@ class ReceiveAgent:
                 done += 1
                 self._heard_ms = now
                 taken += self._apply(parts)
-        except (MalformedFrame, LinkRefused, DiskFull) as error:
+        except (MalformedFrame, LinkRefused, DiskFull, SegmentNotMade) as error:
             self._line.count(Counter.REFUSED)
             self._link.leave(str(error))
         if done:

@@ -24,7 +24,7 @@ from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
 from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE, append_request
 from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
-from towline.log.errors import PoolEmpty
+from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.context import Node
 from towline.node.tail import appended_scan, open_tail
 from towline.runtime.failpoints import ARMED, reach
@@ -82,6 +82,10 @@ class Appender:
         if hasattr(self, "_tail"):
             self._tail.close()
 
+    def prepare(self) -> bool:
+        """Populates a step ahead when there is nothing else to do. False when there is none."""
+        return self._tail.prepare()
+
     def append(self, groups: Sequence[Group], records: Buffer, now_ms: int) -> Appended | Refusal:
         """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970."""
         refusal = self._admit(groups, len(records))
@@ -91,7 +95,7 @@ class Appender:
         try:
             self._make_room(size)
             at = self._tail.make_room(size)
-        except (DiskFull, PoolEmpty, StoreNotWritable, SyncFailed, OSError) as error:
+        except (DiskFull, PoolEmpty, SegmentNotMade, StoreNotWritable, SyncFailed, OSError) as error:
             return no_room(error)
         timestamp = max(now_ms, self._timestamp.get())
         places = self._fill(groups)

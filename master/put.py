@@ -111,7 +111,8 @@ class PutAgent:
 
     def do_work(self) -> int:
         done = self._intake.take() + self._append_slice()
-        return done + self._answer_stored()
+        done += self._answer_stored()
+        return done or int(self._appender.prepare())
 
     def sleep_ms(self) -> int:
         return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))

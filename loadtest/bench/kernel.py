@@ -15,7 +15,8 @@ from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_re
 from towline.limits import MESSAGE_BODY_MAX
 from towline.log.commit_log import FIRST_WORD_SIZE, LogTail
 from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import create_segment, publish, segment_name, warm
+from towline.log.segment_files import create_segment, publish, segment_name
+from towline.log.warm_up import warm
 
 from .limits import Checksums, Copies, busy_seconds
 from .shapes import LOOPBACK, TOPIC, Load

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from towline.errors import AppendMismatch, DiskFull, MalformedRecord, NotInLog
+from towline.errors import AppendMismatch, DiskFull, MalformedRecord, NotInLog, StoreNotWritable
 from towline.format import blank, record
 from towline.format.record import Record
 from towline.limits import PAGE
@@ -132,6 +132,19 @@ class TestCopyPublishWithdraw:
             pass
         tail.blank()
         assert not tail.prepare()
+
+    def test_a_page_that_cannot_be_had_stops_the_request_that_needs_it_and_not_the_idle_writer(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(mapped: MappedFile, start: int, end: int) -> None:
+            raise StoreNotWritable(str(mapped.path), f"populate of {end - start} bytes at {start}")
+
+        monkeypatch.setattr(MappedFile, "populate", broken)
+        tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment)
+        tail.roll()
+        assert not tail.prepare()
+        with pytest.raises(StoreNotWritable):
+            tail.make_room(100)
 
     def test_without_populating_no_page_is_asked_for(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(MappedFile, "populate", lambda *_: pytest.fail("pages were populated"))

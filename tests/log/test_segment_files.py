@@ -21,8 +21,6 @@ from towline.log.segment_files import (
     segment_base,
     segment_name,
     sync_directory,
-    warm,
-    warm_in_steps,
     zero_range,
 )
 
@@ -92,17 +90,6 @@ class TestCreating:
         with pytest.raises(DiskFull, match=f"no room for {SIZE} bytes of {staging / 'new'}"):
             create_segment(staging, SIZE, "new")
         assert list(staging.iterdir()) == []
-
-    @pytest.mark.parametrize("sync", [False, True], ids=["lazily", "syncing each step"])
-    def test_warming_changes_no_byte(self, staging: Path, sync: bool) -> None:
-        path = create_segment(staging, SIZE, "new")
-        warm(path, SIZE, sync=sync)
-        assert path.read_bytes() == bytes(SIZE)
-
-    def test_warming_goes_in_bounded_steps(self, staging: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(segment_files, "WARM_STEP", 3 * PAGE)
-        path = create_segment(staging, 8 * PAGE, "new")
-        assert list(warm_in_steps(path, 8 * PAGE)) == [3 * PAGE, 6 * PAGE, 8 * PAGE]
 
     def test_what_a_killed_process_left_under_construction_is_cleared(self, staging: Path) -> None:
         (staging / "left").write_bytes(b"half")

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import AppendMismatch, MalformedRecord, NotInLog
+from towline.errors import AppendMismatch, MalformedRecord, NotInLog, StoreNotWritable
 from towline.format import blank, record
 from towline.format.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
@@ -246,7 +246,10 @@ class LogTail:
         wanted = min(self._at + self._ahead, self.segment_size)
         if self._segment is None or self._populated >= wanted:
             return False
-        self._populate_to(self._populated + 1)
+        try:
+            self._populate_to(self._populated + 1)
+        except StoreNotWritable:
+            return False  # the request that needs the page is told
         return True
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:

@@ -37,3 +37,17 @@ class PoolEmpty(TowlineError):
     def describe(self) -> str:
         waited = f" after {self.waited_ms} ms" if self.waited_ms else ""
         return f"none of the {self.count} buffers of {self.size} bytes is free{waited}"
+
+
+class SegmentNotMade(TowlineError):
+    """The log's writer has no next segment. Facts: its base, why."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "look at the disk and at what allocate logged; puts go on as soon as a segment can be made"
+
+    def __init__(self, base: int, why: str) -> None:
+        self.base, self.why = base, why
+        super().__init__(base, why)
+
+    def describe(self) -> str:
+        return f"the log has no segment {self.base}: {self.why}"

@@ -6,6 +6,7 @@ clients would stand still with the one that populates (H6). The array that is ha
 
 import ctypes
 import os
+import resource
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,12 @@ def resident_pages(pages: Pages) -> int:
 def lock(pages: Pages) -> None:
     """Brings them into memory and keeps them there while the mapping lives. Raises OSError beyond the limit."""
     _checked(_libc.mlock(pages.ctypes.data, pages.size))
+
+
+def raise_lock_limit() -> None:
+    """As many bytes may be locked as this process may allow itself."""
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
 
 
 def unlock(pages: Pages) -> None:

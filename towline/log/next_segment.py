@@ -5,18 +5,16 @@ import secrets
 from collections.abc import Generator
 from pathlib import Path
 
-from .segment_files import create_segment, publish, segment_name, sync_directory, warm_in_steps
+from .segment_files import create_segment, publish, segment_name, sync_directory
 
 
-def ensure_segment(commitlog: Path, staging: Path, base: int, size: int, *, warmed: bool = False) -> bool:
+def ensure_segment(commitlog: Path, staging: Path, base: int, size: int) -> bool:
     """Makes sure that the segment of `base` exists durably; whether this call made it. Both may try at once: one wins.
 
-    `warmed` brings it into the page cache first, for which the writer has no time but allocate has.
-
-    `staging` is on the same file system. Raises DiskFull, SyncFailed. The length of a segment that existed is checked
-    when it is mapped.
+    `staging` is on the same file system. Raises DiskFull, SyncFailed, OSError. The length of a segment that existed is
+    checked when it is mapped. Nothing is warmed: a segment is in the log as soon as it can be, and warm later.
     """
-    steps = ensure_in_steps(commitlog, staging, base, size, warmed=warmed)
+    steps = ensure_in_steps(commitlog, staging, base, size)
     while True:
         try:
             next(steps)
@@ -24,12 +22,10 @@ def ensure_segment(commitlog: Path, staging: Path, base: int, size: int, *, warm
             return bool(end.value)
 
 
-def ensure_in_steps(
-    commitlog: Path, staging: Path, base: int, size: int, *, warmed: bool
-) -> Generator[bool, None, bool]:
-    """The same in short steps; each yields whether the next one is the last, which links the segment into the log.
+def ensure_in_steps(commitlog: Path, staging: Path, base: int, size: int) -> Generator[None, None, bool]:
+    """The same in two steps: the file is made, and linked into the log.
 
-    Closing the generator between two of them drops what is under construction.
+    Closing the generator between the two drops what is under construction.
     """
     target = commitlog / segment_name(base)
     if target.exists():
@@ -38,10 +34,7 @@ def ensure_in_steps(
     # Two processes may be at it, and a killed one may have left its own: the names under construction differ.
     staged = create_segment(staging, size, f"{segment_name(base)}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        if warmed:
-            for _ in warm_in_steps(staged, size, sync=True):
-                yield False
-        yield True
+        yield
         return publish(staged, target)
     finally:
         staged.unlink(missing_ok=True)

@@ -7,17 +7,13 @@ rename would replace the file that another process published and mapped a moment
 import ctypes
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import MIB, PAGE
 
-from .mapped_file import MappedFile
-
 NAME_DIGITS: Final = 20
-WARM_STEP: Final = 4 * MIB
 FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 _ZERO_STEP: Final = MIB
 _FALLOC_FL_KEEP_SIZE: Final = 0x01
@@ -60,34 +56,6 @@ def create_segment(staging: Path, size: int, name: str) -> Path:
     finally:
         os.close(fd)
     return path
-
-
-def warm_in_steps(path: Path, size: int, *, sync: bool = False) -> Iterator[int]:
-    """Brings a new file into the page cache, WARM_STEP bytes at a time; yields the end of each step.
-
-    `sync` writes each step out, so that the disk is not asked for everything at once later.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.posix_fadvise(fd, 0, size, os.POSIX_FADV_WILLNEED)
-    finally:
-        os.close(fd)
-    mapped = MappedFile.open(path, size, writable=True)
-    try:
-        for start in range(0, size, WARM_STEP):
-            end = min(start + WARM_STEP, size)
-            mapped.populate(start, end)
-            if sync:
-                mapped.sync(start, end)
-            yield end
-    finally:
-        mapped.release()
-
-
-def warm(path: Path, size: int, *, sync: bool = False) -> None:
-    """All steps of `warm_in_steps`."""
-    for _ in warm_in_steps(path, size, sync=sync):
-        pass
 
 
 def publish(staged: Path, target: Path) -> bool:

@@ -4,23 +4,28 @@ Both resume at the published APPENDED and take their next segment from allocate,
 function when allocate is late or dead (H4). With a transient pool they write to a buffer in the segment's place.
 """
 
+import os
 import select
 from typing import Final
 
+from towline.errors import SyncFailed
 from towline.kernels.directory import QueueDirectory
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.dispatch import DispatchScan
-from towline.log.errors import PoolEmpty
+from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.log.mapped_file import MappedFile
 from towline.log.next_segment import ensure_segment
 from towline.log.segment_files import segment_name
 from towline.log.transient_pool import AppendedScan, TransientPool, buffered
-from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.positions import Counter, Duty, Flag, Position, State
 
 from .context import Node
 from .transient import pool_of
 
-BUFFER_WAIT_MS: Final = 5_000  # as long as RocketMQ waits for a segment (spec 6.1)
+SEGMENT_WAIT_MS: Final = 5_000  # the longest wait for allocate (spec 6.1)
+BUFFER_WAIT_MS: Final = SEGMENT_WAIT_MS
+AGAIN_MS: Final = 500  # after a segment could not be made, puts are refused so long before it is tried again
+_SEGMENT_STEP_S: Final = 0.0002
 _BUFFER_STEP_S: Final = 0.001
 
 
@@ -32,17 +37,13 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
     size = node.settings.mapped_file_size_commit_log
     wanted = node.writer(Position.WANTED)
     ringer = node.ringer(Duty.ALLOCATE)
-    line = node.line
+    segments = NextSegment(node)
     pool = pool_of(node)
     buffers = None if pool is None else _Buffers(node, pool)
 
     def next_segment(base: int) -> MappedFile:
-        path = node.store.commitlog / segment_name(base)
-        # What allocate has published is durable by name too; anything else is made, or synced, here (H4).
-        late = node.positions.get(Position.ALLOCATED) < base + size
-        if late and ensure_segment(node.store.commitlog, node.store.staging, base, size):
-            line.count(Counter.FALLBACKS)
-        segment = MappedFile.open(path, size, writable=True) if buffers is None else buffers.take(base)
+        segments.ensure(base)
+        segment = segments.open(base) if buffers is None else buffers.take(base)
         if base > wanted.get():
             wanted.advance(base)
             ringer.ring()
@@ -67,6 +68,71 @@ def appended_scan(node: Node, directory: QueueDirectory) -> DispatchScan | Appen
         return files
     buffers = DispatchScan(buffered(pool), directory)
     return AppendedScan(files, buffers, size, lambda: node.positions.get(Position.COMMITTED))
+
+
+class NextSegment:
+    """Sees to it that the writer's next segment exists.
+
+    Allocate makes it long before. When it is just at it the writer waits, for that takes less time than to do the same
+    once more beside it; otherwise the writer makes it. Segments are warmed after they are linked, so neither of the two
+    ways is the colder one (docs/decisions/0012).
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._size = node.settings.mapped_file_size_commit_log
+        self._again_ms = 0
+        self._why = ""
+
+    def ensure(self, base: int) -> None:
+        """Raises DiskFull; SegmentNotMade, and then at once for AGAIN_MS unless allocate has made it by then."""
+        node, end = self._node, base + self._size
+        if node.positions.get(Position.ALLOCATED) >= end:  # durable by name too (H4)
+            return
+        if node.clock.monotonic_ms() < self._again_ms:
+            raise SegmentNotMade(base, self._why)
+        if self._comes_from_allocate(end):
+            return
+        try:
+            if ensure_segment(node.store.commitlog, node.store.staging, base, self._size):
+                node.line.count(Counter.FALLBACKS)
+        except (SyncFailed, OSError) as error:
+            raise self._not_made(base, error) from error
+
+    def open(self, base: int) -> MappedFile:
+        """Raises SegmentNotMade when it cannot be mapped."""
+        path = self._node.store.commitlog / segment_name(base)
+        try:
+            return MappedFile.open(path, self._size, writable=True)
+        except OSError as error:
+            raise self._not_made(base, error) from error
+
+    def _not_made(self, base: int, error: SyncFailed | OSError) -> SegmentNotMade:
+        self._again_ms, self._why = self._node.clock.monotonic_ms() + AGAIN_MS, str(error)
+        return SegmentNotMade(base, self._why)
+
+    def _comes_from_allocate(self, end: int) -> bool:
+        """Waits for a segment that allocate is making. False when it is not, fails, dies, or takes too long."""
+        positions, clock = self._node.positions, self._node.clock
+        if positions.get(Position.MAKING) < end:
+            return False
+        self._node.line.count(Counter.LATE)
+        deadline = clock.monotonic_ms() + SEGMENT_WAIT_MS
+        while positions.get(Position.ALLOCATED) < end:
+            if clock.monotonic_ms() >= deadline or not self._allocate_works():
+                return False
+            select.select([], [], [], _SEGMENT_STEP_S)
+        return True
+
+    def _allocate_works(self) -> bool:
+        line = self._node.positions.duty(Duty.ALLOCATE)
+        if line.state is not State.RUNNING or line.flags & (Flag.SEGMENT_ERROR | Flag.DISK_FULL):
+            return False
+        try:
+            os.kill(line.pid, 0)
+        except OSError:
+            return False
+        return True
 
 
 class _Buffers:

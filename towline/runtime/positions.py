@@ -73,11 +73,13 @@ class Position(Enum):
     STORE_TIMESTAMP = (8, (Duty.PUT, Duty.RECEIVE))  # of the newest record, ms
     SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
     DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
-    WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in
+    WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in, or waits for
     INDEXED = (13, (Duty.REPUT,))  # end of what is indexed: trails DISPATCHED only while the disk is full
     DISPATCHED_TIMESTAMP = (12, (Duty.REPUT,))  # store time of the newest dispatched record, ms
     TRANSIENT_POOL = (14, ())  # whether the pool is used, or why not; written by recovery alone, for the whole start
     DERIVED_SYNC_FAILED = (15, (Duty.FLUSH,))  # 1 after a failed sync of a queue or index file, until the next start
+    MAKING = (16, (Duty.ALLOCATE,))  # end of the segment that allocate works on, or worked on last
+    WARM = (17, (Duty.ALLOCATE,))  # end of the segments that were warmed
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -105,6 +107,7 @@ class Flag(IntFlag):
     INDEX_ERROR = 8  # reput: an IndexFile cannot be written
     DISK_FULL = 16  # allocate: the disk ratio is above the warning level, or a segment could not be reserved
     LOGIC_DISK_FULL = 64  # reput: no room for ConsumeQueue files
+    SEGMENT_ERROR = 128  # ours; allocate: the next segment could not be made, and none was since
 
 
 class Counter(IntEnum):

@@ -161,9 +161,20 @@ class AllocateKeys(Group):
         differs="false; a put that meets a cold page waits for it, and warming is another process's work here",
     )
     flush_least_pages_when_warm_mapped_file: int = count(
-        4096,
-        "warming under SYNC_FLUSH syncs after so many pages of 4096 bytes",
+        1024,
+        "warming syncs after so many pages of 4096 bytes",
         rocketmq="flushLeastPagesWhenWarmMapedFile",
+        differs="4096, and only under SYNC_FLUSH; pages that are left dirty slow every writer of the machine down",
+    )
+    lock_mapped_files: bool = switch(
+        False,
+        "keep a segment in memory from its warm-up until 6 s after it was filled, as far as RLIMIT_MEMLOCK allows",
+        differs="always; what is locked cannot be given to anybody else, and the node may be killed for it",
+    )
+    cached_after_filled_ms: int = ms(
+        600_000,
+        "a full segment that is flushed, dispatched and on every connected slave leaves the page cache after this time;"
+        " 0: it stays until the kernel wants the memory",
     )
 
 
@@ -311,7 +322,9 @@ class TowlineKeys(Group):
     request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
     put_waiting_max: int = count(65_536, "most requests that wait for their acknowledgement; more are refused as busy")
     flush_backlog_max: int = size(512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy")
-    populate_ahead_bytes: int = size(8 * MIB, "how far ahead of the append position pages are populated", lowest=0)
+    populate_ahead_bytes: int = size(
+        8 * MIB, "how far ahead a log's writer with nothing to do populates; 0: never, each page faults", lowest=0
+    )
     pull_bytes_max: int = size(8 * MIB, "most record bytes of a pull, whatever it asks for")
     ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
     metadata_interval_ms: int = ms(1000, "a slave asks its master for topics and offsets so often", lowest=1)

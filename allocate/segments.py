@@ -1,0 +1,173 @@
+"""Segments ahead of the log's writer: made, linked into the log, then warmed, the most urgent step first (spec 6.1).
+
+A segment is linked cold and warmed in the log. A writer that is early finds it there in milliseconds, the beginning
+warm, and warming goes on ahead of it: nobody has to choose between waiting for a warm segment and making a cold one.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Final
+
+from towline.errors import DiskFull, TowlineError
+from towline.limits import PAGE
+from towline.log.next_segment import ensure_in_steps
+from towline.log.segment_files import segment_name
+from towline.log.warm_up import WarmUp
+from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.positions import Counter, Duty, Flag, Position
+
+from .locks import SegmentLocks
+from .requests import Kind, Request, RequestTable
+from .space import DiskSpace
+
+AHEAD: Final = 2  # next and next-next
+PAUSE_MS: Final = 100  # before what failed is tried again. RocketMQ: 1; a disk that fails is asked a hundred times less
+FULL_DISK_PAUSE_MS: Final = 500
+
+
+class SegmentsAhead:
+    """`turn` does one step for the segment the writer is in and the two behind it."""
+
+    def __init__(self, node: Node, space: DiskSpace, made: Callable[[int], None]) -> None:
+        """`made` is told the base of each segment that is in the log."""
+        settings = node.settings
+        self._tell_made = made
+        self._node, self._space = node, space
+        self._size = settings.mapped_file_size_commit_log
+        self._line = node.line
+        self._allocated = node.writer(Position.ALLOCATED)
+        self._making = node.writer(Position.MAKING)
+        self._warm = node.writer(Position.WARM)
+        self._warms = settings.warm_mapped_file_enable
+        self._sync_bytes = settings.flush_least_pages_when_warm_mapped_file * PAGE
+        self._table = RequestTable()
+        self._made: tuple[Request, Generator[None, None, bool]] | None = None
+        self._warmed: tuple[Request, WarmUp] | None = None
+
+    def start(self) -> None:
+        """In the process that does the work."""
+        self._ringer = self._node.ringer(Duty.PUT, Duty.RECEIVE)
+        self._locks = SegmentLocks(self._node)
+
+    def turn(self, now_ms: int) -> int:
+        """How many things were done."""
+        wanted = self._node.positions.get(Position.WANTED)
+        self._ask(wanted)
+        self._locks.turn(wanted, now_ms)
+        request = self._table.first(now_ms)
+        if request is None:
+            return 0
+        try:
+            return self._make(request, now_ms) if request.kind is Kind.SEGMENT else self._warm_up(request)
+        except (TowlineError, OSError) as error:
+            self._drop_made()
+            if request.kind is Kind.SEGMENT:
+                self._cannot_make(request, error, now_ms)
+            else:
+                self._cannot_warm(request, error)
+            return 0
+
+    def drain(self) -> None:
+        """What is under construction is dropped; nothing stays locked."""
+        self._drop_made()
+        self._end_warm_up()
+        self._locks.close()
+
+    # --- what is wanted
+
+    def _ask(self, wanted: int) -> None:
+        """The window moves with the writer, and what lies behind it is wanted no more."""
+        end = wanted + (AHEAD + 1) * self._size
+        self._table.drop(lambda request: request.base < wanted)
+        if self._made is not None and self._made[0] not in self._table:
+            self._drop_made()
+        if self._warmed is not None and self._warmed[0].base < wanted:
+            self._end_warm_up()
+        for base in range(max(wanted, self._allocated.get()), end, self._size):
+            self._table.want(Request(Kind.SEGMENT, base, self._size))
+        if self._warms:
+            for base in range(max(wanted, self._warm.get()), min(end, self._allocated.get()), self._size):
+                self._table.want(Request(Kind.WARM_UP, base, self._size))
+
+    # --- made
+
+    def _make(self, request: Request, now_ms: int) -> int:
+        if self._made is None or self._made[0] != request:
+            self._drop_made()
+            store = self._node.store
+            exists = (store.commitlog / segment_name(request.base)).exists()
+            if not exists and not self._space.has_room(request.base):
+                self._table.put_off(request, now_ms + FULL_DISK_PAUSE_MS)
+                return 0
+            self._making.advance(max(self._making.get(), request.end))
+            self._made = request, ensure_in_steps(store.commitlog, store.staging, request.base, request.size)
+        try:
+            next(self._made[1])
+            if ARMED:
+                reach("allocate.before_link")
+        except StopIteration as end:
+            self._publish(request, made=bool(end.value))
+        return 1
+
+    def _publish(self, request: Request, *, made: bool) -> None:
+        if ARMED:
+            reach("allocate.after_link")
+        self._made = None
+        self._table.done(request)
+        self._line.lower_flag(Flag.SEGMENT_ERROR)
+        self._tell_made(request.base)
+        self._allocated.advance(max(self._allocated.get(), request.end))
+        self._line.count(Counter.BATCHES, int(made))
+        self._ringer.ring()
+
+    # --- warmed
+
+    def _warm_up(self, request: Request) -> int:
+        """One step of a segment that is in the log; from where its writer is, if it is there already."""
+        appended = self._node.positions.get(Position.APPENDED)
+        begin = min(max(0, appended - request.base), request.size)
+        begin -= begin % PAGE
+        if self._warmed is None or self._warmed[0] != request:
+            self._end_warm_up()
+            path = self._node.store.commitlog / segment_name(request.base)
+            lock = self._locks.wanted
+            self._warmed = request, WarmUp(path, request.size, begin=begin, sync_bytes=self._sync_bytes, lock=lock)
+        warming = self._warmed[1]
+        if not warming.step(begin):
+            self._warmed = None
+            self._warm_up_is_over(request)
+            self._locks.keep(request.base, warming)
+        return 1
+
+    def _warm_up_is_over(self, request: Request) -> None:
+        self._table.done(request)
+        self._warm.advance(max(self._warm.get(), request.end))
+
+    def _end_warm_up(self) -> None:
+        if self._warmed is not None:
+            self._warmed[1].release()
+            self._warmed = None
+
+    # --- failures
+
+    def _cannot_make(self, request: Request, error: TowlineError | OSError, now_ms: int) -> None:
+        """A writer that needs it is told by the flag, and does not wait. It is said once, until a segment is made."""
+        full = isinstance(error, DiskFull)
+        if full:
+            self._line.count(Counter.REFUSED)
+            self._space.failed(request.base)
+        elif not self._table.failing:
+            self._node.log.error("segment %d cannot be made, it is tried again: %s", request.base, error)
+        self._table.failed(request, now_ms + (FULL_DISK_PAUSE_MS if full else PAUSE_MS))
+        self._line.raise_flag(Flag.SEGMENT_ERROR)
+
+    def _cannot_warm(self, request: Request, error: TowlineError | OSError) -> None:
+        """The writer gets the segment as it is. What a sync failed to write is flush's to find, and to stop for."""
+        self._end_warm_up()
+        self._warm_up_is_over(request)
+        self._node.log.error("segment %d stays as warm as it is: %s", request.base, error)
+
+    def _drop_made(self) -> None:
+        if self._made is not None:
+            self._made[1].close()
+            self._made = None

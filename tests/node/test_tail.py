@@ -1,0 +1,182 @@
+"""Where the log's writer gets its next segment from, and what it is told when there is none."""
+
+import errno
+import logging
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from towline.errors import DiskFull, SyncFailed
+from towline.limits import MIB
+from towline.log.errors import SegmentNotMade
+from towline.log.next_segment import ensure_segment
+from towline.log.segment_files import segment_name
+from towline.node import tail
+from towline.node.context import Node
+from towline.node.tail import AGAIN_MS, SEGMENT_WAIT_MS, NextSegment
+from towline.places import Runtime, Store
+from towline.runtime.clock import SystemClock
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
+from towline.runtime.settings import read_settings
+
+SIZE = MIB
+GENERATION = 7
+
+
+class Time:
+    """A clock that moves by `step` ms whenever it is read."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.ms, self.step = 1_000_000, step
+
+    def now_ms(self) -> int:
+        return self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        self.ms += self.step
+        return self.ms
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "run")
+    for directory in (store.commitlog, store.staging, runtime.root):
+        directory.mkdir(parents=True)
+    settings = read_settings(None, {"mapped_file_size_commit_log": str(SIZE)}, {})
+    positions = Positions.create(runtime.positions, GENERATION)
+    log = logging.getLogger("put")
+    return Node(store, runtime, settings, positions, Duty.PUT, GENERATION, log, SystemClock())
+
+
+def allocate_is_at(node: Node, end: int, *, pid: int = 0, flag: Flag | None = None) -> None:
+    line = node.positions.duty(Duty.ALLOCATE)
+    line.enter(GENERATION, State.RUNNING)
+    if pid:
+        line._words[line._at + line.PID] = pid
+    if flag is not None:
+        line.raise_flag(flag)
+    node.positions.writer(Position.MAKING, Duty.ALLOCATE).advance(end)
+
+
+def allocate_makes(node: Node, base: int) -> None:
+    ensure_segment(node.store.commitlog, node.store.staging, base, SIZE)
+    node.positions.writer(Position.ALLOCATED, Duty.ALLOCATE).advance(base + SIZE)
+
+
+def counted(node: Node) -> tuple[int, int]:
+    """(segments it waited for, segments it made itself)."""
+    return node.line.counter(Counter.LATE), node.line.counter(Counter.FALLBACKS)
+
+
+def fails_with(error: Exception) -> Callable[..., bool]:
+    def failing(*_: object) -> bool:
+        raise error
+
+    return failing
+
+
+def gone() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_segment_that_allocate_has_made_is_taken_as_it_is(node):
+    allocate_makes(node, 0)
+    segments = NextSegment(node)
+    segments.ensure(0)
+    assert segments.open(0).size == SIZE
+    assert counted(node) == (0, 0)
+
+
+def test_while_allocate_is_at_it_the_writer_waits(node):
+    allocate_is_at(node, SIZE)
+    making = Thread(target=allocate_makes, args=(node, 0))
+    making.start()
+    NextSegment(node).ensure(0)
+    making.join()
+    assert (node.store.commitlog / segment_name(0)).exists()
+    assert counted(node) == (1, 0)
+
+
+def test_a_segment_that_allocate_has_not_begun_is_made_at_once(node):
+    allocate_is_at(node, SIZE)
+    segments = NextSegment(replace(node, clock=Time(step=SEGMENT_WAIT_MS)))  # any wait would be over, and counted
+    segments.ensure(SIZE)
+    assert (node.store.commitlog / segment_name(SIZE)).exists()
+    assert counted(node) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(lambda node: allocate_is_at(node, SIZE, flag=Flag.SEGMENT_ERROR), id="fails"),
+        pytest.param(lambda node: allocate_is_at(node, SIZE, flag=Flag.DISK_FULL), id="has no room"),
+        pytest.param(lambda node: allocate_is_at(node, SIZE, pid=gone()), id="was killed"),
+    ],
+)
+def test_nobody_waits_for_an_allocate_that(node, prepare):
+    prepare(node)
+    time = Time()  # it stands still: a wait would never end
+    NextSegment(replace(node, clock=time)).ensure(0)
+    assert counted(node) == (1, 1)
+
+
+def test_after_five_seconds_the_writer_makes_it_itself(node):
+    allocate_is_at(node, SIZE)
+    time = Time(step=10)
+    NextSegment(replace(node, clock=time)).ensure(0)
+    assert counted(node) == (1, 1)
+    assert SEGMENT_WAIT_MS <= time.ms - 1_000_000 <= SEGMENT_WAIT_MS + 10 * time.step
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.EIO, "Input/output error"), SyncFailed("staging", 0, 0, errno.EIO, "Input/output error")],
+    ids=["create", "sync"],
+)
+def test_one_that_cannot_be_made_is_refused_with_the_cause_and_for_a_while_without_trying(node, monkeypatch, error):
+    time = Time()
+    segments = NextSegment(replace(node, clock=time))
+    monkeypatch.setattr(tail, "ensure_segment", fails_with(error))
+    with pytest.raises(SegmentNotMade, match=r"no segment 0: .*Input/output error"):
+        segments.ensure(0)
+    monkeypatch.setattr(tail, "ensure_segment", fails_with(AssertionError("it was tried again")))
+    time.ms += AGAIN_MS - 1
+    with pytest.raises(SegmentNotMade, match="Input/output error"):
+        segments.ensure(0)
+    monkeypatch.setattr(tail, "ensure_segment", ensure_segment)
+    time.ms += 1
+    segments.ensure(0)
+    assert counted(node) == (0, 1)
+
+
+def test_what_allocate_makes_after_a_failure_is_taken_at_once(node, monkeypatch):
+    segments = NextSegment(replace(node, clock=Time()))
+    monkeypatch.setattr(tail, "ensure_segment", fails_with(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(SegmentNotMade):
+        segments.ensure(0)
+    allocate_makes(node, 0)
+    segments.ensure(0)
+    assert segments.open(0).size == SIZE
+
+
+def test_a_full_disk_stays_one(node, monkeypatch):
+    monkeypatch.setattr(tail, "ensure_segment", fails_with(DiskFull("staging", SIZE)))
+    segments = NextSegment(node)
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            segments.ensure(0)
+
+
+def test_one_that_cannot_be_mapped_is_refused_with_the_cause(node):
+    allocate_makes(node, 0)
+    (node.store.commitlog / segment_name(0)).unlink()
+    segments = NextSegment(node)
+    segments.ensure(0)
+    with pytest.raises(SegmentNotMade, match="No such file"):
+        segments.open(0)
