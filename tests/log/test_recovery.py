@@ -322,7 +322,7 @@ class TestStaleBytes:
         maker.recover()
         assert path.stat().st_blocks * 512 >= SEGMENT > before * 512
 
-    def test_a_full_disk_is_an_error_and_the_next_start_goes_on(
+    def test_on_a_full_disk_the_log_is_whole_and_the_next_start_reserves(
         self, maker: StoreMaker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(fd: int, start: int, end: int) -> None:
@@ -330,9 +330,12 @@ class TestStaleBytes:
 
         with monkeypatch.context() as patched:
             patched.setattr(recovery, "reserve", full)
-            with pytest.raises(DiskFull):
-                maker.recover()
-        assert maker.recover().end == maker.end
+            recovered = maker.recover()
+        assert recovered.end == maker.end
+        assert any("puts are refused until there is room" in note for note in recovered.notes)
+        assert maker.path(maker.end).stat().st_blocks * 512 < SEGMENT
+        assert not maker.recover().notes
+        assert maker.path(maker.end).stat().st_blocks * 512 >= SEGMENT
 
 
 class TestRefusals:

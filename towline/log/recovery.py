@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from towline.errors import CorruptLog, MalformedFile, StoreSyncFailed, SyncFailed
+from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
 from towline.format.rules import Rule
@@ -206,14 +206,21 @@ class _LogRecovery:
                 if base == active:
                     self.active_exists = True
                     if stale_end > start:
-                        zero_range(fd, start - base, size)
-                    reserve(fd, start - base, size)
+                        zero_range(fd, start - base, stale_end - base)
+                    self._reserve(fd, start - base, base)
             finally:
                 os.close(fd)
             if base != active:
                 queue.remove(base)
         self.reader.refresh()
         return moved
+
+    def _reserve(self, fd: int, start: int, base: int) -> None:
+        """On a full disk the node starts all the same, and serves; the writer reserves before it appends (H7)."""
+        try:
+            reserve(fd, start, self.settings.segment_size)
+        except DiskFull as error:
+            self.notes.append(f"segment {base} cannot be appended to, puts are refused until there is room: {error}")
 
     def sync(self, end: int) -> None:
         """Makes every byte durable that was not surely so, before it is called flushed (H5)."""
@@ -305,14 +312,16 @@ class _DerivedRecovery:
             return
         reader, log = self.log.reader, self.log
         index = IndexService(self.store.index, self.settings.index_slots, self.settings.index_indexes, writable=True)
-        index.load()
         try:
+            index.load()
             if log.durable is None and not log.clean:
                 index.drop_after(log.checkpoint.index_msg_timestamp if log.checkpoint else 0)
             index.cut(
                 self.watermark if reader.queue.bases else 0, lambda physical_offset: store_time(reader, physical_offset)
             )
             index.sync()
+        except DiskFull as error:  # a sparse file of another broker: reput cuts it before it indexes anything
+            self.notes.append(f"the index waits for room: {error}")
         finally:
             index.close()
 

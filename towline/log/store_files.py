@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from towline.errors import StoreNotWritable
+from towline.errors import StoreNotWritable, SyncFailed
 
 from .segment_files import sync_directory, sync_file
 
@@ -26,7 +26,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     Not for a file that somebody has mapped or keeps open. Raises StoreNotWritable, SyncFailed.
     """
     staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    write_new(staged, data)
+    try:
+        write_new(staged, data)
+    except (StoreNotWritable, SyncFailed):
+        staged.unlink(missing_ok=True)  # half a file on a full disk
+        raise
     staged.replace(path)
     sync_directory(path.parent)
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from towline.errors import DutyTaken, StartFailed, StoreNotWritable
 from towline.log.identity import IdentityFile
+from towline.log.reserve_file import ReserveFile
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Ringer, make_bell
@@ -163,6 +164,7 @@ class Supervisor:
             raise StoreNotWritable(str(self._runtime.root), str(error)) from None
         for leftover in (*self._runtime.root.glob("*.sock"), *self.store.run.glob("*.failure")):
             leftover.unlink()
+        ReserveFile(self.store.root, self.settings.reserve_file_size).give_up_when_full()
         write_atomically(self.store.settings, self.settings.to_json().encode())
         identity = IdentityFile(self.store.root)
         if identity.check(self.settings.broker_cluster_name) is None and self.role == "master":
