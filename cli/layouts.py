@@ -55,6 +55,7 @@ ON_DISK: Final = (
         },
     ),
     Described("checkpoint", checkpoint.LAYOUT, {"fields": checkpoint.LAYOUT.size, "file": checkpoint.SIZE}),
+    Described("checkpoint check", checkpoint.CHECK_LAYOUT, {"check": checkpoint.CHECK_LAYOUT.size}),
     Described("durable", durable.LAYOUT, {"state": durable.SIZE}),
     Described("durable slot", durable_slots.LAYOUT, {"slot": durable_slots.SLOT_SIZE, "file": durable_slots.SIZE}),
     Described("unique key", message_id.LAYOUT, {"packed": message_id.LAYOUT.size}),

@@ -49,7 +49,7 @@ class MalformedFile(TowlineError):
     """A file does not hold what its format says. Facts: path, what is wrong."""
 
     remedy = Remedy.FIX_DISK
-    advice = "restore the file from a copy, or remove it if it is derived (queues, index, checkpoint)"
+    advice = "restore the file from a copy, or run `towline store verify` and `towline store repair`"
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -429,7 +429,7 @@ class ForeignFile(TowlineError):
     """A file that has no place in a directory of segments. Facts: path, why."""
 
     remedy = Remedy.FIX_DISK
-    advice = "move the file out of the directory; only segments may stand there"
+    advice = "move the file out of the directory, or run `towline store repair`; only segments may stand there"
 
     def __init__(self, path: str, why: str) -> None:
         self.path, self.why = path, why
@@ -471,7 +471,10 @@ class CorruptLog(TowlineError):
     """What was surely on the disk is damaged or missing. Facts: path, byte in the file, rule broken, its sentence."""
 
     remedy = Remedy.FIX_DISK
-    advice = "nothing was changed: restore the file from a copy or from another node"
+    advice = (
+        "nothing was changed: restore the file from a copy or from another node, or look with `towline store verify` "
+        "and step over it with `towline store repair --skip OFFSET`"
+    )
 
     def __init__(self, path: str, at: int, rule: str, sentence: str) -> None:
         self.path, self.at, self.rule, self.sentence = path, at, rule, sentence
@@ -571,7 +574,7 @@ class QueueGap(TowlineError):
     """Facts: topic, queue id, queue offset of the record, the one that was due, physical offset."""
 
     remedy = Remedy.FIX_DISK
-    advice = "stop the node and start it again: recovery derives the queues anew from the log"
+    advice = "stop the node and run `towline store repair`: it derives the queues anew from the log"
 
     def __init__(self, topic: str, queue_id: int, queue_offset: int, due: int, physical_offset: int) -> None:
         self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset

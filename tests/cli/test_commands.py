@@ -46,6 +46,8 @@ def test_the_commands_are_those_of_the_manual():
         "settings keys",
         "settings show",
         "store mend",
+        "store repair",
+        "store verify",
         "version",
     }
 

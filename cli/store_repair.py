@@ -1,0 +1,94 @@
+"""The work of `towline store repair`."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from towline.errors import DutyTaken
+from towline.log.findings import Weight
+from towline.log.repair import Repair
+from towline.log.repair_plan import Plan, Step, make_plan
+from towline.log.verify import Verified, verify
+from towline.places import Store
+from towline.runtime.locks import StoreLock, holder_of
+from towline.runtime.positions import Duty
+
+from .output import show
+from .store_shape import shape_of
+from .store_verify import document_of, reading, render_findings
+
+
+def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool, as_json: bool) -> int:
+    """Status 0: there is nothing to do any more; 1: --yes would do something; 2: something is refused, or left over.
+
+    Raises StoreTaken or DutyTaken while a node runs, SyncFailed, DiskFull.
+    """
+    store = Store(root.resolve())
+    settings, delays_ms = shape_of(store, config)
+    done: list[Step] = []
+    after: Verified | None = None
+    with alone(store):
+        with reading(store, "verifying") as progress:
+            plan = make_plan(store, settings, skip, delays_ms=delays_ms, progress=progress)
+        if yes and plan.steps and not plan.refused:
+            with reading(store, "repairing") as progress:
+                done = Repair(store, settings, plan, delays_ms=delays_ms, progress=progress).run()
+            with reading(store, "verifying") as progress:
+                after = verify(store, settings, delays_ms=delays_ms, progress=progress)
+    status = int(after.weight) if after is not None else int(_weight(plan))
+    result = _document(plan, done, after) | {"status": status}
+    show(result, as_json, lambda console: _render(console, plan, done, after))
+    return status
+
+
+@contextmanager
+def alone(store: Store) -> Iterator[None]:
+    """No node runs on the store, and none starts meanwhile."""
+    lock = StoreLock(store.lock)
+    try:
+        for duty in Duty:
+            path = store.duty_lock(duty.label)
+            if pid := holder_of(path):
+                raise DutyTaken(duty.label, pid, str(path))
+        yield
+    finally:
+        lock.release()
+
+
+def _weight(plan: Plan) -> Weight:
+    if plan.refused:
+        return Weight.DAMAGE
+    return Weight.HEALS if plan.steps else Weight.NOTE
+
+
+def _document(plan: Plan, done: Sequence[Step], after: Verified | None) -> dict[str, Any]:
+    return {
+        "plan": [step.row() for step in plan.steps],
+        "refused": [{"file": error.path, "byte": error.at, "sentence": error.describe()} for error in plan.refused],
+        "notes": plan.notes,
+        "done": [step.row() | {"kept": step.kept} for step in done],
+        "verify": document_of(after if after is not None else plan.verified),
+    }
+
+
+def _render(console: Console, plan: Plan, done: Sequence[Step], after: Verified | None) -> None:
+    for note in plan.notes:
+        console.print(note, markup=False)
+    for error in plan.refused:
+        console.print(f"refused: {error}", soft_wrap=True, markup=False)
+    for step in done or plan.steps:
+        kept = f"; kept in {step.kept}" if step.kept else ""
+        told = f"{'done' if done else 'would do'}: {step.path} byte {step.at}: {step.sentence}{kept}"
+        console.print(told, soft_wrap=True, markup=False)
+    if after is not None:
+        render_findings(console, after)
+        console.print("the store is sound again" if not after.weight else "verify still finds something")
+    elif plan.refused:
+        console.print("nothing was done, and nothing is done while something is refused")
+    elif plan.steps:
+        console.print("nothing was done; --yes does it")
+    else:
+        console.print("there is nothing to repair")
