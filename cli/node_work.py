@@ -84,6 +84,7 @@ def _facts(role: str, store: Path) -> dict[str, Any]:
 def _render(console: Console, read: dict[str, Any]) -> None:
     head = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
     console.print(head, markup=False)
+    _render_durability(console, read)
     pieces = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
     for piece in read["pieces"]:
         counters = piece.get("counters", {})
@@ -106,6 +107,19 @@ def _render(console: Console, read: dict[str, Any]) -> None:
         console.print(f"{service}: {' '.join(endpoints)}")
     for part, sizes in read["disk"].items():
         console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")
+
+
+def _render_durability(console: Console, read: dict[str, Any]) -> None:
+    """What is not as the settings ask for, or as a disk should be."""
+    if read["transient_pool"] != "off":
+        console.print(f"transient pool: {read['transient_pool']}", markup=False)
+    if read["positions"]["sync_failed"]:
+        console.print("a sync of the log failed: nothing more is promised until `towline store verify` was run")
+    if read["positions"]["derived_sync_failed"]:
+        console.print(
+            "a sync of a queue or index file failed: nothing new in them is called durable; restart the node, which "
+            "derives it again from the log"
+        )
 
 
 def _render_refusals(console: Console, read: dict[str, Any]) -> None:

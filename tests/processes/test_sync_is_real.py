@@ -19,10 +19,12 @@ import pytest
 
 from towline.errors import StoreSyncFailed
 from towline.format.status import PutStatus
+from towline.log.durable_file import DurableFile
 from towline.node.context import runtime_of
 from towline.node.launch import start_node, stop_node
 from towline.runtime.positions import Duty, Position, Positions
 
+from .waiting import await_
 from .wire import WireClient, endpoint_of, records_of
 
 FLUSH_TIMEOUT_MS = 700
@@ -160,6 +162,43 @@ def test_the_first_failed_sync_ends_acknowledgements_for_good(master, client):
     again = start("master", master, listen_port=0, ha_listen_port=0)
     assert positions_of(master).get(Position.APPENDED) == positions_of(master).get(Position.FLUSHED) > 0
     again.end()
+
+
+@strace
+def test_a_failed_sync_of_a_queue_outlives_the_flush_process_that_met_it(master, client):
+    assert client.put(records_of(b"orders", 1)).status == PutStatus.PUT_OK
+    queue = master / "consumequeue" / "orders" / "0" / f"{0:020d}"
+    await_(queue.exists, 10.0, "the queue is written")
+    failing = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO", "-P", str(queue), "-o", "/dev/null"]
+    flush = pid_of(master, Duty.FLUSH)
+    with traced(failing, [flush]):
+        assert client.put(records_of(b"orders", 1000)).status == PutStatus.PUT_OK
+        await_(lambda: positions_of(master).get(Position.DERIVED_SYNC_FAILED), 10.0, "flush meets the error")
+    watermark = DurableFile(master).load().queues_durable
+    os.kill(flush, signal.SIGKILL)
+    await_(lambda: pid_of(master, Duty.FLUSH) != flush, 10.0, "another flush process runs")
+    assert client.put(records_of(b"orders", 1000)).status == PutStatus.PUT_OK
+    assert command("master", "status", "--store", master)["positions"]["derived_sync_failed"] == 1
+    assert stop_node(master) is False, "a queue that may be wrong on the disk must not count as clean"
+    assert DurableFile(master).load().queues_durable == watermark
+    again = start("master", master, listen_port=0, ha_listen_port=0)
+    positions = positions_of(master)
+    end = positions.get(Position.APPENDED)
+    await_(lambda: positions.get(Position.DISPATCHED) == end, 10.0, "the rest is derived again")
+    assert positions.get(Position.DERIVED_SYNC_FAILED) == 0
+    assert stop_node(master) is True
+    assert DurableFile(master).load().queues_durable == end
+    again.end()
+
+
+def test_flush_has_the_next_segments_open_before_it_syncs_anything(master):
+    """An error of write-back is told to who has the file open when it happens, not to who opens it later (H5)."""
+    positions = positions_of(master)
+    await_(lambda: positions.get(Position.ALLOCATED) >= 2 << 20, 10.0, "allocate is ahead")
+    maps = Path(f"/proc/{pid_of(master, Duty.FLUSH)}/maps")
+    segments = [str(master / "commitlog" / f"{base:020d}") for base in (0, 1 << 20)]
+    await_(lambda: all(path in maps.read_text() for path in segments), 5.0, "flush has them open")
+    assert positions.get(Position.FLUSHED) == 0
 
 
 def command(*words: object) -> dict:
