@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from towline.format.durable import Durable
 from towline.kernels.directory import QueueDirectory
 from towline.places import Store
 
@@ -16,7 +17,7 @@ from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
 from .log_walk import Checks
 from .recovery import RecoverySettings
 from .verify_index import IndexVerifier
-from .verify_log import LogBounds, LogFound, LogVerifier, Sink, limits_of, list_log
+from .verify_log import LogBounds, LogFound, LogVerifier, limits_of, list_log
 from .verify_queues import Gap, QueueVerifier
 from .verify_state import (
     verify_checkpoint,
@@ -74,50 +75,56 @@ def verify(
     verify_identity(store, findings)
     verify_config(store, findings)
     verify_leftovers(store, findings, running=limit is not None)
-    bases = list_log(store.commitlog, settings.segment_size, findings)
-    log_min, surely = limits_of(bases, settings.segment_size, durable)
-    surely = surely if limit is None else limit
-    reader = CommitLogReader(store.commitlog, settings.segment_size)
-    reader.queue.adopt(bases)
-    directory = QueueDirectory()
     count = _Count(progress)
-    synced = limit if limit is not None else durable.queues_durable if durable is not None else 0
-    verifier = LogVerifier(
-        reader,
-        findings,
-        LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely),
-        Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc),
-        directory,
-        delays_ms,
-    )
-    queues = QueueVerifier(
-        store.consumequeue, settings.queue_file_size, findings, directory, log_min=log_min, surely=synced
-    )
-    sinks: list[Sink] = [queues]
-    index = None
-    if settings.index_slots is not None:
-        index = IndexVerifier(
-            store.index, settings.index_slots, settings.index_indexes, findings, log_min=log_min, surely=synced
-        )
-        sinks.append(index)
-    try:
-        log = verifier.run(sinks, count.add)
-        queues.finish(whole=limit is None)
-        if index is not None:
-            index.finish(whole=limit is None)
-    finally:
-        reader.close()
-    _report_gaps(store, settings, log, queues.gaps, findings)
+    log, gaps = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
+    _report_gaps(store, settings, log, gaps, findings)
     if checkpoint is not None and limit is None and log.last_store_timestamp:
         verify_times(store, checkpoint, log.last_store_timestamp, findings)
     return Verified(
         findings=findings,
         log=log,
-        gaps=queues.gaps,
+        gaps=gaps,
         limit=limit,
         seconds=time.monotonic() - started,
         bytes=count.total,
     )
+
+
+def _verify_log(
+    store: Store,
+    settings: RecoverySettings,
+    findings: Findings,
+    durable: Durable | None,
+    delays_ms: tuple[int, ...],
+    limit: int | None,
+    count: _Count,
+) -> tuple[LogFound, list[Gap]]:
+    """The log, and what is derived from it."""
+    bases = list_log(store.commitlog, settings.segment_size, findings)
+    log_min, surely = limits_of(bases, settings.segment_size, durable)
+    synced = durable.queues_durable if durable is not None else 0
+    if limit is not None:
+        surely = synced = limit
+    reader = CommitLogReader(store.commitlog, settings.segment_size)
+    reader.queue.adopt(bases)
+    directory = QueueDirectory()
+    bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely)
+    checks = Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc)
+    verifier = LogVerifier(reader, findings, bounds, checks, directory, delays_ms)
+    queues = QueueVerifier(
+        store.consumequeue, settings.queue_file_size, findings, directory, log_min=log_min, surely=synced
+    )
+    sinks: list[QueueVerifier | IndexVerifier] = [queues]
+    if settings.index_slots is not None:
+        slots, indexes = settings.index_slots, settings.index_indexes
+        sinks.append(IndexVerifier(store.index, slots, indexes, findings, log_min=log_min, surely=synced))
+    try:
+        log = verifier.run(sinks, count.add)
+        for sink in sinks:
+            sink.finish(whole=limit is None)
+    finally:
+        reader.close()
+    return log, queues.gaps
 
 
 def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: list[Gap], findings: Findings) -> None:
