@@ -9,6 +9,7 @@ from towline.log.mapped_file import MappedFile
 from towline.log.transient_pool import TransientPool
 from towline.node.context import Node
 from towline.node.transient import pool_of
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position
 
 STEP: Final = 16 * MIB  # locked or zeroed in a turn
@@ -63,6 +64,8 @@ class BufferKeeper:
     def _clean(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
         """Zeroed, so that nothing of its last life can come back (H1); then somebody may take it."""
         mapped = self._mapped(pool, path)
+        if ARMED:
+            reach("allocate.in_give_back")
         for start in range(0, pool.size, STEP):
             mapped.array[start : start + STEP] = 0
             yield

@@ -7,6 +7,7 @@ from towline.errors import SyncFailed
 from towline.log.mapped_file import MappedFile
 from towline.log.transient_pool import TransientPool, copy_committed
 from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.settings_model import BrokerRole
 
@@ -57,6 +58,8 @@ class Committer:
             base = start - start % self._pool.size
             try:
                 copy_committed(self._buffer_of(base), segment.fd, start - base, stop - base)
+                if ARMED:
+                    reach("flush.in_commit")
             except OSError as error:
                 number = error.errno or errno.EIO
                 raise SyncFailed(str(segment.mapped.path), start - base, stop - base, number, str(error)) from error

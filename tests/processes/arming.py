@@ -8,6 +8,9 @@ from towline.runtime.failpoints import ENVIRONMENT
 
 from .waiting import await_
 
+# Steps that only a node with a transient pool takes, and the how-manieth time: tested in test_kill_with_pool.
+POOL_STEPS = {"flush.in_commit": 2, "allocate.in_give_back": 1}
+
 
 class Arming:
     """Fires once, in whichever process gets there first."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from .arming import Arming
 from .nodes import POOLED, Pair, check_nothing_is_left, ended
 
 
@@ -14,9 +15,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.fixture(scope="module")
-def pooled_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """The same with the master's transient pool on: PUT_OK means in its shared memory, and in its slave's log."""
-    yield from _running(Pair(tmp_path_factory.mktemp("pooled"), **POOLED))
+def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
+    """For pairs that are started with it."""
+    return Arming(tmp_path_factory.mktemp("arming"))
+
+
+@pytest.fixture(scope="module")
+def pooled_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[Pair]:
+    """The same with the master's transient pool on: PUT_OK means in its shared memory, and in its slave's log.
+
+    Its processes look for failpoints.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        arming.announce(patch)
+        yield from _running(Pair(tmp_path_factory.mktemp("pooled"), **POOLED))
 
 
 def _running(made: Pair) -> Iterator[Pair]:

@@ -10,10 +10,11 @@ import zlib
 import pytest
 
 from towline.node.transient import PoolState
-from towline.runtime.positions import Position
+from towline.runtime.positions import Duty, Position
 
+from .arming import POOL_STEPS, Arming
 from .load import Load
-from .nodes import ZYGOTE, Pair, check_nothing_is_left
+from .nodes import SEGMENT, ZYGOTE, Pair, check_nothing_is_left
 from .stored import check_pair
 
 
@@ -54,6 +55,23 @@ def test_a_killed_node_costs_no_acknowledged_message(pooled_pair: Pair, roles: s
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pooled_pair, load)
     print(f"\n{roles}: killed at {at_kill} of {load.count}, served {max(started):.2f} s later; {counted}")
+
+
+@pytest.mark.parametrize("step", POOL_STEPS)
+def test_a_kill_at_this_step_loses_nothing(pooled_pair: Pair, arming: Arming, step: str) -> None:
+    node, duty = pooled_pair.master, step.partition(".")[0]
+    count = 1500 + (SEGMENT // 300 if duty == "allocate" else 0)  # enough to fill a segment, whose buffer goes back
+    load = Load(node.endpoint, step.replace(".", "-"), zlib.crc32(step.encode()), count=count)
+    before = node.pids()[duty]
+    load.start()
+    load.await_acked(100)
+    arming.arm(f"{step}=kill@{POOL_STEPS[step]}")
+    arming.await_fired()
+    load.finish()
+    counted = check_pair(pooled_pair, load)
+    assert node.positions.duty(Duty.named(duty)).pid != before
+    assert (counted.acked, counted.doubled) == (count, 0)
+    print(f"\n{step}: {counted}")
 
 
 def test_a_stop_under_load_commits_everything_and_leaves_no_shared_memory(pooled_pair: Pair) -> None:

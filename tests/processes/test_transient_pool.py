@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 
 from towline.client.message import ReceivedMessage
+from towline.errors import StartFailed
 from towline.format.properties import UNIQ_KEY
 from towline.format.status import PutStatus
 from towline.node.status import read_status
 from towline.node.transient import PoolState
 from towline.places import Store
+from towline.runtime.failpoints import ENVIRONMENT
 from towline.runtime.positions import Position
 
 from .load import Load
@@ -172,6 +174,24 @@ def test_a_start_that_is_refused_leaves_the_pool_to_the_next_one(make: Make) -> 
 def everything_is_flushed(node: TestNode) -> int:
     await_(lambda: node.at(Position.FLUSHED) == node.at(Position.APPENDED), 15.0, "everything is flushed")
     return node.at(Position.APPENDED)
+
+
+def test_a_start_that_is_killed_while_it_commits_what_was_left_is_followed_by_one_that_does(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make(**STILL)
+    node.start()
+    put(node, 0, 500)
+    node.kill_all(seed=5)
+    with monkeypatch.context() as armed:
+        armed.setenv(ENVIRONMENT, "recover.in_salvage=kill")
+        with pytest.raises(StartFailed, match="recover did not start: exit status -9"):
+            node.start()
+    node.start()
+    end = node.at(Position.APPENDED)
+    assert node.stop()
+    check_nothing_is_left(node)
+    assert keys_in(node.store, end) == list(range(500))
 
 
 def test_a_killed_put_goes_on_behind_what_is_in_the_pool_alone(make: Make) -> None:

@@ -35,6 +35,7 @@ from towline.log.transient_pool import (
     read_owner,
 )
 from towline.places import Runtime, Store
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.machine import boot_id
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings
@@ -222,6 +223,8 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
         for base, start, end in _pieces(left):
             ensure_segment(store.commitlog, store.staging, base, pool.size)
             _copy(pool, store.commitlog / segment_name(base), base, start, end)
+            if ARMED:
+                reach("recover.in_salvage")
         return [f"{size} bytes {what} were in the transient pool alone and are committed now"]
     kept = ", ".join(_keep_aside(store, pool, left)) or "nothing"
     return [f"{size} bytes {what} in the transient pool are not applied: {why}; kept in {kept}"]

@@ -27,6 +27,7 @@ NAMES: Final = (
     "put.before_publish",
     "put.in_publish",
     "put.after_publish",
+    "flush.in_commit",
     "flush.before_sync",
     "flush.after_sync",
     "flush.before_watermark",
@@ -37,9 +38,11 @@ NAMES: Final = (
     "reput.after_dispatched",
     "allocate.before_link",
     "allocate.after_link",
+    "allocate.in_give_back",
     "receive.before_append",
     "receive.after_append",
     "receive.before_ack",
+    "recover.in_salvage",
 )
 ACTIONS: Final = ("stall", "kill", "raise")
 
