@@ -1,0 +1,37 @@
+"""The same questions to either store, and messages put by the real one."""
+
+from typing import Any
+
+from .jvm import RealStore
+from .model import RETRY_V2, TOPICS, Mixture, Sent, check_all, check_index, index_pairs
+from .releases import Release
+from .towlines import TowlineStore
+
+
+def mixture(seed: int, release: Release) -> Mixture:
+    """Of every kind that the release can read."""
+    return Mixture(seed, topics=(*TOPICS, RETRY_V2) if release.knows_v2 else TOPICS)
+
+
+def mixed_specs(messages: Mixture, singles: int, batches: int) -> tuple[list[Sent], list[dict[str, Any]]]:
+    """Messages one by one and in batches, in turn: what they are, and the requests for them."""
+    sent, specs = [], []
+    for number in range(singles):
+        sent.append(messages.one())
+        specs.append(sent[-1].spec())
+        if number % max(1, singles // batches) == 0:
+            batch = messages.batch(number % 7 + 1)
+            sent += batch
+            specs.append(batch[0].spec(batch=batch))
+    return sent, specs
+
+
+def check_read(
+    store: RealStore | TowlineStore, sent: list[Sent], unpromised: list[Sent] | None = None
+) -> list[dict[str, Any]]:
+    """By queue and by key."""
+    found = store.read()
+    check_all(sent, found, unpromised=unpromised)
+    pairs = index_pairs(found)
+    check_index(found, pairs, store.query(pairs))
+    return found

@@ -1,0 +1,75 @@
+"""One Java program for each release, kept for the whole session: a start of a JVM costs seconds."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import need
+
+from .jvm import Jvm, RealStore
+from .releases import RELEASES, Programs, Release, Unavailable, programs
+from .towlines import REAL_SETTINGS, TowlineStore
+
+Compiled = Callable[[Release], Programs]
+Started = Callable[[Release], Jvm]
+
+
+@pytest.fixture(scope="session")
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """The programs of a release; skips or fails where they cannot be had."""
+    cache = request.config.cache.mkdir("interop")
+
+    def get(release: Release) -> Programs:
+        try:
+            return programs(release, cache)
+        except Unavailable as error:
+            need({error.name: error.reason})
+            raise
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def start_jvm(compiled: Compiled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """Starts a program of its own, for a test that kills it."""
+    started: list[Jvm] = []
+
+    def start(release: Release) -> Jvm:
+        started.append(Jvm(compiled(release), tmp_path_factory.mktemp(f"jvm-{release}-")))
+        return started[-1]
+
+    yield start
+    for jvm in started:
+        jvm.close()
+
+
+@pytest.fixture(scope="session")
+def jvms(start_jvm: Started) -> Started:
+    """The shared program of a release."""
+    kept: dict[str, Jvm] = {}
+
+    def get(release: Release) -> Jvm:
+        if release.version not in kept:
+            kept[release.version] = start_jvm(release)
+        return kept[release.version]
+
+    return get
+
+
+@pytest.fixture(params=RELEASES, ids=str)
+def release(request: pytest.FixtureRequest) -> Release:
+    return request.param
+
+
+@pytest.fixture
+def real(release: Release, jvms: Started, tmp_path: Path) -> RealStore:
+    """The real store on the directory that `towline` has, too."""
+    return RealStore(jvms(release), tmp_path / "store", **REAL_SETTINGS)
+
+
+@pytest.fixture
+def towline(tmp_path: Path) -> Iterator[TowlineStore]:
+    store = TowlineStore(tmp_path / "store")
+    yield store
+    store.end()
