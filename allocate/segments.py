@@ -5,17 +5,21 @@ warm, and warming goes on ahead of it: nobody has to choose between waiting for 
 """
 
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Final
 
 from towline.errors import DiskFull, TowlineError
 from towline.limits import PAGE
+from towline.log.advice import for_segment, state_of
 from towline.log.next_segment import ensure_in_steps
+from towline.log.page_cache import advise_file
 from towline.log.segment_files import segment_name
 from towline.log.warm_up import WarmUp
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position
 
+from .caching import marks_of
 from .locks import SegmentLocks
 from .requests import Kind, Request, RequestTable
 from .space import DiskSpace
@@ -95,8 +99,8 @@ class SegmentsAhead:
         if self._made is None or self._made[0] != request:
             self._drop_made()
             store = self._node.store
-            exists = (store.commitlog / segment_name(request.base)).exists()
-            if not exists and not self._space.has_room(request.base):
+            early = request.base > max(self._node.positions.get(Position.WANTED), self._allocated.get())
+            if early or not (self._path(request).exists() or self._space.has_room(request.base)):
                 self._table.put_off(request, now_ms + FULL_DISK_PAUSE_MS)
                 return 0
             self._making.advance(max(self._making.get(), request.end))
@@ -116,6 +120,9 @@ class SegmentsAhead:
         self._table.done(request)
         self._line.lower_flag(Flag.SEGMENT_ERROR)
         self._tell_made(request.base)
+        if not self._warms:
+            state = state_of(request.base, request.size, marks_of(self._node), old=False)
+            advise_file(self._path(request), for_segment(state))
         self._allocated.advance(max(self._allocated.get(), request.end))
         self._line.count(Counter.BATCHES, int(made))
         self._ringer.ring()
@@ -129,7 +136,7 @@ class SegmentsAhead:
         begin -= begin % PAGE
         if self._warmed is None or self._warmed[0] != request:
             self._end_warm_up()
-            path = self._node.store.commitlog / segment_name(request.base)
+            path = self._path(request)
             lock = self._locks.wanted
             self._warmed = request, WarmUp(path, request.size, begin=begin, sync_bytes=self._sync_bytes, lock=lock)
         warming = self._warmed[1]
@@ -166,6 +173,9 @@ class SegmentsAhead:
         self._end_warm_up()
         self._warm_up_is_over(request)
         self._node.log.error("segment %d stays as warm as it is: %s", request.base, error)
+
+    def _path(self, request: Request) -> Path:
+        return self._node.store.commitlog / segment_name(request.base)
 
     def _drop_made(self) -> None:
         if self._made is not None:

@@ -11,6 +11,7 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
 
 from .buffers import BufferKeeper
+from .caching import PageCache
 from .cleaning import Cleaner
 from .segments import SegmentsAhead
 from .space import DiskSpace
@@ -25,6 +26,7 @@ class AllocateAgent:
         self._space = DiskSpace(node)
         self._cleaner = Cleaner(node, self._space)
         self._segments = SegmentsAhead(node, self._space, self._is_made)
+        self._page_cache = PageCache(node)
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -34,10 +36,11 @@ class AllocateAgent:
         self._buffers = BufferKeeper(self._node)
 
     def do_work(self) -> int:
-        """At most one segment less, and one step of one more; and one step of a transient buffer."""
+        """At most one segment less, one step of one more, of a transient buffer, and of what leaves the page cache."""
         now = self._node.clock.monotonic_ms()
         self._space.look(now)
-        return self._cleaner.turn(now) + self._segments.turn(now) + self._buffers.turn()
+        done = self._cleaner.turn(now) + self._segments.turn(now) + self._buffers.turn()
+        return done or self._page_cache.turn(now)
 
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
@@ -53,6 +56,7 @@ class AllocateAgent:
         if all(positions.duty(writer).state in (State.ABSENT, State.STOPPED) for writer in Position.APPENDED.writers):
             end = positions.get(Position.APPENDED)
             self._remove(lambda base: base >= end)
+        self._space.stop()
         return True
 
     def on_close(self) -> None:

@@ -75,6 +75,11 @@ class DiskSpace:
             self._failed = None
             self._signal()
 
+    def stop(self) -> None:
+        """The node ends: what was given up is kept for the next start, if it is still to be had."""
+        if not self._held and self._reserve.size:
+            self._reserve.make()
+
     @property
     def _headroom(self) -> int:
         return 0 if self._held else self._reserve.size

@@ -73,6 +73,7 @@ class SendAgent:
         for peer in list(self._peers.values()):
             done += self._stream(peer, end, confirmed, now)
             self._check_heard(peer, now)
+        done += self._log.let_go(now)
         return done + self._publish()
 
     def sleep_ms(self) -> int:

@@ -63,7 +63,8 @@ class ReputAgent:
 
     def do_work(self) -> int:
         """A batch, and a little of what the log has left behind."""
-        return self._dispatch_next() + self._cleaner.turn()
+        done = self._dispatch_next() + self._cleaner.turn()
+        return done + self._log.let_go(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
         start, end = self._dispatched.get(), self._confirmed()

@@ -127,6 +127,8 @@ class Puller:
         after = nothing.next_offset if count == len(rows) else pull.offset + int(rows[count])
         physical, sizes = physical[:count], sizes[:count]
         self._check(pull, physical, sizes, base)
+        if 2 * int(sizes.sum()) >= int(physical[-1] + sizes[-1] - physical[0]):  # else most of it would be read in vain
+            self._log.expect(int(physical[0]), int(physical[-1] + sizes[-1]))
         if adjoining(physical, sizes):
             records: Buffer = self._log.slice(int(physical[0]), int(physical[-1] + sizes[-1]))
         else:

@@ -79,7 +79,10 @@ class ServeAgent:
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
-        self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
+        rules = replace(pull_rules(settings), written=written_of(node))
+        self._log = CommitLogReader(
+            node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=rules.in_memory_bytes
+        )
         self._log.load()
         self._log_min = node.positions.get(Position.LOG_MIN)
         ends = node.queue_ends()
@@ -92,7 +95,6 @@ class ServeAgent:
             index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
             index.load()
         self._queues, self._index, self._swept_ms = queues, index, self._now()
-        rules = replace(pull_rules(settings), written=written_of(node))
         self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules)
         self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
         self._holding = Holding(ends)
@@ -128,7 +130,8 @@ class ServeAgent:
             self._go_on(held, over=False)
         for held in overdue:
             self._go_on(held, over=True)
-        return len(woken) + len(overdue) + self._try_paused() + self._take_requests()
+        done = len(woken) + len(overdue) + self._try_paused() + self._take_requests()
+        return done + self._log.let_go(self._now())
 
     def _let_go(self) -> None:
         """Of files that were deleted: the disk has their blocks back when the last process has closed them."""

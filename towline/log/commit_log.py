@@ -16,10 +16,13 @@ from towline.format import blank, record
 from towline.format.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
 
-from .mapped_file import Graveyard, MappedFile
+from .advice import Advice, for_reader
+from .mapped_file import ADVICE_WILL_NEED, Graveyard, MappedFile
 from .mapped_file_queue import OPEN_MAX, MappedFileQueue
+from .page_cache import advise_reader
 from .segment_files import segment_name
 
+AGE_MS: Final = 5000  # a reader lets go of a segment that it has not read for so long, or for twice so long
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
 _NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
@@ -30,9 +33,17 @@ NextSegment = Callable[[int], MappedFile]
 class CommitLogReader:
     """Read-only bytes of the log by offset. Segments are mapped when first asked for and kept in an LRU."""
 
-    def __init__(self, directory: Path, segment_size: int, *, open_max: int = OPEN_MAX) -> None:
+    def __init__(
+        self, directory: Path, segment_size: int, *, open_max: int = OPEN_MAX, in_memory_bytes: int | None = None
+    ) -> None:
+        """Segments that end further behind the log's end than `in_memory_bytes` are read without read-ahead."""
         self.segment_size = segment_size
         self.queue = MappedFileQueue(directory, segment_size, open_max=open_max)
+        self._in_memory_bytes = in_memory_bytes
+        self._cold: set[int] = set()
+        self._age_at_ms = 0
+        if in_memory_bytes is not None:
+            self.queue.on_open = self._advise
 
     def load(self) -> None:
         """Reads the directory. Raises SegmentSizeMismatch, ForeignFile."""
@@ -45,6 +56,32 @@ class CommitLogReader:
     def release_below(self, offset: int) -> None:
         """Lets go of segments that end at or before `offset`; for a reader that does not come back to them."""
         self.queue.release_below(offset)
+
+    def let_go(self, now_ms: int) -> bool:
+        """For each turn of whoever reads on and on: a step towards unmapping what it has not read for a while.
+
+        Whether there was one. Pages of a segment leave the page cache only when nobody maps them.
+        """
+        if now_ms >= self._age_at_ms:
+            self._age_at_ms = now_ms + AGE_MS
+            self.queue.age()
+        return self.queue.leave()
+
+    def expect(self, start: int, end: int) -> None:
+        """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in one piece.
+
+        Page by page it would come at a thirtieth of the speed (docs/decisions/0012).
+        """
+        base = self.segment_of(start)
+        mapped = self._mapped(start)
+        if base in self._cold:
+            mapped.advise(ADVICE_WILL_NEED, start - base, min(end - base, self.segment_size))
+
+    def _advise(self, base: int, mapped: MappedFile) -> None:
+        assert self._in_memory_bytes is not None
+        advice = for_reader(base + self.segment_size, self.queue.end, self._in_memory_bytes)
+        advise_reader(mapped, advice)
+        (self._cold.add if advice is Advice.NO_READ_AHEAD else self._cold.discard)(base)
 
     def segment_of(self, offset: int) -> int:
         """Base of the segment in which `offset` lies, whether its file exists or not."""

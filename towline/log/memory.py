@@ -35,10 +35,9 @@ def madvise(pages: Pages, advice: int) -> None:
 
 def resident_pages(pages: Pages) -> int:
     """How many of them are in the page cache, mapped here or not. Raises OSError."""
-    count = -(-pages.size // PAGE)
-    found = ctypes.create_string_buffer(count)
-    _checked(_libc.mincore(pages.ctypes.data, pages.size, found))
-    return sum(page & 1 for page in found.raw[:count])
+    found = np.zeros(-(-pages.size // PAGE), dtype=np.uint8)
+    _checked(_libc.mincore(pages.ctypes.data, pages.size, found.ctypes.data))
+    return int(np.count_nonzero(found & 1))
 
 
 def lock(pages: Pages) -> None:

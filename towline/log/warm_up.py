@@ -4,13 +4,14 @@ RocketMQ writes a zero into each page. Here the segment is in the log already an
 touched: populating makes the pages present and dirty as a write would, and leaves their bytes alone.
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
 from towline.limits import MIB
 
+from .advice import Advice
 from .mapped_file import MappedFile
+from .page_cache import advise_file
 
 STEP: Final = 4 * MIB
 
@@ -30,11 +31,7 @@ class WarmUp:
         self._lock = lock
         self.lock_error: OSError | None = None
         self._mapped = MappedFile.open(path, size, writable=True)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.posix_fadvise(fd, begin, 0, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(fd)
+        advise_file(path, Advice.WILL_NEED, begin)
 
     def step(self, writer_at: int = 0) -> bool:
         """One step. `writer_at`: what lies before it needs no warming any more. False when nothing was left to do.

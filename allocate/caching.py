@@ -1,0 +1,96 @@
+"""Segments that everybody has leave the page cache, a piece per turn."""
+
+from pathlib import Path
+from typing import Final
+
+from towline.limits import MIB, PAGE
+from towline.log.advice import Advice, Marks, for_segment, state_of
+from towline.log.mapped_file import MappedFile
+from towline.log.page_cache import advise_file
+from towline.log.segment_files import segment_base, segment_name
+from towline.node.context import Node
+from towline.runtime.positions import Position
+
+LOOK_MS: Final = 1000
+STEP: Final = 64 * MIB  # 1 GiB takes 50 ms. Pieces of 2 MiB or more: the kernel drops no part of a large page
+AGAIN_MS: Final = 60_000  # late readers bring pages back
+RETRY_MS: Final = 10_000  # pages that a reader maps cannot be dropped; it lets go of them in as many seconds
+REST: Final = 0.01  # share of a dropped segment that may stay
+
+
+class PageCache:
+    """With `cached_after_filled_ms` 0 nothing is dropped."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._size = node.settings.mapped_file_size_commit_log
+        self._age_ms = node.settings.cached_after_filled_ms
+        self._look_at = 0
+        self._again_at: dict[int, int] = {}  # by base: when what was dropped is dropped again
+        self._base: int | None = None  # of the segment that is being dropped
+        self._at = 0
+
+    def turn(self, now_ms: int) -> int:
+        """One piece; 0 when nothing is to be dropped."""
+        if self._base is None and (not self._age_ms or now_ms < self._look_at):
+            return 0
+        if self._base is None:
+            self._base, self._at = self._next(now_ms), 0
+            if self._base is None:
+                self._look_at = now_ms + LOOK_MS
+                return 0
+        try:
+            advise_file(self._path(self._base), Advice.DROP, self._at, STEP)
+        except FileNotFoundError:  # cleaned meanwhile
+            self._at = self._size
+        self._at += STEP
+        if self._at >= self._size:
+            self._again_at[self._base] = now_ms + (AGAIN_MS if self._rest(self._base) <= REST else RETRY_MS)
+            self._base = None
+        return 1
+
+    def _rest(self, base: int) -> float:
+        """Share of a segment's pages that are still in memory."""
+        try:
+            mapped = MappedFile.open(self._path(base), self._size, writable=False)
+        except FileNotFoundError:
+            return 0.0
+        pages = mapped.resident(0, self._size)
+        mapped.release()
+        return pages * PAGE / self._size
+
+    def _next(self, now_ms: int) -> int | None:
+        """The oldest segment that is to leave, and did not lately."""
+        marks = marks_of(self._node)
+        if marks.appended < self._size:
+            return None
+        found = (segment_base(path.name) for path in self._node.store.commitlog.iterdir())
+        bases = sorted(base for base in found if base is not None and base + self._size <= marks.appended)
+        self._again_at = {base: self._again_at[base] for base in bases if base in self._again_at}
+        for base in bases:
+            if self._again_at.get(base, 0) <= now_ms and self._advice(base, marks) is Advice.DROP:
+                return base
+        return None
+
+    def _advice(self, base: int, marks: Marks) -> Advice:
+        try:
+            filled_ms = self._path(base).stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return Advice.KEEP
+        old = self._node.clock.now_ms() - filled_ms >= self._age_ms
+        return for_segment(state_of(base, self._size, marks, old=old))
+
+    def _path(self, base: int) -> Path:
+        return self._node.store.commitlog / segment_name(base)
+
+
+def marks_of(node: Node) -> Marks:
+    positions = node.positions
+    appended = positions.get(Position.APPENDED)
+    slaves = [slave.appended for slave in positions.slaves() if slave.connected]
+    return Marks(
+        appended=appended,
+        flushed=positions.get(Position.FLUSHED),
+        dispatched=min(positions.get(Position.DISPATCHED), positions.get(Position.INDEXED)),
+        replicated=min(slaves, default=appended),
+    )

@@ -1,0 +1,79 @@
+"""A running master under load: the next segment is in memory before it is written to, what everybody has leaves it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from loadtest.bench.client import PutClient
+from loadtest.bench.shapes import TOPIC, Shape, load_of
+from towline.client.consumer import Consumer
+from towline.limits import MIB, PAGE
+from towline.link.context import close_context, new_context
+from towline.log.mapped_file import MappedFile
+from towline.log.segment_files import segment_name
+from towline.runtime.positions import Position
+
+from .nodes import TestNode, ended
+from .waiting import await_
+
+SIZE = 16 * MIB
+READ = 100
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory) -> Iterator[TestNode]:
+    made = TestNode(
+        "master",
+        tmp_path_factory.mktemp("cached"),
+        mapped_file_size_commit_log=SIZE,
+        flush_disk_type="ASYNC_FLUSH",
+        flush_interval_commit_log=50,
+        cached_after_filled_ms=1,
+    )
+    cleaning = ended(made)
+    next(cleaning)
+    try:
+        made.start()
+        yield made
+        assert made.stop()
+    finally:
+        next(cleaning, None)
+
+
+@pytest.fixture(scope="module")
+def client(node) -> Iterator[PutClient]:
+    context = new_context()
+    made = PutClient(context, node.endpoint)
+    made.make_topic()
+    yield made
+    made.close()
+    close_context(context)
+
+
+def resident(node: TestNode, base: int) -> float:
+    mapped = MappedFile.open(node.store.commitlog / segment_name(base), SIZE, writable=False)
+    share = mapped.resident(0, SIZE) * PAGE / SIZE
+    mapped.release()
+    return share
+
+
+@pytest.mark.timeout(120)
+def test_next_is_in_memory_before_its_first_byte_and_what_was_left_behind_is_not(node, client):
+    load = load_of(Shape(64, 1024))
+    for base in (0, SIZE, 2 * SIZE):
+        warm = base + 2 * SIZE
+        await_(lambda warm=warm: node.at(Position.WARM) >= warm, 20, "next is warm")
+        assert base <= node.at(Position.APPENDED) < base + SIZE
+        assert resident(node, base + SIZE) >= 0.99, f"{base + SIZE} has no byte yet"
+        while node.at(Position.APPENDED) < base + SIZE:
+            client.send(load, 8)
+    consumer = Consumer(f"ipc://{node.runtime}/serve.sock", TOPIC)
+    got = 0
+    while got < READ:  # from the first segment, which serve has mapped now
+        got += len(consumer.poll(1000))
+    for base in (0, SIZE, 2 * SIZE):
+        await_(lambda base=base: resident(node, base) <= 0.01, 60, f"{base} was dropped")
+    assert resident(node, 3 * SIZE) > 0.9, "the writer is in it"
+    while got < 2 * READ:
+        got += len(consumer.poll(1000))
+    consumer.close()
