@@ -125,7 +125,7 @@ def _render_durability(console: Console, read: dict[str, Any]) -> None:
 def _render_refusals(console: Console, read: dict[str, Any]) -> None:
     """What keeps puts out now, and what has, with what to do about it."""
     if read["flags"]:
-        console.print(f"running flags: {', '.join(read['flags'])}: puts are refused until they are lowered")
+        console.print(f"running flags: {', '.join(read['flags'])}")
     for piece in read["pieces"]:
         if piece.get("turn_ms", 0) >= TURN_SHOWN_MS:
             console.print(f"{piece['duty']} has been in an append for {piece['turn_ms']} ms")

@@ -11,7 +11,7 @@ from typing import Final
 from towline.errors import DiskFull, StoreNotWritable
 from towline.format.refusals import Cause, sentence_of
 from towline.format.status import PutStatus
-from towline.log.errors import PoolEmpty
+from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Flag, Position, Positions
 
 BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumped (spec 5.1)
@@ -250,7 +250,8 @@ def no_room(error: Exception) -> Refusal:
         return refusal(status, Cause.TRANSIENT_POOL, numbers, _POOL_MS, str(error))
     if isinstance(error, StoreNotWritable):
         return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.READ_ONLY, None, _DISK_MS, error.describe())
-    return refusal(PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT, None, _DISK_MS, str(error))
+    segment = {"segment": error.base} if isinstance(error, SegmentNotMade) else {}
+    return refusal(PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT, segment, _DISK_MS, str(error))
 
 
 def expired(late_ms: int) -> Refusal:

@@ -10,7 +10,7 @@ from towline.errors import MalformedFrame
 from towline.format.frames import Buffer, Group, Kind, decode_put, encode_put_refusal, kind_of
 from towline.format.refusals import Cause
 from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX
-from towline.link.server import Request, Server
+from towline.link.server import Request, Sent, Server
 from towline.node.context import Node
 from towline.runtime.positions import Counter
 
@@ -82,7 +82,8 @@ class Intake:
             refusal.retry_after_ms,
             refusal.sentence,
         )
-        self._server.send(arrived.peer, [answer])
+        if self._server.send(arrived.peer, [answer]) is Sent.PAUSED:
+            self._server.forget(arrived.peer)  # it does not read its answers: it has to greet again (H20)
 
     def _sort(self, request: Request, now_ms: int) -> None:
         try:

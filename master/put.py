@@ -112,7 +112,7 @@ class PutAgent:
     def do_work(self) -> int:
         done = self._intake.take() + self._append_slice()
         done += self._answer_stored()
-        return done or int(self._appender.prepare())
+        return done or self._prepare()
 
     def sleep_ms(self) -> int:
         return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
@@ -186,6 +186,14 @@ class PutAgent:
         stored_ms = ended_ns // NS_PER_MS
         self._waiting.add(Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places))
         return len(arrived.records)
+
+    def _prepare(self) -> int:
+        """Populates ahead while there is nothing else to do: into the mapping, so the front stands by."""
+        self._front.enter(time.monotonic_ns())
+        try:
+            return int(self._appender.prepare())
+        finally:
+            self._front.leave()
 
     def _tell(self, refusal: Refusal) -> None:
         """The log hears once of what an operator has to look at, until a put is stored again."""

@@ -9,7 +9,7 @@ from master.admission import CHECKS, NEVER, Gate, Limits, expired, no_room, page
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format.refusals import Cause, read_sentence
 from towline.format.status import PutStatus
-from towline.log.errors import PoolEmpty
+from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Duty, Flag, Position, Positions
 
 LIMITS = Limits(waiting_max=10, flush_backlog_max=1000, replicated=True, in_sync_min=2, gap_max=100)
@@ -156,10 +156,11 @@ def test_the_page_cache_is_busy_within_rocketmqs_bounds(turn_ms, busy):
         (PoolEmpty(5000, 5, 1 << 30), PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.TRANSIENT_POOL),
         (PoolEmpty(0, 5, 1 << 30), PutStatus.SYSTEM_BUSY, Cause.TRANSIENT_POOL),
         (SyncFailed("/store/1", 0, 8, 5, "EIO"), PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT),
+        (SegmentNotMade(1 << 30, "EIO"), PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT),
         (OSError(24, "too many open files"), PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT),
         (StoreNotWritable("/store/1", "EIO"), PutStatus.SERVICE_NOT_AVAILABLE, Cause.READ_ONLY),
     ],
-    ids=["disk full", "no buffer in time", "no buffer", "a sync", "too many files", "a page"],
+    ids=["disk full", "no buffer in time", "no buffer", "a sync", "no segment", "too many files", "a page"],
 )
 def test_a_segment_that_does_not_come_is_refused_and_may_come_later(error, status, cause):
     refused = no_room(error)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from cli.main import run
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.frames import ASK, Kind, json_part, kind_of
 from towline.format.refusals import Cause, read_sentence
 from towline.format.status import PutStatus
 from towline.node.status import read_status
-from towline.runtime.positions import Duty, Position, State
+from towline.runtime.positions import Duty, Flag, Position, Positions, State
 
 from .arming import Arming
 from .nodes import TestNode, check_nothing_is_left, ended
@@ -150,6 +151,49 @@ def test_questions_and_greetings_are_answered_meanwhile(node, client, other, arm
     late.close()
     assert client.answer().status == PutStatus.PUT_OK
     assert other.put(records_of(b"made-meanwhile", 1)).status == PutStatus.PUT_OK
+
+
+def test_a_running_flag_closes_the_gate_and_status_says_so(node, client, capfd):
+    request, positions = records_of(TOPIC, 1), Positions.open(node.positions.path)
+    line = positions.duty(Duty.RECEIVE)  # nobody's on a master
+    line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
+    try:
+        answers = [client.put(request) for _ in range(50)]
+        assert run(["master", "status", "--store", str(node.store.root)]) == 0
+        said = " ".join(capfd.readouterr().out.split())
+        read = read_status(node.store.root)
+    finally:
+        line.lower_flag(Flag.LOGIC_QUEUE_ERROR)
+    for answer in answers:
+        assert (answer.status, answer.retry_after) == (PutStatus.SERVICE_NOT_AVAILABLE, 1000)
+        assert read_sentence(answer.sentence)[:2] == (Cause.QUEUE_ERROR, {"flags": 4, "retry_after_ms": 1000})
+    assert (read["flags"], read["refused"]["leading"]) == (["LOGIC_QUEUE_ERROR"], "queue_error")
+    assert "running flags: LOGIC_QUEUE_ERROR" in said
+    assert "puts are refused mostly by queue_error (50 of " in said
+    assert Cause.QUEUE_ERROR.remedy in said
+    assert client.put(request).status == PutStatus.PUT_OK
+
+
+def test_with_too_few_replicas_in_sync_a_put_is_refused_before_it_is_written(tmp_path):
+    settings = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "min_in_sync_replicas": 2, "total_replicas": 2}
+    alone = TestNode("master", tmp_path, listen_port=0, ha_listen_port=0, **settings)
+    cleaning = ended(alone)
+    next(cleaning)
+    try:
+        alone.start("--without", "serve")
+        client = WireClient(alone.endpoint)
+        client.create_topic(TOPIC.decode(), queues=1)
+        answer = client.put(records_of(TOPIC, 1))
+        client.close()
+        assert answer.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        assert read_sentence(answer.sentence)[:2] == (
+            Cause.REPLICAS,
+            {"in_sync": 1, "limit": 2, "retry_after_ms": 1000},
+        )
+        assert alone.at(Position.APPENDED) == 0
+        assert alone.stop()
+    finally:
+        next(cleaning, None)
 
 
 def test_a_producer_rides_through_a_stall_with_nothing_lost_or_doubled(node, client, arming):
