@@ -39,8 +39,8 @@ def content_of(name: str, number: int) -> dict[str, object]:
     return {"offsetTable": {"TopicA@g1": {"0": number, "1": 7}}}
 
 
-def sound_store(root: Path, count: int = 300, size: int = 400) -> StoreMaker:
-    maker = StoreMaker(root)
+def sound_store(root: Path, count: int = 300, size: int = 400, *, with_crc: bool = False) -> StoreMaker:
+    maker = StoreMaker(root, with_crc=with_crc)
     maker.fill(count, size)
     maker.dispatch(maker.end)
     state_files(maker)
@@ -51,7 +51,7 @@ def copy_of(maker: StoreMaker, root: Path) -> StoreMaker:
     """The same store somewhere else, to be damaged."""
     shutil.copytree(maker.root, root)
     other = object.__new__(StoreMaker)
-    other.root, other.base, other.end = root, maker.base, maker.end
+    other.root, other.base, other.end, other.with_crc = root, maker.base, maker.end, maker.with_crc
     other.records, other.blanks = list(maker.records), list(maker.blanks)
     return other
 

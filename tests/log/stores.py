@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from towline.format import blank, record
+from towline.format import blank, property_crc, record
 from towline.format.consume_queue import ENTRY, encode
 from towline.format.durable import Durable
 from towline.format.record import Host, Record
@@ -50,6 +50,7 @@ class StoreMaker:
 
     root: Path
     base: int = 0
+    with_crc: bool = False  # property CRCs
     records: list[Stored] = field(default_factory=list)
     blanks: list[int] = field(default_factory=list)
 
@@ -69,6 +70,7 @@ class StoreMaker:
         """One record at the log's end, its key `k<number>`; rolls like put."""
         number = len(self.records)
         properties = f"KEYS\x01k{number}\x02".encode()
+        properties = property_crc.appended(properties) if self.with_crc else properties
         size = record.record_size(len(body), len(topic.encode()), len(properties))
         room = SEGMENT - self.end % SEGMENT
         if not blank.fits(size, room):
@@ -89,7 +91,8 @@ class StoreMaker:
             store_timestamp=NOON + number,
             store_host=HOST,
         )
-        stored = Stored(self.end, record.encode(made), topic, queue_id, len(before), NOON + number)
+        data = property_crc.filled(record.encode(made)) if self.with_crc else record.encode(made)
+        stored = Stored(self.end, data, topic, queue_id, len(before), NOON + number)
         self.write(self.end, stored.data)
         self.records.append(stored)
         self.end = stored.end

@@ -86,7 +86,8 @@ class IndexVerifier:
         """Entries of records that were deleted with their segments cannot be compared."""
         for file in self._files:
             offsets = file.entries["physical_offset"][1 : file.count].astype(np.int64)
-            file.next = 1 + int(np.argmax(offsets >= self._log_min)) if (offsets >= self._log_min).any() else file.count
+            live = (offsets >= self._log_min) | (offsets < 0)
+            file.next = 1 + int(live.argmax()) if live.any() else file.count
             if file.next < file.count:
                 break
 
