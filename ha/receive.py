@@ -22,6 +22,7 @@ from towline.runtime.positions import Counter, Duty, Position
 
 TAIL_CRC_MAX: Final = 64 * KIB
 ACK_MS: Final = 1000
+FULL_DISK_PAUSE_MS: Final = 1000
 DRAIN_MS: Final = 1500
 BYTES_PER_TURN: Final = 8 * MIB
 HIGH_WATER: Final = 1024
@@ -42,18 +43,21 @@ class ReceiveAgent:
         self._acked_ms = 0
         self._heard_ms = 0
         self._drain_until: int | None = None
+        self._full_until: int | None = None  # there is no tail yet: when it is tried again
 
     def on_start(self, bell: Doorbell) -> None:
         node = self._node
         self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._appended.advance(max(self._appended.get(), self._log_min.get()))
-        self._tail: LogTail = open_tail(node, SLICE_MAX)
+        self._open_tail()
         self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         gc.disable()
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
+        if self._full_until is not None and (now < self._full_until or not self._open_tail()):
+            return 0
         if not self._link.connected:
             return self._connect(now) if self._link.due(now) else 0
         done = self._take(now)
@@ -84,6 +88,17 @@ class ReceiveAgent:
     def on_close(self) -> None:
         if hasattr(self, "_link"):
             self._link.close()
+
+    def _open_tail(self) -> bool:
+        """False on a full disk: nothing is received until there is room, and what is here is served (H7)."""
+        try:
+            self._tail: LogTail = open_tail(self._node, SLICE_MAX)
+        except DiskFull as error:
+            self._full_until = self._node.clock.monotonic_ms() + FULL_DISK_PAUSE_MS
+            self._node.log.error("nothing is received until there is room: %s", error)
+            return False
+        self._full_until = None
+        return True
 
     # --- the link
 

@@ -69,6 +69,7 @@ class Appender:
         self._arena = np.zeros(REQUEST_GROUPS_MAX * RETRY_TOPIC_SIZE_MAX, dtype=np.uint8)
         self._arena_view = self._arena.data
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
+        self._full: DiskFull | None = None
 
     def resume(self) -> None:
         """At the published end, after zeroing what a killed writer may have left behind it (H1, H11)."""
@@ -76,7 +77,7 @@ class Appender:
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
         directory = QueueDirectory()
         self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
-        self._tail = open_tail(node, self._request_limit + blank.SIZE)
+        self._open_tail()
 
     def close(self) -> None:
         if hasattr(self, "_tail"):
@@ -84,13 +85,15 @@ class Appender:
 
     def prepare(self) -> bool:
         """Populates a step ahead when there is nothing else to do. False when there is none."""
-        return self._tail.prepare()
+        return self._full is None and self._tail.prepare()
 
     def append(self, groups: Sequence[Group], records: Buffer, now_ms: int) -> Appended | Refusal:
         """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970."""
         refusal = self._admit(groups, len(records))
         if refusal is not None:
             return refusal
+        if self._full is not None and self._open_tail() is not None:
+            return no_room(self._full)
         size = len(records)
         try:
             self._make_room(size)
@@ -133,6 +136,17 @@ class Appender:
         return Appended(end, [(offset, start + before) for offset, before in places])
 
     # --- before a byte is copied
+
+    def _open_tail(self) -> DiskFull | None:
+        """Why there is no tail: a full disk at the start of the node, where reads are served all the same (H7)."""
+        try:
+            self._tail = open_tail(self._node, self._request_limit + blank.SIZE)
+        except DiskFull as error:
+            self._full = error
+            self._node.log.error("puts are refused until there is room: %s", error)
+        else:
+            self._full = None
+        return self._full
 
     def _make_room(self, size: int) -> None:
         """A request that does not fit begins the next segment (spec 2.2). APPENDED passes the blank before we wait for

@@ -90,9 +90,15 @@ def clear_staging(staging: Path) -> int:
 
 
 def reserve(fd: int, start: int, end: int) -> None:
-    """Reserves the blocks of [start, end), holes included, and keeps what is written. Raises DiskFull."""
+    """Reserves the blocks of [start, end), holes included, and keeps what is written. Raises DiskFull.
+
+    A disk that cannot have room is not asked: it would give what it has, and leave none for queues and state files.
+    """
     if end <= start:
         return
+    held, free = 512 * os.fstat(fd).st_blocks, os.fstatvfs(fd)
+    if (end - start) - max(0, held - start) > free.f_bavail * free.f_frsize:
+        raise DiskFull(_path_of(fd), end - start)
     try:
         os.posix_fallocate(fd, start, end - start)
     except OSError as error:

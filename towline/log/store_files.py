@@ -4,18 +4,20 @@ import os
 from pathlib import Path
 from typing import Final
 
-from towline.errors import StoreNotWritable, SyncFailed
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 
-from .segment_files import sync_directory, sync_file
+from .segment_files import FULL_ERRNOS, sync_directory, sync_file
 
 ABORT_NAME: Final = "abort"
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Writes and syncs a file, not its directory. Raises StoreNotWritable, SyncFailed."""
+    """Writes and syncs a file, not its directory. Raises DiskFull, StoreNotWritable, SyncFailed."""
     try:
         path.write_bytes(data)
     except OSError as error:
+        if error.errno in FULL_ERRNOS:
+            raise DiskFull(str(path), len(data)) from error
         raise StoreNotWritable(str(path), error.strerror or str(error)) from error
     sync_file(path)
 
@@ -23,12 +25,12 @@ def write_new(path: Path, data: bytes) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces the file at `path` by one that holds `data`: after a crash it is the old file or the new one, whole.
 
-    Not for a file that somebody has mapped or keeps open. Raises StoreNotWritable, SyncFailed.
+    Not for a file that somebody has mapped or keeps open. Raises DiskFull, StoreNotWritable, SyncFailed.
     """
     staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         write_new(staged, data)
-    except (StoreNotWritable, SyncFailed):
+    except (DiskFull, StoreNotWritable, SyncFailed):
         staged.unlink(missing_ok=True)  # half a file on a full disk
         raise
     staged.replace(path)
@@ -42,7 +44,7 @@ class AbortFile:
         self.path = store / ABORT_NAME
 
     def create(self, pid: int) -> None:
-        """Writes `pid` in decimal digits, durably. Raises StoreNotWritable, SyncFailed."""
+        """Writes `pid` in decimal digits, durably. Raises DiskFull, StoreNotWritable, SyncFailed."""
         write_new(self.path, str(pid).encode())
         sync_directory(self.path.parent)
 

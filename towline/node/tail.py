@@ -6,6 +6,7 @@ function when allocate is late or dead (H4). With a transient pool they write to
 
 import os
 import select
+from pathlib import Path
 from typing import Final
 
 from towline.errors import SyncFailed
@@ -15,7 +16,7 @@ from towline.log.dispatch import DispatchScan
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.log.mapped_file import MappedFile
 from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import segment_name
+from towline.log.segment_files import reserve, segment_name
 from towline.log.transient_pool import AppendedScan, TransientPool, buffered
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 
@@ -32,7 +33,9 @@ _BUFFER_STEP_S: Final = 0.001
 def open_tail(node: Node, unpublished_max: int) -> LogTail:
     """A LogTail at APPENDED. `unpublished_max` bytes behind it, which a killed writer may have left, are zeroed (H1).
 
-    A log without a segment begins wherever APPENDED is set to, which is how an empty slave joins in the middle.
+    A log without a segment begins wherever APPENDED is set to, which is how an empty slave joins in the middle. Raises
+    DiskFull where the blocks of the segment that holds APPENDED cannot be reserved: it came sparse from elsewhere, and
+    to write to it would be SIGBUS (H7).
     """
     size = node.settings.mapped_file_size_commit_log
     wanted = node.writer(Position.WANTED)
@@ -52,11 +55,22 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
     position = node.positions.get(Position.APPENDED)
     if buffers is not None and position % size:
         buffers.take(position - position % size).release()
+    if position % size:
+        _reserve(node.store.commitlog / segment_name(position - position % size), position % size, size)
     directory = node.store.commitlog if pool is None else pool.taken
     ahead = node.settings.populate_ahead_bytes
     tail = LogTail.open(directory, size, position, next_segment, populate_ahead=ahead)
     tail.zero_after(position, unpublished_max)
     return tail
+
+
+def _reserve(path: Path, start: int, end: int) -> None:
+    """Next to no work where it was done before."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        reserve(fd, start, end)
+    finally:
+        os.close(fd)
 
 
 def appended_scan(node: Node, directory: QueueDirectory) -> DispatchScan | AppendedScan:
