@@ -1,0 +1,175 @@
+"""Requests on their way from the socket to their turn, and who holds the socket meanwhile."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from master import intake as bounds
+from master.admission import page_cache_busy
+from master.front import Front
+from master.intake import Intake
+from towline.format.frames import Group, Kind, decode_put_answer, encode_put
+from towline.format.refusals import Cause
+from towline.format.status import PutStatus
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.endpoints import ipc_endpoint
+from towline.link.server import Server
+from towline.runtime.positions import Counter, Duty, Positions, State
+
+DEADLINE_S = 10.0
+FACTS = {"role": "producer", "cluster": "", "store": "", "name": "test"}
+
+
+class Desk:
+    """An intake, the server before it and a peer, in one thread."""
+
+    def __init__(self, directory):
+        self.positions = Positions.create(directory / "positions", generation=1)
+        self.line = self.positions.duty(Duty.PUT)
+        self.line.enter(1, State.RUNNING)
+        self.context = new_context()
+        endpoint = ipc_endpoint(directory, "put")
+        self.server = Server(self.context, [endpoint], own={"role": "put", "cluster": "", "store": "", "name": ""})
+        node = SimpleNamespace(line=self.line, positions=self.positions, log=logging.getLogger("desk"))
+        self.asked = []
+        self.intake = Intake(node, self.server, self.asked.append)
+        self.link = Link(self.context, endpoint, FACTS)
+        greeted = threading.Thread(target=self.link.greet, args=(5000,))
+        greeted.start()
+        while greeted.is_alive():
+            self.intake.take()
+        greeted.join()
+
+    def put(self, count: int, size: int = 100) -> None:
+        for number in range(count):
+            head = encode_put(number, 0, 1 << 60, [Group(b"t", 0, 1, size)])
+            self.until(lambda head=head: self.link.send([head, bytes(size)]))
+
+    def until(self, found):
+        deadline = time.monotonic() + DEADLINE_S
+        while not (value := found()):
+            assert time.monotonic() < deadline
+        return value
+
+    def answer(self):
+        return decode_put_answer(self.until(self.link.receive)[0])
+
+    def close(self):
+        self.link.close()
+        self.server.close()
+        close_context(self.context)
+
+
+@pytest.fixture
+def desk(tmp_path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    made.close()
+
+
+def take_all(desk: Desk, count: int) -> None:
+    desk.until(lambda: desk.intake.take() * 0 + len(desk.intake) == count)
+
+
+def test_puts_wait_in_the_order_they_came_with_the_time_they_came(desk):
+    before = time.monotonic_ns() // 1_000_000
+    desk.put(3)
+    take_all(desk, 3)
+    after = time.monotonic_ns() // 1_000_000
+    arrived = [desk.intake.next() for _ in range(3)]
+    assert [each.request_id for each in arrived] == [0, 1, 2]
+    assert all(before <= each.arrived_ms <= after for each in arrived)
+    assert len(desk.intake) == 0
+
+
+@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 5), ("WAITING_BYTES_MAX", 450)])
+def test_what_may_wait_is_bounded_and_the_rest_stays_in_the_socket(desk, monkeypatch, limit, value):
+    monkeypatch.setattr(bounds, limit, value)
+    desk.put(8, size=100)
+    take_all(desk, 5)
+    assert desk.intake.full
+    assert desk.intake.take() == 0
+    desk.intake.next()
+    assert not desk.intake.full
+    take_all(desk, 5)
+
+
+def test_a_refusal_reaches_its_sender_and_is_counted_by_its_cause(desk):
+    desk.put(1)
+    take_all(desk, 1)
+    desk.intake.refuse(desk.intake.next(), page_cache_busy(1500, 1000))
+    answer = desk.answer()
+    assert (answer.status, answer.retry_after) == (PutStatus.OS_PAGE_CACHE_BUSY, 375)
+    assert desk.positions.refused.count(Cause.PAGE_CACHE) == desk.line.counter(Counter.REFUSED) == 1
+
+
+def test_what_is_no_request_costs_its_sender_the_link(desk):
+    assert desk.link.send([bytes([Kind.PUT]) * 5, b"x"])
+    desk.until(lambda: desk.intake.take() * 0 + desk.link.lost)
+    assert desk.positions.refused.count(Cause.MALFORMED) == 1
+
+
+def front_of(desk: Desk, busy_ms: int) -> Front:
+    front = Front(desk.line, busy_ms=busy_ms, waited_ms=40)
+    front.begin(desk.server, desk.intake)
+    return front
+
+
+def test_a_long_turn_hands_the_socket_over_and_takes_it_back(desk):
+    front = front_of(desk, busy_ms=60)
+    front.enter(time.monotonic_ns())
+    desk.put(2)
+    refused = [desk.answer(), desk.answer()]
+    assert desk.line.state is State.KERNEL
+    front.leave()
+    assert {answer.status for answer in refused} == {PutStatus.OS_PAGE_CACHE_BUSY}
+    assert (desk.line.turn_began_ns, desk.line.state) == (0, State.RUNNING)
+    desk.put(1)
+    take_all(desk, 1)
+    front.close()
+
+
+def test_short_turns_keep_the_socket(desk):
+    front = front_of(desk, busy_ms=60)
+    for _ in range(2000):
+        front.enter(time.monotonic_ns())
+        front.leave()
+    front.close()
+    assert desk.line.state is State.RUNNING
+
+
+def test_a_full_intake_is_refused_when_the_limit_is_reached_and_what_follows_too(desk, monkeypatch):
+    monkeypatch.setattr(bounds, "WAITING_MAX", 3)
+    front = front_of(desk, busy_ms=150)
+    desk.put(10)
+    front.enter(time.monotonic_ns())
+    assert {desk.answer().status for _ in range(10)} == {PutStatus.OS_PAGE_CACHE_BUSY}
+    front.leave()
+    front.close()
+
+
+def test_a_front_that_is_closed_during_a_turn_lets_go(desk):
+    front = front_of(desk, busy_ms=60)
+    front.enter(time.monotonic_ns())
+    desk.until(lambda: desk.line.state is State.KERNEL)
+    front.close()
+    front.leave()
+    assert desk.line.state is State.RUNNING
+
+
+def test_what_a_front_fails_with_is_raised_where_the_turn_ends(desk, monkeypatch):
+    def fail() -> int:
+        raise ValueError("a fault of our own")
+
+    front = front_of(desk, busy_ms=60)
+    monkeypatch.setattr(desk.intake, "take", fail)
+    front.enter(time.monotonic_ns())
+    desk.until(lambda: not front._thread.is_alive() or front._error)
+    with pytest.raises(ValueError, match="of our own"):
+        front.leave()
+    front.close()
