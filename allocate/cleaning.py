@@ -33,6 +33,7 @@ from towline.log.cleaning import CleanRules, DiskUse, Doomed, Moment, SteadyTime
 from towline.log.durable_file import DurableFile
 from towline.log.segment_files import segment_base, segment_name, sync_directory
 from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 
@@ -98,6 +99,8 @@ class Cleaner:
             return 0
         self._why |= {doomed.base: doomed for doomed in chosen}
         self._log_min.advance(chosen[-1].base + self._size)
+        if ARMED:
+            reach("allocate.after_minimum")
         self._node.log.warning(
             "the log begins at %d from now on: segments %d to %d go, the first because %s",
             self._log_min.get(),
@@ -161,6 +164,8 @@ class Cleaner:
             return 0
         if self._waits_for_slave(base, now_ms):
             return 0
+        if ARMED:
+            reach("allocate.before_unlink")
         try:
             self._path(base).unlink(missing_ok=True)
             sync_directory(self._node.store.commitlog)
@@ -169,6 +174,8 @@ class Cleaner:
             self._step_at = now_ms + again
             self._node.log.error("segment %d cannot be removed, it is tried again in %d ms: %s", base, again, error)
             return 0
+        if ARMED:
+            reach("allocate.after_unlink")
         self._step_at = now_ms + self._node.settings.delete_commit_log_files_interval
         self._pressed_at = now_ms + RETURN_MS
         del self._since[base]

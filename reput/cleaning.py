@@ -17,6 +17,7 @@ from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
 from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -79,6 +80,8 @@ class DerivedCleaner:
             low = self._reader.min_offset_after(topic, end.queue_id, self._begins, end.min_offset, end.max_offset)
             if low > end.min_offset:
                 self._ends.move_min(place, low)
+                if ARMED:
+                    reach("reput.in_minima")
         if not self._minima:
             self._find_files()
         return 1
@@ -114,12 +117,16 @@ class DerivedCleaner:
             place = places[0]
             end = self._ends.read(place)
             topic = end.topic.decode("utf-8", "replace")
+            if ARMED:
+                reach("reput.before_trim")
             try:
                 removed = self._files.delete_expired(topic, end.queue_id, self._begins, at_most=1)
             except (TowlineError, OSError) as error:
                 self._node.log.error("files of queue %s/%d stay: %s", topic, end.queue_id, error)
                 removed = 0
             if removed:
+                if ARMED:
+                    reach("reput.after_trim")
                 self._next_ms = now_ms + self._node.settings.delete_consume_queue_files_interval
                 told = "removed a file of queue %s/%d: the log begins at %d"
                 self._node.log.info(told, topic, end.queue_id, self._begins)
@@ -129,6 +136,8 @@ class DerivedCleaner:
         return 1
 
     def _remove_index_files(self, index: IndexDispatcher) -> None:
+        if ARMED:
+            reach("reput.before_index_trim")
         try:
             for name in index.delete_expired(self._begins):
                 self._node.log.info("removed index file %s: the log begins at %d", name, self._begins)

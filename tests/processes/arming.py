@@ -10,6 +10,16 @@ from .waiting import await_
 
 # Steps that only a node with a transient pool takes, and the how-manieth time: tested in test_kill_with_pool.
 POOL_STEPS = {"flush.in_commit": 2, "allocate.in_give_back": 1}
+# Steps of cleaning: tested in test_kill_cleaning.
+CLEAN_STEPS = {
+    "allocate.after_minimum": 2,
+    "allocate.before_unlink": 2,
+    "allocate.after_unlink": 2,
+    "reput.in_minima": 3,
+    "reput.before_trim": 2,
+    "reput.after_trim": 2,
+    "reput.before_index_trim": 1,
+}
 
 
 class Arming:

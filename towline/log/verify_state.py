@@ -27,7 +27,7 @@ _MEMBERS: Final = {
     "delayOffset.json": {"dataVersion", "offsetTable"},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
 }
-_FILES: Final = ("abort", "lock", "checkpoint", "durable", "identity.json", "brokerIdentity", "epochFileCheckpoint")
+_FILES: Final = ("abort", "lock", "checkpoint", "durable", "identity.json", "reserve", "brokerIdentity", "epochFileCheckpoint")
 _BACKUP: Final = ".bak"
 
 
@@ -38,32 +38,18 @@ def verify_durable(store: Store, segment_size: int, findings: Findings) -> Durab
         return None
     data = path.read_bytes()
     try:
-        sequence, state = durable_slots.decode(data, str(path))
+        _, state = durable_slots.decode(data, str(path))
     except MalformedFile as error:
         findings.add(path, 0, max(len(data), durable_slots.SIZE), "DURABLE", error.problem)
         return None
-    for at in range(0, durable_slots.SIZE, durable_slots.SLOT_SIZE):
-        slot = data[at : at + durable_slots.SLOT_SIZE]
-        if not any(slot) and sequence == 1:
-            continue  # never written: the file is new
-        if not _is_slot(slot, at):
-            findings.add(path, at, at + durable_slots.SLOT_SIZE, "DURABLE_SLOT")
+    for at in durable_slots.torn(data):
+        findings.add(path, at, at + durable_slots.SLOT_SIZE, "DURABLE_SLOT")
     if state.sync_failed:
         said = f"a sync of the log failed, only bytes before offset {state.flushed} are surely on the disk"
         findings.add(path, 0, len(data), "SYNC_FAILED", said)
     if state.flushed < state.log_min or state.segment_base != state.flushed - state.flushed % segment_size:
         findings.add(path, 0, len(data), "DURABLE_STATE")
     return state
-
-
-def _is_slot(slot: bytes, at: int) -> bool:
-    """Whether every byte is as it was written, the unused ones behind the state too."""
-    whole = bytes(at) + slot + bytes(durable_slots.SIZE - at - len(slot))
-    try:
-        sequence, state = durable_slots.decode(whole, "")
-    except MalformedFile:
-        return False
-    return durable_slots.encode(sequence, state) == slot and durable_slots.place(sequence) == at
 
 
 def verify_checkpoint(store: Store, findings: Findings) -> Checkpoint | None:
