@@ -18,9 +18,9 @@ GOAL_NAMES: Final = {
 STAGES: Final = {
     "imported": "supervisor",
     "prepared": "",
-    "zygote": "kernels",
-    "recovered": "recovery",
-    "running": "pieces",
+    "recovered": "recovered",
+    "zygote": "loaded",
+    "running": "running",
     "first_ack": "first ack",
 }
 
@@ -39,10 +39,14 @@ def sizes_of(text: str) -> tuple[int, ...]:
 def render_recovery(console: Console, result: dict[str, Any]) -> None:
     unflushed = result["unflushed"]
     console.print(_starts(result))
+    rate = sized(unflushed["bytes_per_s"])
     console.print(
-        f"  killed: after {unflushed['seconds']:g} s of load at {sized(unflushed['bytes_per_s'])}/s while flush was"
+        f"  killed: after {unflushed['seconds']:g} s of load at {rate}/s while flush was held. Stages follow one"
     )
-    console.print("  held. Stages follow one another. Medians, and the fastest and slowest in brackets.\n")
+    console.print(
+        "  another; recovery runs while the pieces are loaded. Medians, the fastest and slowest in brackets; starved:"
+    )
+    console.print("  how long supervisor or zygote waited for a CPU that ran something else.\n")
     console.print(_walks(result["sizes"]))
     console.print("  every mark deleted; the cache was dropped before both.\n")
     for goal in result["goals"]:
@@ -57,7 +61,11 @@ def render_recovery(console: Console, result: dict[str, Any]) -> None:
 
 def _starts(result: dict[str, Any]) -> Any:
     made = table(
-        "start to first acknowledgement", "#seconds", *(f"#{name}" for name in STAGES.values() if name), "recovery is"
+        "start to first acknowledgement",
+        "#seconds",
+        *(f"#{name}" for name in STAGES.values() if name),
+        "#starved",
+        "recovery is",
     )
     for row in result["sizes"]:
         name = sized(row["size"])
@@ -79,7 +87,8 @@ def _start(made: Any, name: str, start: dict[str, Any]) -> None:
         title = STAGES[stage] or STAGES["imported"]
         stages[title] = stages.get(title, 0.0) + seconds
     parts = ", ".join(f"{part} {1000 * seconds:.0f}" for part, seconds in start["recovery"].items() if seconds > 0.0005)
-    add_row(made, name, times, *(f"{seconds:.3f}" for seconds in stages.values()), f"{parts} ms" if parts else "")
+    figures = [f"{seconds:.3f}" for seconds in (*stages.values(), start["starved_s"])]
+    add_row(made, name, times, *figures, f"{parts} ms" if parts else "")
 
 
 def _walks(rows: list[dict[str, Any]]) -> Any:

@@ -80,6 +80,11 @@ class Store:
         return self.run / "recovery.json"
 
     @property
+    def known(self) -> Path:
+        """What a node that was stopped in order tells the next start."""
+        return self.run / "known.json"
+
+    @property
     def pool_owner(self) -> Path:
         """The same as `pool/owner.json` of the runtime directory, while a transient pool is this store's."""
         return self.run / "pool.json"
@@ -110,6 +115,16 @@ class Runtime:
     @property
     def queue_ends(self) -> Path:
         return self.root / "queue_ends"
+
+    @property
+    def page_cache(self) -> Path:
+        """Which page cache holds what the running node writes."""
+        return self.root / "page_cache"
+
+    @property
+    def known(self) -> Path:
+        """What a killed node left in memory, while the next one recovers."""
+        return self.root / "known.json"
 
     @property
     def pool(self) -> Path:

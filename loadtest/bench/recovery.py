@@ -79,6 +79,7 @@ class Started:
     first_ack_s: float
     stages: dict[str, float]
     recovery: dict[str, float]
+    starved_s: float  # the longest that supervisor or zygote waited for a CPU
 
 
 @dataclass
@@ -118,12 +119,14 @@ class BenchStore:
                 self.filler.make_topics(client)
             self.filler.put_one(client)
             acknowledged = time.monotonic_ns()
-        reached: dict[str, int] = json.loads(self.store.node.read_text())["stages"]
+        facts = json.loads(self.store.node.read_text())
+        reached: dict[str, int] = facts["stages"]
+        starved = max(_waited_s(facts["pid"]), _waited_s(facts["zygote"]))
         stages, since = {}, began
         for name, at in [*reached.items(), ("first_ack", acknowledged)]:
             stages[name], since = (at - since) / 1e9, at
         recovery: dict[str, float] = json.loads(self.store.recovery.read_text())["stages"]
-        return Started((acknowledged - began) / 1e9, stages, recovery)
+        return Started((acknowledged - began) / 1e9, stages, recovery, starved)
 
     def stop(self) -> None:
         """Raises BenchFailed when the store is not clean."""
@@ -331,6 +334,7 @@ def _summary(starts: list[Started]) -> dict[str, Any]:
         "first_ack_s": median(times),
         "least_s": min(times),
         "most_s": max(times),
+        "starved_s": median(start.starved_s for start in starts),
         "stages": {name: median(start.stages[name] for start in starts) for name in starts[0].stages},
         "recovery": {name: median(start.recovery[name] for start in starts) for name in starts[0].recovery},
     }
@@ -346,6 +350,11 @@ def _goals(rows: list[dict[str, Any]], queues: dict[str, Any]) -> list[dict[str,
     ]
     found = [*(found if rows else []), ("many_queues_first_ack_s", MANY_QUEUES_MAX_S, many)]
     return [{"goal": name, "at_most": limit, "reached": value, "met": value <= limit} for name, limit, value in found]
+
+
+def _waited_s(pid: int) -> float:
+    """How long a process was ready to run and did not."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _worst(rows: list[dict[str, Any]], kind: str) -> float:

@@ -33,3 +33,12 @@ def test_the_command_says_so_and_does_not_start(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith("towline: the package 'ha' comes from")
     assert done.stdout == ""
+
+
+def test_a_supervisor_loads_no_kernel():
+    """It would be the same work twice, on the way to the first acknowledgement: kernels are the zygote's to load."""
+    program = "import sys, towline.node.foreground; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=start.home(), capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()} | set(done.stdout.split())
+    assert "towline.node.supervisor" in loaded
+    assert not loaded & {"numba", "llvmlite", "zmq", "towline.kernels"}

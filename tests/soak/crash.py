@@ -181,7 +181,9 @@ class Soak:
         promised = self.ledger.acked_in(data) if node is self.master else []
         assert not promised, f"cut although acknowledged: {promised[:3]}"
         why = f"{len(data)} bytes of a request on its way, never published" if data else "nothing was cut"
-        self.verdicts.append(f"start {number} of the {node.role}: ends at {end}, {why}; {'; '.join(facts['notes'])}")
+        way = "resumed" if facts["resumed"] else "looked at everything"
+        notes = "; ".join(facts["notes"])
+        self.verdicts.append(f"start {number} of the {node.role}: {way}, ends at {end}, {why}; {notes}")
 
     def _kept_before(self, node: TestNode) -> set[str]:
         """Names that an earlier start has explained; the ones that are there now count as explained from here on."""

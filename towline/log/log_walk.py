@@ -76,11 +76,13 @@ class LogWalk:
         self._timestamp = 0
 
     def run(self, start: int) -> LogEnd:
-        """Walks from `start`, the base of a segment. Raises CorruptLog, which names file, byte and rule."""
+        """Walks from `start`, a record's or a segment's. Raises CorruptLog, which names file, byte and rule."""
         size = self._log.segment_size
-        base = start
+        base = self._log.segment_of(start)
+        first = start - base
         while self._log.queue.base_of(base) is not None:
-            *_, (_, at, reason) = self.steps(base)
+            *_, (_, at, reason) = self.steps(base, first)
+            first = 0
             if reason not in (Stop.DONE, Stop.BLANK):
                 return self._judged(base, at, reason)
             base += size

@@ -6,7 +6,7 @@ which they are surely on the disk. Reput starts there and derives the rest again
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
@@ -22,8 +22,10 @@ from .diverged import Diverged
 from .durable_file import DurableFile
 from .extents import written_end
 from .index_service import IndexService
+from .known import Known
 from .log_walk import Checks, LogEnd, LogWalk, first_timestamp
 from .mapped_file_queue import MappedFileQueue
+from .resume import verified_end
 from .segment_files import reserve, sync_directory, sync_file, zero_range
 from .store_files import AbortFile
 from .store_time import store_time
@@ -45,17 +47,24 @@ class RecoverySettings:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredQueue:
-    """The queue holds offsets [min_offset, end_offset) of records in the log before `dispatched`."""
+    """The queue holds offsets [min_offset, end_offset) of records in the log before `dispatched`.
+
+    `physical_end` is the end of the newest of them, where that is known.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     end_offset: int
+    physical_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """Log offsets. The log is [log_min, end), all of it synced; reput goes on at `dispatched`.
+    """Log offsets. The log is [log_min, end), all of it synced; reput goes on at `dispatched`, the index at `indexed`.
+
+    `resumed`: nothing was cut or synced, because what the node before left behind fits (`resume`); the log is synced up
+    to `durable.flushed` alone then, and the index may hold more than `indexed`: reput cuts it there.
 
     `active_base` is the segment to append to, which may not exist yet; `allocated` is behind the last one that does.
     `durable` is the state as it was written. `last_store_timestamp` is in epoch ms, 0 for an empty log.
@@ -74,10 +83,14 @@ class Recovered:
     notes: list[str]
     seconds: float
     stages: dict[str, float]  # seconds of each part, in their order
+    indexed: int
+    resumed: bool = False
 
 
-def recover(store: Store, settings: RecoverySettings) -> Recovered:
+def recover(store: Store, settings: RecoverySettings, known: Known | None = None) -> Recovered:
     """Recovers the store; missing directories are made. The caller holds the store's lock and no process runs on it.
+
+    `known` is what the node before left behind; where it fits, recovery is short.
 
     Raises StoreSyncFailed, CorruptLog, SegmentSizeMismatch or ForeignFile before anything was changed; SyncFailed and
     DiskFull later. After any of them the next call starts afresh.
@@ -91,6 +104,8 @@ def recover(store: Store, settings: RecoverySettings) -> Recovered:
     try:
         log.load()
         watch.lap("load")
+        if known is not None and (resumed := _resume(log, known, watch)) is not None:
+            return replace(resumed, seconds=time.monotonic() - started)
         end = log.find_end()
         watch.lap("walk")
         cut_bytes = log.cut(end.end)
@@ -122,6 +137,46 @@ def recover(store: Store, settings: RecoverySettings) -> Recovered:
         notes=notes,
         seconds=time.monotonic() - started,
         stages=watch.stages,
+        indexed=derived.watermark,
+    )
+
+
+def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered | None:
+    """The short way; None where what is known does not fit, and the notes say why."""
+    settings = log.settings
+    files = ConsumeQueueFiles(log.store.consumequeue, settings.queue_file_size, 1)
+    checks = Checks(crc=settings.check_crc, property_crc=settings.force_property_crc)
+    end = verified_end(known, log.durable, log.reader, files, checks)
+    files.close()
+    watch.lap("resume")
+    if isinstance(end, str):
+        log.notes.append(f"everything is looked at, because {end}")
+        return None
+    assert log.durable is not None
+    size = settings.segment_size
+    base = allocated = end.end - end.end % size
+    while (path := log.reader.queue.path_of(allocated)).exists():
+        if allocated == base:
+            with path.open("r+b") as file:
+                reserve(file.fileno(), end.end - base, size)
+        allocated += size
+    watch.lap("reserve")
+    return Recovered(
+        log_min=log.log_min,
+        end=end.end,
+        dispatched=known.dispatched,
+        indexed=known.indexed,
+        active_base=base,
+        allocated=allocated,
+        durable=log.durable,
+        queues=[RecoveredQueue(*astuple(queue)) for queue in known.queues],
+        last_store_timestamp=end.last_store_timestamp,
+        clean=log.clean,
+        cut_bytes=0,
+        notes=log.notes,
+        seconds=0.0,
+        stages=watch.stages,
+        resumed=True,
     )
 
 

@@ -10,12 +10,10 @@ process takes, one gives back; a rename moves a buffer, which whoever has it map
 reserved when the pool is made, so that nobody who writes to a buffer meets SIGBUS (H7).
 """
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from towline.errors import NotInLog
 from towline.limits import MIB
@@ -25,7 +23,6 @@ from .dispatch import Batch, DispatchScan
 from .mapped_file import MappedFile
 from .segment_files import reserve, segment_base, segment_name
 
-OWNER_NAME: Final = "owner.json"
 COPY_STEP: Final = 4 * MIB
 
 
@@ -84,36 +81,6 @@ class TransientPool:
     def files(self) -> list[Path]:
         """Every buffer, whatever its state."""
         return [path for directory in (self.free, self.taken, self.used) for path in directory.iterdir()]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOwner:
-    """Whose bytes a pool holds: one start of a node on one directory, within one boot of the machine.
-
-    `begin` is the log's end at that start: nothing before it is in a buffer. `directory` is the inode of commitlog/, by
-    which a copy of the store is told from the store, though it lies at the same path and has the same identity.
-    """
-
-    boot_id: str
-    generation: int
-    store_id: str
-    device: int
-    directory: int
-    segment_size: int
-    begin: int
-
-
-def encode_owner(owner: PoolOwner) -> bytes:
-    return json.dumps(asdict(owner), indent=1).encode()
-
-
-def read_owner(path: Path) -> PoolOwner | None:
-    """None if there is no such file, or it is not whole."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        return PoolOwner(**content)
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
 
 
 def copy_committed(buffer: MappedFile, fd: int, start: int, end: int) -> None:

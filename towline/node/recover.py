@@ -15,7 +15,9 @@ from towline.runtime.settings import Settings
 
 from .context import Node
 from .failure import write_failure
-from .transient import drop_pool, open_pool, salvage
+from .pool_left import drop_pool
+from .remembered import recall
+from .transient import PoolState, open_pool, salvage
 
 
 def recover_node(store_root: Path, log_file: Path | None) -> int:
@@ -30,10 +32,13 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         clear_staging(node.store.staging)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
             log.warning("%s", sentence)
-        recovered = recover(node.store, recovery_settings(node.settings))
+        recovered = recover(node.store, recovery_settings(node.settings), recall(node.store, node.runtime))
         drop_pool(node.store, node.runtime)
         publish(node.positions, node.queue_ends(writable=True), recovered)
-        open_pool(node, recovered.end)
+        pooled = open_pool(node, recovered.end) is PoolState.ON
+        # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
+        committed = recovered.end if pooled else recovered.durable.flushed
+        node.positions.writer(Position.COMMITTED, Duty.RECOVER).advance(committed)
         node.store.recovery.write_bytes(json.dumps(facts_of(recovered)).encode())
     except TowlineError as error:
         log.error("%s", error)
@@ -48,7 +53,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
 
 def facts_of(recovered: Recovered) -> dict[str, Any]:
     """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds."""
-    plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages")
+    plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
     return {name: getattr(recovered, name) for name in plain} | {"queues": len(recovered.queues)}
 
 
@@ -64,14 +69,13 @@ def recovery_settings(settings: Settings) -> RecoverySettings:
 
 
 def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None:
-    """Every position of a new generation. What was dispatched was confirmed, so the replicas' marks begin there."""
+    """The positions of a new generation, but COMMITTED, which the transient pool decides. What was dispatched was confirmed, so the replicas' marks begin there."""
     values = {
         Position.LOG_MIN: recovered.log_min,
         Position.APPENDED: recovered.end,
-        Position.COMMITTED: recovered.end,
-        Position.FLUSHED: recovered.end,
+        Position.FLUSHED: recovered.durable.flushed,
         Position.DISPATCHED: recovered.dispatched,
-        Position.INDEXED: recovered.dispatched,
+        Position.INDEXED: recovered.indexed,
         Position.CONFIRMED: recovered.dispatched,
         Position.REPLICATED: recovered.dispatched,
         Position.ALLOCATED: recovered.allocated,
@@ -82,4 +86,5 @@ def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None
     for position, value in values.items():
         positions.writer(position, Duty.RECOVER).advance(value)
     for queue in recovered.queues:
-        ends.add(queue.topic.encode(), queue.queue_id, queue.min_offset, queue.end_offset, recovered.dispatched)
+        newest = recovered.dispatched if queue.physical_end is None else queue.physical_end
+        ends.add(queue.topic.encode(), queue.queue_id, queue.min_offset, queue.end_offset, newest)

@@ -25,12 +25,13 @@ from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
+from . import remembered
 from .context import make_private, runtime_of
 from .duties import STOP_ORDER
 from .endpoints import endpoints_of
 from .failure import read_failure
 from .nursery import Exit, Nursery
-from .transient import keep_positions, leave
+from .pool_left import keep_positions, leave
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
@@ -77,12 +78,13 @@ class Supervisor:
         try:
             self._prepare()
             self._reached("prepared")
+            self._recover()  # the zygote forks it as soon as it can, and loads the rest meanwhile
+            self._reached("recovered")
             self.nursery.await_ready()
             self._reached("zygote")
-            self._recover()
-            self._reached("recovered")
             self._abort = AbortFile(self.store.root)
             self._abort.create(os.getpid())
+            remembered.believe(self.store, self._runtime)
             for duty in self.duties:
                 self._pieces[duty] = Piece(duty)
                 self._fork(self._pieces[duty])
@@ -117,6 +119,7 @@ class Supervisor:
         clean = end == positions.get(Position.FLUSHED) == positions.get(Position.DISPATCHED)
         clean = clean and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
         if clean:
+            remembered.write(self.store, self._runtime)
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
@@ -171,6 +174,7 @@ class Supervisor:
             identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
         keep_positions(self._runtime)
+        remembered.keep(self.store, self._runtime)
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
         self._positions.duty(Duty.SUPERVISE).enter(self.generation)

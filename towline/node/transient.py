@@ -13,38 +13,32 @@ import time
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from towline.errors import DiskFull, PositionsUnusable
+from towline.errors import DiskFull
 from towline.limits import MIB, PAGE
 from towline.log.diverged import Diverged
 from towline.log.durable_file import DurableFile
 from towline.log.identity import IdentityFile
 from towline.log.mapped_file import MappedFile
 from towline.log.next_segment import ensure_segment
+from towline.log.pool_owner import OWNER_NAME, PoolOwner, encode_owner, read_owner
 from towline.log.segment_files import segment_name
 from towline.log.store_files import write_atomically
-from towline.log.transient_pool import (
-    OWNER_NAME,
-    PoolOwner,
-    TransientPool,
-    copy_committed,
-    encode_owner,
-    read_owner,
-)
+from towline.log.transient_pool import TransientPool, copy_committed
 from towline.places import Runtime, Store
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.machine import boot_id
-from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.positions import Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
 from .context import Node
+from .pool_left import Left, left_of
 
 COMPARED_MAX: Final = MIB  # bytes before COMMITTED that the file and the buffer must have in common
-_KEPT_POSITIONS: Final = "positions"
 _CAP_IPC_LOCK: Final = 14
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
 
@@ -183,24 +177,6 @@ def _is_in_memory(directory: Path) -> bool:
 # --- what a killed node left
 
 
-class Left(NamedTuple):
-    """The log's bytes [committed, appended) stand in the pool alone."""
-
-    owner: PoolOwner
-    generation: int
-    committed: int
-    appended: int
-
-
-def keep_positions(runtime: Runtime) -> None:
-    """Before a start makes new positions: those that say what the pool of an earlier start holds are put beside it."""
-    kept = runtime.pool / _KEPT_POSITIONS
-    if (runtime.pool / OWNER_NAME).exists() and runtime.positions.exists() and not kept.exists():
-        copy = kept.with_suffix(".new")
-        shutil.copyfile(runtime.positions, copy)
-        copy.rename(kept)
-
-
 def salvage(store: Store, runtime: Runtime) -> list[str]:
     """Commits into the segment files what a killed node left in its pool. What it did, in sentences for the log.
 
@@ -211,7 +187,7 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
         if not store.pool_owner.exists():
             return []
         return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
-    left = _left(runtime)
+    left = left_of(runtime)
     if left is None and read_owner(runtime.pool / OWNER_NAME) is not None:
         return ["nobody can tell what is in the transient pool of the last start: its positions have gone"]
     if left is None or left.committed == left.appended:
@@ -228,47 +204,6 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
         return [f"{size} bytes {what} were in the transient pool alone and are committed now"]
     kept = ", ".join(_keep_aside(store, pool, left)) or "nothing"
     return [f"{size} bytes {what} in the transient pool are not applied: {why}; kept in {kept}"]
-
-
-def drop_pool(store: Store, runtime: Runtime) -> None:
-    """What was in it has been dealt with. The owner goes first: a pool without one holds nothing."""
-    (runtime.pool / OWNER_NAME).unlink(missing_ok=True)
-    shutil.rmtree(runtime.pool, ignore_errors=True)
-    store.pool_owner.unlink(missing_ok=True)
-
-
-def leave(store: Store, runtime: Runtime) -> None:
-    """The node ends and its shared memory goes, except what is in the pool alone: that is for the next start."""
-    left = _left(runtime)
-    if left is None or left.committed == left.appended:
-        drop_pool(store, runtime)
-        shutil.rmtree(runtime.root, ignore_errors=True)
-        return
-    keep_positions(runtime)
-    for entry in runtime.root.iterdir():
-        if entry == runtime.pool:
-            continue
-        if entry.is_dir():
-            shutil.rmtree(entry, ignore_errors=True)
-        else:
-            entry.unlink(missing_ok=True)
-
-
-def _left(runtime: Runtime) -> Left | None:
-    """None when there is no pool, or nobody can tell any more what it holds: then a reboot has taken the positions."""
-    owner = read_owner(runtime.pool / OWNER_NAME)
-    kept = runtime.pool / _KEPT_POSITIONS
-    if owner is None:
-        return None
-    try:
-        positions = Positions.open(kept if kept.exists() else runtime.positions, writable=False)
-    except PositionsUnusable:
-        return None
-    try:
-        committed, appended = positions.get(Position.COMMITTED), positions.get(Position.APPENDED)
-        return Left(owner, positions.generation, committed, appended)
-    finally:
-        positions.close()
 
 
 def _stranger(store: Store, pool: TransientPool, left: Left) -> str | None:

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from towline.runtime.process import die_with_parent, set_name
 
 from .duties import builder
 
-# Imported by `load`, once the zygote cannot become an orphan any more.
+# Imported by `load_first` and `load_rest`, once the zygote cannot become an orphan any more.
 KERNELS: Final = "towline.kernels.load"
 PIECE: Final = "towline.node.piece"
 RECOVER: Final = "towline.node.recover"
@@ -40,20 +41,25 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._unread = b""
+        self._poll = select.poll()
+        self._poll.register(self._control, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
 
     def serve(self) -> None:
         """Until the supervisor closes the socket or dies."""
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        poll.register(self._woken, select.POLLIN)
         self._say({"ready": os.getpid()})
-        while True:
-            for fd, _ in poll.poll():
-                if fd == self._woken:
-                    os.read(self._woken, 4096)
-                elif not self._read_commands():
-                    return
-            self._reap()
+        while self.turn(None):
+            pass
+
+    def turn(self, timeout_ms: int | None) -> bool:
+        """Does what is asked within the time. False when the supervisor closed the socket."""
+        for fd, _ in self._poll.poll(timeout_ms):
+            if fd == self._woken:
+                os.read(self._woken, 4096)
+            elif not self._read_commands():
+                return False
+        self._reap()
+        return True
 
     def _read_commands(self) -> bool:
         data = self._control.recv(65_536)
@@ -102,14 +108,20 @@ class Zygote:
         self._control.sendall(json.dumps(fact).encode() + b"\n")
 
 
-def load(labels: list[str]) -> None:
-    """Everything that children will need. Imports make no garbage that would be worth a collection on the way."""
+def load_first() -> None:
+    """What recovery needs. Imports make no garbage that would be worth a collection on the way."""
     gc.disable()
     import_module(KERNELS).load_all()
-    import_module(PIECE)
     import_module(RECOVER)
+
+
+def load_rest(labels: list[str], between: Callable[[], bool]) -> None:
+    """Everything else that children will need. `between` is called before each import: recovery goes on meanwhile."""
     for label in labels:
+        between()
         builder(Duty.named(label))
+    between()
+    import_module(PIECE)
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -120,9 +132,11 @@ def main(arguments: list[str]) -> None:
     control, parent, store, log_file, *labels = arguments
     die_with_parent(int(parent))  # before the imports that take long: a supervisor killed meanwhile leaves no orphan
     set_name("towline:zygote")
-    load(labels)
+    load_first()
     connection = socket.socket(fileno=int(control))
-    Zygote(connection, Path(store), None if log_file == "-" else Path(log_file)).serve()
+    zygote = Zygote(connection, Path(store), None if log_file == "-" else Path(log_file))
+    load_rest(labels, lambda: zygote.turn(0))
+    zygote.serve()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,147 @@
+"""What a stopped or killed node leaves for the next start, and when it is of no worth any more."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from towline.log.store_files import AbortFile
+from towline.node import remembered
+from towline.places import Runtime, Store
+from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.queue_ends import QueueEnds
+
+GENERATION = 5
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> tuple[Store, Runtime]:
+    """A node whose pieces run."""
+    store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "memory")
+    for directory in (store.commitlog, store.run, runtime.root):
+        directory.mkdir(parents=True)
+    positions, ends = Positions.create(runtime.positions, GENERATION), QueueEnds.create(runtime.queue_ends)
+    for position, value in ((Position.APPENDED, 900), (Position.DISPATCHED, 800), (Position.INDEXED, 700)):
+        positions.writer(position, Duty.RECOVER).advance(value)
+    ends.add("Straße".encode(), 3, 10, 20, 790)
+    AbortFile(store.root).create(1)
+    remembered.believe(store, runtime)
+    return store, runtime
+
+
+def set_position(runtime: Runtime, position: Position, value: int) -> None:
+    Positions.open(runtime.positions).writer(position, Duty.RECOVER).advance(value)
+
+
+def test_a_killed_node_is_remembered_once(node):
+    store, runtime = node
+    remembered.keep(store, runtime)
+    known = remembered.recall(store, runtime)
+    assert known is not None
+    assert (known.appended, known.dispatched, known.indexed, known.clean) == (900, 800, 700, False)
+    (queue,) = known.queues
+    assert (queue.topic, queue.queue_id, queue.min_offset, queue.end_offset) == ("Straße", 3, 10, 20)
+    assert queue.physical_end == 790
+    assert remembered.recall(store, runtime) is None
+    remembered.keep(store, runtime)
+    assert remembered.recall(store, runtime) is None
+
+
+def test_a_start_that_is_killed_before_it_recovered_loses_nothing(node):
+    store, runtime = node
+    remembered.keep(store, runtime)
+    Positions.create(runtime.positions, GENERATION + 1)
+    remembered.keep(store, runtime)
+    known = remembered.recall(store, runtime)
+    assert known is not None
+    assert known.appended == 900
+
+
+def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
+    store, runtime = node
+    for position in (Position.DISPATCHED, Position.INDEXED):
+        set_position(runtime, position, 900)
+    remembered.write(store, runtime)
+    AbortFile(store.root).remove()
+    shutil.rmtree(runtime.root)
+    runtime.root.mkdir()
+    remembered.keep(store, runtime)
+    known = remembered.recall(store, runtime)
+    assert known is not None
+    assert known.clean
+    assert known.dispatched == known.indexed == known.appended == 900
+
+
+def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
+    store, runtime = node
+    remembered.write(store, runtime)
+    remembered.believe(store, runtime)
+    assert not store.known.exists()
+
+
+def test_a_node_that_was_killed_after_a_clean_stop_does_not_go_by_that_stop(node):
+    store, runtime = node
+    remembered.write(store, runtime)
+    runtime.page_cache.unlink()
+    remembered.keep(store, runtime)
+    assert remembered.recall(store, runtime) is None
+
+
+def copied(store: Store, runtime: Runtime) -> None:
+    shutil.copytree(store.commitlog, store.root / "copy")
+    shutil.rmtree(store.commitlog)
+    (store.root / "copy").rename(store.commitlog)
+
+
+def another_mount(store: Store, runtime: Runtime) -> None:
+    mount, rest = runtime.page_cache.read_text().split(" device")
+    runtime.page_cache.write_text(f"{mount}1 device{rest}")
+
+
+def another_boot(store: Store, runtime: Runtime) -> None:
+    Positions.open(runtime.positions).words[3] ^= 1
+
+
+def another_layout(store: Store, runtime: Runtime) -> None:
+    Positions.open(runtime.positions).words[1] += 1
+
+
+def a_failed_sync(store: Store, runtime: Runtime) -> None:
+    set_position(runtime, Position.SYNC_FAILED, 1)
+
+
+def a_record_that_cannot_be_dispatched(store: Store, runtime: Runtime) -> None:
+    set_position(runtime, Position.DISPATCH_STOPPED, 801)
+
+
+def no_abort_file(store: Store, runtime: Runtime) -> None:
+    AbortFile(store.root).remove()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        copied,
+        another_mount,
+        another_boot,
+        another_layout,
+        a_failed_sync,
+        a_record_that_cannot_be_dispatched,
+        no_abort_file,
+    ],
+    ids=lambda change: change.__name__,
+)
+def test_memory_of_other_files_or_of_trouble_is_not_believed(node, change):
+    store, runtime = node
+    change(store, runtime)
+    remembered.keep(store, runtime)
+    assert remembered.recall(store, runtime) is None
+
+
+def test_a_damaged_memory_is_none(node):
+    store, runtime = node
+    remembered.keep(store, runtime)
+    data = bytearray(runtime.known.read_bytes())
+    data[20] ^= 1
+    runtime.known.write_bytes(data)
+    assert remembered.recall(store, runtime) is None

@@ -1,0 +1,25 @@
+"""What a node that stopped had published, handed to the next start; see `resume` for how far it is believed."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """A queue's bounds, and the end of its newest record in the log; 0 if nothing was ever dispatched to it."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    end_offset: int
+    physical_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Log offsets as the node that stopped had published them. `clean`: it was stopped in order."""
+
+    appended: int
+    dispatched: int
+    indexed: int
+    clean: bool
+    queues: tuple[KnownQueue, ...]

@@ -1,0 +1,65 @@
+"""Going on where a node stopped, without a look at what was verified before: the quick way of a start (hazard H25).
+
+Two nodes leave a `Known` behind. One that was stopped in order wrote it when everything was synced and dispatched. One
+that was killed left its positions in memory; they count as long as the kernel still holds every byte that was written,
+which is for the caller to know. What is known is not believed but checked at the log's newest record: its queue's last
+entry must lead to it, and a walk from there, with every check, must reach what was published. Only zeros may follow.
+Whatever does not fit is no error: then the whole recovery is done.
+"""
+
+from typing import Final
+
+from towline.errors import CorruptLog, NotInLog
+from towline.format.durable import Durable
+from towline.format.rules import Rule
+from towline.limits import REQUEST_SIZE_MAX
+
+from .commit_log import CommitLogReader
+from .consume_queue import ConsumeQueueFiles
+from .known import Known
+from .log_walk import Checks, LogEnd, LogWalk
+
+# Bytes that a killed writer may have copied behind what it published: one request, its blank, or a slice (H11).
+REACH: Final = 2 * REQUEST_SIZE_MAX
+
+
+def verified_end(
+    known: Known, durable: Durable | None, reader: CommitLogReader, queues: ConsumeQueueFiles, checks: Checks
+) -> LogEnd | str:
+    """Where the log ends, or why `known` does not fit these files. `reader` was loaded."""
+    if durable is None:
+        return "there is no durable-offset file"
+    marks = (durable.flushed, durable.queues_durable, known.dispatched, known.indexed)
+    if known.clean and any(mark != known.appended for mark in marks):
+        return f"the log was closed at {known.appended}, its marks are {marks}"
+    newest = max(known.queues, key=lambda queue: queue.physical_end, default=None)
+    if newest is None or not newest.end_offset:
+        return "no queue holds a record"
+    entries = queues.read(newest.topic, newest.queue_id, newest.end_offset - 1, 1)
+    if not len(entries):
+        return f"{newest.topic}/{newest.queue_id} has no entry {newest.end_offset - 1}"
+    start, size = int(entries["physical_offset"][0]), int(entries["record_size"][0])
+    if start + size != newest.physical_end or reader.queue.base_of(start) is None:
+        return f"the last entry of {newest.topic}/{newest.queue_id} leads to {start}, not to {newest.physical_end}"
+    try:
+        end = LogWalk(reader, min(durable.flushed, known.appended), checks).run(start)
+    except CorruptLog as error:
+        return error.describe()
+    least, most = max(known.appended, known.dispatched), known.appended if known.clean else known.appended + REACH
+    if end.rule is not Rule.OK or not least <= end.end <= most or not end.last_store_timestamp:
+        return f"the log was published up to {least}, a walk from {start} ends at {end.end} ({end.rule.name})"
+    return end if _only_zeros(reader, end.end) else f"bytes stand behind the log's end {end.end}"
+
+
+def _only_zeros(reader: CommitLogReader, end: int) -> bool:
+    """Whether nothing stands where a killed writer may have written: behind the end, and where next segments begin."""
+    size = reader.segment_size
+    for base in reader.queue.bases:
+        if base + size > end:
+            first = max(end - base, 0)
+            try:
+                if reader.array(base)[first : min(first + REACH, size)].any():
+                    return False
+            except NotInLog:
+                return False
+    return True

@@ -1,0 +1,73 @@
+"""What a node leaves in its transient pool, as far as a supervisor has to do with it; `transient` does the rest.
+
+The supervisor imports it, so it imports little: whatever loads a kernel is the zygote's to import.
+"""
+
+import shutil
+from typing import Final, NamedTuple
+
+from towline.errors import PositionsUnusable
+from towline.log.pool_owner import OWNER_NAME, PoolOwner, read_owner
+from towline.places import Runtime, Store
+from towline.runtime.positions import Position, Positions
+
+_KEPT_POSITIONS: Final = "positions"
+
+
+class Left(NamedTuple):
+    """The log's bytes [committed, appended) stand in the pool alone."""
+
+    owner: PoolOwner
+    generation: int
+    committed: int
+    appended: int
+
+
+def keep_positions(runtime: Runtime) -> None:
+    """Before a start makes new positions: those that say what the pool of an earlier start holds are put beside it."""
+    kept = runtime.pool / _KEPT_POSITIONS
+    if (runtime.pool / OWNER_NAME).exists() and runtime.positions.exists() and not kept.exists():
+        copy = kept.with_suffix(".new")
+        shutil.copyfile(runtime.positions, copy)
+        copy.rename(kept)
+
+
+def drop_pool(store: Store, runtime: Runtime) -> None:
+    """What was in it has been dealt with. The owner goes first: a pool without one holds nothing."""
+    (runtime.pool / OWNER_NAME).unlink(missing_ok=True)
+    shutil.rmtree(runtime.pool, ignore_errors=True)
+    store.pool_owner.unlink(missing_ok=True)
+
+
+def leave(store: Store, runtime: Runtime) -> None:
+    """The node ends and its shared memory goes, except what is in the pool alone: that is for the next start."""
+    left = left_of(runtime)
+    if left is None or left.committed == left.appended:
+        drop_pool(store, runtime)
+        shutil.rmtree(runtime.root, ignore_errors=True)
+        return
+    keep_positions(runtime)
+    for entry in runtime.root.iterdir():
+        if entry == runtime.pool:
+            continue
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def left_of(runtime: Runtime) -> Left | None:
+    """None when there is no pool, or nobody can tell any more what it holds: then a reboot has taken the positions."""
+    owner = read_owner(runtime.pool / OWNER_NAME)
+    kept = runtime.pool / _KEPT_POSITIONS
+    if owner is None:
+        return None
+    try:
+        positions = Positions.open(kept if kept.exists() else runtime.positions, writable=False)
+    except PositionsUnusable:
+        return None
+    try:
+        committed, appended = positions.get(Position.COMMITTED), positions.get(Position.APPENDED)
+        return Left(owner, positions.generation, committed, appended)
+    finally:
+        positions.close()
