@@ -27,7 +27,16 @@ _MEMBERS: Final = {
     "delayOffset.json": {"dataVersion", "offsetTable"},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
 }
-_FILES: Final = ("abort", "lock", "checkpoint", "durable", "identity.json", "reserve", "brokerIdentity", "epochFileCheckpoint")
+_FILES: Final = (
+    "abort",
+    "lock",
+    "checkpoint",
+    "durable",
+    "identity.json",
+    "reserve",
+    "brokerIdentity",
+    "epochFileCheckpoint",
+)
 _BACKUP: Final = ".bak"
 
 
