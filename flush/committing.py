@@ -20,10 +20,11 @@ _ENDING: Final = (State.STOPPING, State.STOPPED)
 class Committer:
     """Owns COMMITTED while the pool is on. It is always behind a whole record, or at the end of a segment."""
 
-    def __init__(self, node: Node, pool: TransientPool, segments: OpenSegments) -> None:
+    def __init__(self, node: Node, pool: TransientPool) -> None:
         settings, now = node.settings, node.clock.monotonic_ms()
-        self._pool, self._segments = pool, segments
+        self._pool, self._clock = pool, node.clock
         self._committed = node.writer(Position.COMMITTED)
+        self._segments = OpenSegments(node.store.commitlog, pool.size, commits=True)
         self._put = node.positions.duty(Duty.PUT)
         self._policy = CommitRealTime(
             settings.commit_interval_commit_log,
@@ -37,14 +38,19 @@ class Committer:
         )
         self._ringer = node.ringer(Duty.REPUT, Duty.SEND, Duty.ALLOCATE)
         self._buffer: tuple[int, MappedFile] | None = None
-        self.timestamp = 0  # store time of a record that is surely committed, with everything before it
+        self._timestamp = 0  # store time of a record that is surely committed, with everything before it
 
-    def turn(self, appended: int, timestamp: int, now_ms: int, *, all_of_it: bool) -> int:
+    def written(self) -> tuple[int, int]:
+        """What the segment files hold, and the store time of a record in it. For any thread."""
+        timestamp = self._timestamp  # read first, as it is stored last
+        return self._committed.get(), timestamp
+
+    def turn(self, appended: int, timestamp: int, *, all_of_it: bool) -> int:
         """Commits when it is due, or at once what a writer that has gone left behind. Bytes copied.
 
         `timestamp` is the store time of some record before `appended`. Raises SyncFailed when a file cannot be written.
         """
-        start = self._committed.get()
+        start, now_ms = self._committed.get(), self._clock.monotonic_ms()
         at_once = appended > start and (all_of_it or self._put.state in _ENDING)
         if not (at_once or self._policy.due(appended, start, now_ms)):
             return 0
@@ -65,10 +71,10 @@ class Committer:
                 raise SyncFailed(str(segment.mapped.path), start - base, stop - base, number, str(error)) from error
             self._committed.advance(stop)
             self._ringer.ring()
-        self.timestamp = timestamp
+        self._timestamp = timestamp
 
-    def sleep_ms(self, appended: int, now_ms: int) -> int:
-        return self._policy.sleep_ms(appended, self._committed.get(), now_ms)
+    def sleep_ms(self, appended: int) -> int:
+        return self._policy.sleep_ms(appended, self._committed.get(), self._clock.monotonic_ms())
 
     def _buffer_of(self, base: int) -> MappedFile:
         if self._buffer is None or self._buffer[0] != base:

@@ -115,7 +115,7 @@ def test_a_failed_sync_reaches_the_state_file_even_when_the_first_write_of_it_fa
         broken.setattr(DurableFile, "save", fail)
         agent = bench.flush()
         with pytest.raises(SyncFailed):
-            agent._sync(0, 100, timestamp=1)
+            agent._syncer.sync(0, 100, timestamp=1)
         agent.on_close()
     assert bench.positions.get(Position.SYNC_FAILED)
     Housekeeper(bench.node).finish()  # the flush process that follows

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flush.housekeeping import Housekeeper
+from flush.syncing import SyncThread
 from towline.errors import SyncFailed
 from towline.log.mapped_file import MappedFile
 from towline.log.segment_files import segment_name
@@ -86,6 +87,7 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
         self.log_failed = self.queues_failed = False
         self.patches = [
             mock.patch.object(Housekeeper, "start"),
+            mock.patch.object(SyncThread, "start"),
             mock.patch.object(MappedFile, "sync", lambda mapped, start, end: self._log_sync(mapped, start, end)),
             mock.patch.object(os, "fdatasync", self._data_sync),
         ]
@@ -136,7 +138,12 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
     @rule(passed_ms=st.sampled_from([0, 1, 100, 200, 500, 10_000]))
     def turn(self, passed_ms: int) -> None:
         self.bench.clock.ms += passed_ms
-        self._guarded(self.agent.do_work)
+        self._guarded(self._turn)
+
+    def _turn(self) -> None:
+        self.agent.do_work()
+        if self.agent._pooled is not None:
+            self.agent._pooled.syncing.turn()
 
     @rule(thorough=st.booleans(), passed_ms=st.sampled_from([0, 1000, 60_000]))
     def housekeeping(self, thorough: bool, passed_ms: int) -> None:

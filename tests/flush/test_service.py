@@ -3,13 +3,16 @@
 import errno
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flush.service import policy_of
+from flush.service import FlushAgent
+from flush.syncing import SyncThread, policy_of
 from towline.format.checkpoint import Checkpoint
+from towline.log.mapped_file import MappedFile
 from towline.log.transient_pool import TransientPool
 from towline.node.transient import PoolState
 from towline.runtime.positions import Duty, Position, State
@@ -26,7 +29,9 @@ def bench(tmp_path):
 
 
 @pytest.fixture
-def pooled():
+def pooled(monkeypatch):
+    """Its thread does not run: `turn` does what it would do."""
+    monkeypatch.setattr(SyncThread, "start", lambda syncing: None)
     with tempfile.TemporaryDirectory(prefix="towline-flush-", dir="/dev/shm") as memory:
         made = Bench(Path(memory), **POOL)
         assert made.pool_state is PoolState.ON
@@ -35,16 +40,6 @@ def pooled():
 
 def is_mapped(path: Path) -> bool:
     return any(line.endswith(f" {path}") for line in Path("/proc/self/maps").read_text().splitlines())
-
-
-def is_open(path: Path) -> bool:
-    opened = []
-    for fd in Path("/proc/self/fd").iterdir():
-        try:
-            opened.append(fd.readlink())
-        except FileNotFoundError:  # the one that reads the directory
-            continue
-    return path in opened
 
 
 def write(bench: Bench, start: int, end: int, timestamp: int) -> None:
@@ -61,6 +56,11 @@ def write(bench: Bench, start: int, end: int, timestamp: int) -> None:
         content[max(start - base, 0) : min(end - base, SEGMENT)] = 7
     bench.move(Position.APPENDED, end)
     bench.move(Position.STORE_TIMESTAMP, timestamp)
+
+
+def turn(agent: FlushAgent) -> None:
+    agent.do_work()
+    agent._pooled.syncing.turn()
 
 
 def positions(bench: Bench) -> tuple[int, int, int]:
@@ -85,30 +85,69 @@ def test_a_segment_is_open_from_when_it_appears_until_it_is_synced(bench):
     agent.on_close()
 
 
-def test_with_a_pool_the_segment_is_open_for_the_commit_too(pooled):
+def test_with_a_pool_too(pooled):
     agent = pooled.flush()
     path = pooled.make_segment(0)
     pooled.move(Position.ALLOCATED, SEGMENT, Duty.ALLOCATE)
-    agent.do_work()
+    turn(agent)
     assert is_mapped(path)
-    assert is_open(path)
     agent.on_close()
+
+
+def test_a_slow_disk_holds_up_no_commit(pooled, monkeypatch):
+    monkeypatch.undo()  # the thread runs
+    began, over = threading.Event(), threading.Event()
+
+    def sync(*_):
+        began.set()
+        assert over.wait(20)
+
+    monkeypatch.setattr(MappedFile, "sync", sync)
+    agent = pooled.flush()
+    pooled.clock.ms += 10_000
+    write(pooled, 0, 20_000, 5)
+    assert agent.do_work() == 20_000
+    assert began.wait(20)
+    write(pooled, 20_000, SEGMENT + 20_000, 6)
+    assert agent.do_work() == SEGMENT
+    assert positions(pooled) == (SEGMENT + 20_000, SEGMENT + 20_000, 0)
+    over.set()
+    assert agent.drain()
+    assert positions(pooled) == (SEGMENT + 20_000,) * 3
+    agent.on_close()
+
+
+def test_what_ends_the_thread_that_syncs_ends_the_process(pooled, monkeypatch):
+    monkeypatch.undo()
+
+    def sync(*_):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(MappedFile, "sync", sync)
+    agent = pooled.flush()
+    pooled.clock.ms += 10_000
+    write(pooled, 0, 20_000, 5)
+    agent.do_work()
+    agent._pooled.syncing._thread.join(20)
+    with pytest.raises(ZeroDivisionError):
+        agent.do_work()
+    agent._housekeeper.stop()
 
 
 def test_what_is_appended_is_committed_then_synced_each_by_its_own_rule(pooled):
     agent = pooled.flush()
     pooled.clock.ms += 10_000
     write(pooled, 0, 5000, 5)
-    agent.do_work()
+    turn(agent)
     assert positions(pooled) == (5000, 5000, 5000), "both thorough intervals were over"
     write(pooled, 5000, 9000, 6)
-    agent.do_work()
+    turn(agent)
     assert positions(pooled) == (9000, 5000, 5000), "too few pages, and too early"
     pooled.clock.ms += 200
-    agent.do_work()
+    turn(agent)
     assert positions(pooled) == (9000, 9000, 5000), "commit_commit_log_thorough_interval"
     pooled.clock.ms += 10_000
-    agent.do_work()
+    turn(agent)
     assert positions(pooled) == (9000, 9000, 9000)
     assert (np.fromfile(pooled.store.commitlog / f"{0:020d}", dtype=np.uint8)[:9000] == 7).all()
     agent.on_close()
@@ -116,14 +155,14 @@ def test_what_is_appended_is_committed_then_synced_each_by_its_own_rule(pooled):
 
 def test_a_writer_that_has_gone_leaves_nothing_uncommitted(pooled):
     agent = pooled.flush()
-    agent.do_work()
+    turn(agent)
     write(pooled, 0, SEGMENT + 100, 5)
-    agent.do_work()
+    turn(agent)
     write(pooled, SEGMENT + 100, SEGMENT + 200, 5)
-    agent.do_work()
+    turn(agent)
     assert positions(pooled)[:2] == (SEGMENT + 200, SEGMENT + 100)
     pooled.positions.duty(Duty.PUT).state = State.STOPPED
-    agent.do_work()
+    turn(agent)
     assert positions(pooled)[:2] == (SEGMENT + 200, SEGMENT + 200)
     agent.on_close()
 
@@ -137,11 +176,11 @@ def test_a_commit_that_fails_ends_acknowledgements_and_promises_nothing(pooled, 
 
     with monkeypatch.context() as broken:
         broken.setattr("flush.committing.copy_committed", copy)
-        agent.do_work()
+        turn(agent)
     assert pooled.positions.get(Position.SYNC_FAILED) == 1
     assert positions(pooled) == (50_000, 0, 0)
     assert pooled.durable().sync_failed
-    agent.do_work()
+    turn(agent)
     assert positions(pooled) == (50_000, 0, 0)
     agent.on_close()
 
@@ -150,12 +189,12 @@ def test_the_checkpoint_names_no_time_of_a_record_that_is_in_the_pool_alone(pool
     agent = pooled.flush()
     pooled.clock.ms += 10_000
     write(pooled, 0, 20_000, 50)
-    agent.do_work()
+    turn(agent)
     write(pooled, 20_000, 20_100, 60)  # too little for a commit
     pooled.clock.ms += 150
     write(pooled, 20_100, 20_200, 70)
-    assert not agent._commit(20_200, 70, pooled.clock.ms)
-    agent._sync(20_000, 20_000, *agent._written(20_200, 70)[1:])
+    assert not agent.do_work()
+    agent._pooled.syncing.turn(all_of_it=True)
     agent._housekeeper.finish()
     assert pooled.checkpoint() == Checkpoint(physic_msg_timestamp=50, confirm_phy_offset=20_000)
     agent.on_close()

@@ -73,14 +73,15 @@ class MappedFile:
     def sync(self, start: int, end: int) -> None:
         """msync of [start, end), rounded outwards to pages. Raises SyncFailed with file and errno.
 
-        msync, not fdatasync: that would also write every page populated ahead and make each fault again (H6).
+        msync, not fdatasync: that would also write every page populated ahead and make each fault again (H6). Other
+        threads run meanwhile.
         """
         assert self.writable, f"{self.path} is mapped read-only: its sync would silently do nothing"
         start, size = self._pages(start, end)
         if size == 0:
             return
         try:
-            self._mapped().flush(start, size)
+            memory.sync(self.array[start : start + size])
         except OSError as error:
             raise SyncFailed(
                 str(self.path), start, start + size, error.errno or errno.EIO, os.strerror(error.errno or errno.EIO)

@@ -16,11 +16,13 @@ from towline.limits import PAGE
 
 Pages = npt.NDArray[np.uint8]
 POPULATE_WRITE: Final = 23  # Linux 5.14; Python 3.11 does not name it
+_MS_SYNC: Final = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 for _name, _types in {
     "madvise": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
     "mincore": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p],
+    "msync": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
     "mlock": [ctypes.c_void_p, ctypes.c_size_t],
     "munlock": [ctypes.c_void_p, ctypes.c_size_t],
 }.items():
@@ -31,6 +33,11 @@ for _name, _types in {
 def madvise(pages: Pages, advice: int) -> None:
     """Raises OSError."""
     _checked(_libc.madvise(pages.ctypes.data, pages.size, advice))
+
+
+def sync(pages: Pages) -> None:
+    """Writes what is dirty of them, and returns when it is on the disk. Raises OSError."""
+    _checked(_libc.msync(pages.ctypes.data, pages.size, _MS_SYNC))
 
 
 def resident_pages(pages: Pages) -> int:

@@ -1,0 +1,149 @@
+"""FlushRealTimeService and GroupCommitService: what the segment files hold gets onto the disk (spec 6.3)."""
+
+import threading
+from collections.abc import Callable
+
+from towline.errors import SyncFailed
+from towline.limits import SLEEP_MAX_MS
+from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.positions import Counter, Duty, Position, State
+from towline.runtime.settings import Settings
+from towline.runtime.settings_model import FlushDiskType
+
+from .housekeeping import Housekeeper
+from .policy import FlushRealTime, GroupCommit
+from .segments import OpenSegments
+
+JOIN_MAX_S = 10.0
+
+
+class Syncer:
+    """Owns FLUSHED; without a pool COMMITTED too, which then is the same. For one thread at a time."""
+
+    def __init__(self, node: Node, housekeeper: Housekeeper, *, pooled: bool) -> None:
+        self._node, self._housekeeper, self._pooled = node, housekeeper, pooled
+        self._line = node.line
+        self._flushed = node.writer(Position.FLUSHED)
+        self._committed = node.writer(Position.COMMITTED)
+        self._failed = node.writer(Position.SYNC_FAILED)
+        self._size = node.settings.mapped_file_size_commit_log
+        self._segments = OpenSegments(node.store.commitlog, self._size, commits=False)
+        self._segments.look(self._flushed.get())
+        self._seen_allocated = -1
+        self._policy = policy_of(node.settings, pooled=pooled)
+        self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE, Duty.REPUT, Duty.SEND)
+
+    def turn(self, written: int, timestamp: int, *, all_of_it: bool = False) -> int:
+        """Syncs [FLUSHED, written) when it is due. `timestamp` is the store time of some record before `written`."""
+        flushed = self._join(self._flushed.get())
+        self._open_new_segments(flushed)
+        now = self._node.clock.monotonic_ms()
+        due = written > flushed if all_of_it else self._policy.due(written, flushed, now)
+        if self._failed.get() or not due:
+            return 0
+        self.sync(flushed, written, timestamp)
+        self._policy = self._policy.after(now)
+        return 1
+
+    def sleep_ms(self, written: int) -> int:
+        return min(SLEEP_MAX_MS, self._policy.sleep_ms(written, self._flushed.get(), self._node.clock.monotonic_ms()))
+
+    def sync(self, start: int, end: int, timestamp: int) -> None:
+        """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""
+        self._line.say(State.SYNCING)
+        try:
+            for segment, first, stop in self._segments.pieces(start, end):
+                base = first - first % self._size
+                if ARMED:
+                    reach("flush.before_sync")
+                segment.mapped.sync(first - base, stop - base)
+                if ARMED:
+                    reach("flush.after_sync")
+                if not self._pooled:
+                    self._committed.advance(stop)
+                self._flushed.advance(stop)
+                self._housekeeper.note(timestamp if stop == end else 0, rolled=stop == base + self._size)
+        except SyncFailed as error:
+            self.fail(error)
+        self._line.say(State.RUNNING)
+        self._line.count(Counter.SYNCS)
+        self._ringer.ring()
+
+    def fail(self, error: SyncFailed) -> None:
+        """Pages that failed to sync are clean to the kernel now: nothing more may be promised (H5)."""
+        self._failed.advance(1)
+        self._node.log.critical("%s", error)
+        self._housekeeper.sync_failed()
+
+    def _join(self, flushed: int) -> int:
+        """Where an empty slave has joined its master's log in the middle, nothing below was ever here."""
+        low = self._node.positions.get(Position.LOG_MIN)
+        if flushed >= low:
+            return flushed
+        if not self._pooled:
+            self._committed.advance(low)
+        self._flushed.advance(low)
+        return low
+
+    def _open_new_segments(self, flushed: int) -> None:
+        """Long before the first sync, as errors of write-back are told only to whoever has the file open (H5)."""
+        allocated = self._node.positions.get(Position.ALLOCATED)
+        if allocated != self._seen_allocated:
+            self._seen_allocated = allocated
+            self._segments.look(flushed)
+
+
+class SyncThread:
+    """With a pool a thread of its own syncs: a slow disk holds up neither commits nor those who wait for them."""
+
+    def __init__(self, syncer: Syncer, written: Callable[[], tuple[int, int]]) -> None:
+        """`written` says what the segment files hold, and the store time of a record in it."""
+        self._syncer, self._written = syncer, written
+        self._wake = threading.Event()
+        self._stopped = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="syncing", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def turn(self, *, all_of_it: bool = False) -> int:
+        written, timestamp = self._written()
+        return self._syncer.turn(written, timestamp, all_of_it=all_of_it)
+
+    def wake(self) -> None:
+        """Something was committed."""
+        self._wake.set()
+
+    def check(self) -> None:
+        """Raises what ended the thread: the process goes, and starts again."""
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(JOIN_MAX_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                if not self.turn():
+                    self._wake.wait(self._syncer.sleep_ms(self._written()[0]) / 1000)
+                    self._wake.clear()
+        except BaseException as error:
+            self._error = error
+
+
+def policy_of(settings: Settings, *, pooled: bool) -> GroupCommit | FlushRealTime:
+    """When the segment files are synced. Under ASYNC_FLUSH a put, or a commit, ends the pause only if it wakes us."""
+    if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        return GroupCommit()
+    return FlushRealTime(
+        settings.flush_interval_commit_log,
+        settings.flush_commit_log_least_pages,
+        settings.flush_commit_log_thorough_interval,
+        timed=settings.flush_commit_log_timed or not (pooled or settings.wake_flush_when_put_message),
+    )
