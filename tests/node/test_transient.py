@@ -15,9 +15,11 @@ from towline.format.durable import Durable
 from towline.limits import MIB
 from towline.log.durable_file import DurableFile
 from towline.log.identity import IdentityFile
-from towline.log.transient_pool import OWNER_NAME, TransientPool, encode_owner, read_owner
+from towline.log.pool_owner import OWNER_NAME, encode_owner, read_owner
+from towline.log.transient_pool import TransientPool
 from towline.node.context import Node
-from towline.node.transient import Memory, PoolState, decide, described, drop_pool, keep_positions, leave, open_pool
+from towline.node.pool_left import drop_pool, keep_positions, leave
+from towline.node.transient import Memory, PoolState, decide, described, open_pool
 from towline.node.transient import salvage as salvage_pool
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock

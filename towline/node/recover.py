@@ -69,7 +69,10 @@ def recovery_settings(settings: Settings) -> RecoverySettings:
 
 
 def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None:
-    """The positions of a new generation, but COMMITTED, which the transient pool decides. What was dispatched was confirmed, so the replicas' marks begin there."""
+    """The positions of a new generation, but COMMITTED, which the transient pool decides.
+
+    What was dispatched was confirmed, so the replicas' marks begin there.
+    """
     values = {
         Position.LOG_MIN: recovered.log_min,
         Position.APPENDED: recovered.end,
