@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from towline.errors import BenchFailed
-from towline.format import blank
 from towline.format.rules import Rule
 from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
@@ -31,7 +30,9 @@ def make_segment(directory: Path, size: int) -> MappedFile:
     warm(staged, size)
     target = directory / segment_name(0)
     publish(staged, target)
-    return MappedFile.open(target, size, writable=True)
+    segment = MappedFile.open(target, size, writable=True)
+    segment.populate(0, size)
+    return segment
 
 
 class Appends:
@@ -87,10 +88,8 @@ class Appends:
         self._next = int(self._groups[0]["next_offset"])
 
     def _from_the_start(self) -> LogTail:
-        """The tail at byte 0; it has populated everything, so that no page fault and no look for one is measured."""
-        tail = LogTail(self._segment, self._segment.size, 0, _no_next)
-        tail.make_room(self._segment.size - blank.SIZE)
-        return tail
+        """The tail at byte 0. It neither populates nor lets go: the mapping holds every page, and keeps it."""
+        return LogTail(self._segment, self._segment.size, 0, _no_next, populate_ahead=0)
 
 
 def _no_next(base: int) -> MappedFile:
