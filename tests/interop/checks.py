@@ -26,6 +26,12 @@ def mixed_specs(messages: Mixture, singles: int, batches: int) -> tuple[list[Sen
     return sent, specs
 
 
+def divided(sent: list[Sent], specs: list[dict[str, Any]], acked: int) -> tuple[list[Sent], list[Sent]]:
+    """The messages of the first `acked` requests, and the others."""
+    count = sum(len(spec.get("batch", "1")) for spec in specs[:acked])
+    return sent[:count], sent[count:]
+
+
 def check_read(
     store: RealStore | TowlineStore, sent: list[Sent], unpromised: list[Sent] | None = None
 ) -> list[dict[str, Any]]:

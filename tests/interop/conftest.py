@@ -7,12 +7,12 @@ import pytest
 
 from tests.requirements import need
 
-from .jvm import Jvm, RealStore
+from .jvm import STORE, Jvm, RealStore
 from .releases import RELEASES, Programs, Release, Unavailable, programs
 from .towlines import REAL_SETTINGS, TowlineStore
 
 Compiled = Callable[[Release], Programs]
-Started = Callable[[Release], Jvm]
+Started = Callable[..., Jvm]
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,8 @@ def start_jvm(compiled: Compiled, tmp_path_factory: pytest.TempPathFactory) -> I
     """Starts a program of its own, for a test that kills it."""
     started: list[Jvm] = []
 
-    def start(release: Release) -> Jvm:
-        started.append(Jvm(compiled(release), tmp_path_factory.mktemp(f"jvm-{release}-")))
+    def start(release: Release, commands: str = STORE) -> Jvm:
+        started.append(Jvm(compiled(release), tmp_path_factory.mktemp(f"jvm-{release}-"), commands))
         return started[-1]
 
     yield start

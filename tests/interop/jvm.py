@@ -76,6 +76,16 @@ class Jvm:
         self._process.wait()
         return list(self._rest())
 
+    def stream_until_killed(self, specs: Sequence[Spec], count: int) -> int:
+        """SIGKILL once `count` requests of a stream were acknowledged; how many it acknowledged in all."""
+        self.tell(op="stream", file=str(self.write(specs)))
+        lines = [self.line() for _ in range(count)] + self.kill()
+        last = lines[-1]
+        assert last is not None, f"the {self.release} program ended: {self._tail()}"
+        assert "acked" in last, last
+        assert len(lines) == last["acked"] + 1 < len(specs)
+        return len(lines)
+
     def await_end(self) -> None:
         self._process.wait(ANSWER_S)
 

@@ -6,7 +6,7 @@ import pytest
 
 from towline.format.topics import TopicConfig, TopicTable, topics_content
 
-from .checks import check_read, mixed_specs, mixture
+from .checks import check_read, divided, mixed_specs, mixture
 from .jvm import RealStore
 from .model import QUEUES, RETRY_V2, TOPICS
 from .towlines import REAL_SETTINGS
@@ -68,12 +68,4 @@ def halted(jvm, dying, sent, specs):
 
 def killed(jvm, dying, sent, specs):
     """kill -9 in the middle of a stream of puts: what was acknowledged, and what was not."""
-    jvm.tell(op="stream", file=str(jvm.write(specs)))
-    line = None
-    for _ in range(len(specs) * 2 // 3):
-        line = jvm.line()
-    assert line is not None
-    line = [line, *jvm.kill()][-1]
-    acked = sum(len(spec.get("batch", "1")) for spec in specs[: line["acked"] + 1])
-    assert acked < len(sent)
-    return sent[:acked], sent[acked:]
+    return divided(sent, specs, jvm.stream_until_killed(specs, len(specs) * 2 // 3))

@@ -181,18 +181,15 @@ public final class StoreCommands implements Tool.Commands {
         return Map.of("asked", asked);
     }
 
-    /** Properties as this release writes them, and as it reads them. */
+    /** Properties as this release reads them, and as it writes what it read. */
     private Map<String, Object> properties(JSONObject command) {
+        List<Object> read = new ArrayList<>();
         List<Object> written = new ArrayList<>();
-        for (Object each : command.getJSONArray("write")) {
-            Map<String, String> pairs = new LinkedHashMap<>();
-            ((JSONObject) each).forEach((name, value) -> pairs.put(name, (String) value));
+        for (Object each : command.getJSONArray("texts")) {
+            Map<String, String> pairs = MessageDecoder.string2messageProperties((String) each);
+            read.add(pairs);
             written.add(MessageDecoder.messageProperties2String(pairs));
         }
-        List<Object> read = new ArrayList<>();
-        for (Object each : command.getJSONArray("read")) {
-            read.add(MessageDecoder.string2messageProperties((String) each));
-        }
-        return Map.of("written", written, "read", read);
+        return Map.of("read", read, "written", written);
     }
 }
