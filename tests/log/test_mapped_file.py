@@ -1,5 +1,4 @@
 import errno
-import mmap
 import os
 import pickle
 import select
@@ -19,9 +18,8 @@ SIZE = 64 * 1024
 LARGE = 64 * MIB
 
 
-class BrokenDisk(mmap.mmap):
-    def flush(self, *_: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
+def broken_disk(*_: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def old_kernel(*_: object) -> None:
@@ -33,11 +31,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(bytes(SIZE))
     return path
-
-
-def mapped_by(kind: type[mmap.mmap], path: Path) -> MappedFile:
-    with path.open("r+b") as file:
-        return MappedFile(path, SIZE, kind(file.fileno(), SIZE), writable=True)
 
 
 class TestOpening:
@@ -80,8 +73,9 @@ class TestSync:
     def test_any_range_within_the_file_is_rounded_to_pages(self, path: Path, start: int, end: int) -> None:
         MappedFile.open(path, SIZE, writable=True).sync(start, end)
 
-    def test_a_failed_sync_names_file_range_and_errno(self, path: Path) -> None:
-        mapped = mapped_by(BrokenDisk, path)
+    def test_a_failed_sync_names_file_range_and_errno(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(memory, "sync", broken_disk)
+        mapped = MappedFile.open(path, SIZE, writable=True)
         with pytest.raises(SyncFailed, match=rf"{path} bytes 4096 to 8192 failed: errno {errno.EIO}") as failed:
             mapped.sync(5000, 5001)
         assert pickle.loads(pickle.dumps(failed.value)).args == failed.value.args
