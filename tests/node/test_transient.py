@@ -14,6 +14,7 @@ import pytest
 from towline.format.durable import Durable
 from towline.limits import MIB
 from towline.log.durable_file import DurableFile
+from towline.log.errors import PoolElsewhere
 from towline.log.identity import IdentityFile
 from towline.log.pool_owner import OWNER_NAME, encode_owner, read_owner
 from towline.log.transient_pool import TransientPool
@@ -253,6 +254,15 @@ def test_a_machine_that_was_booted_again_has_no_pool_and_the_start_says_what_tha
         path.rmdir() if path.is_dir() else path.unlink()
     leave_nothing.rmdir()
     assert "has gone with the machine's memory" in killed.salvage()
+
+
+def test_a_start_that_would_look_for_the_pool_in_another_place_is_refused(killed, tmp_path):
+    """The runtime directory follows XDG_RUNTIME_DIR, which a service and a shell may have set differently."""
+    other = Runtime(tmp_path / "other")
+    with pytest.raises(PoolElsewhere, match=f"is {killed.runtime.pool}, and this start would use {other.pool}"):
+        salvage_pool(killed.store, other)
+    put_back_from_a_copy(killed)  # whose own start finds nothing of it
+    assert "has gone with the machine's memory" in salvage_pool(killed.store, other)[0]
 
 
 def test_a_node_that_ends_leaves_the_pool_behind_only_while_something_is_in_it_alone(killed):

@@ -1,6 +1,6 @@
 """What an operator meets when files of a store are damaged, full or in use: errors of recovery, verify and repair."""
 
-from towline.errors import Remedy, TowlineError
+from towline.errors import MalformedFile, Remedy, SegmentSizeMismatch, TowlineError
 
 
 class StoreFault(TowlineError):
@@ -8,6 +8,18 @@ class StoreFault(TowlineError):
 
     remedy = Remedy.FIX_DISK
     advice = "run `towline store verify` on the store"
+
+
+class DurableLost(MalformedFile):
+    """How far the log is durable is not known, so torn cannot be told from corrupt. Facts: path, what is wrong."""
+
+    advice = "run `towline store repair`: it reads the whole log and writes the file anew"
+
+
+class DerivedFileSize(SegmentSizeMismatch):
+    """A queue or index file has another size than the settings say. Facts: path, its size, the expected one."""
+
+    advice = "set the sizes the store was made with, or run `towline store repair`: it derives queues and index anew"
 
 
 class RepairRefused(StoreFault):
@@ -37,6 +49,22 @@ class PoolEmpty(TowlineError):
     def describe(self) -> str:
         waited = f" after {self.waited_ms} ms" if self.waited_ms else ""
         return f"none of the {self.count} buffers of {self.size} bytes is free{waited}"
+
+
+class PoolElsewhere(TowlineError):
+    """A killed node left bytes in a transient pool that this start would not look into. Facts: where, and where not."""
+
+    remedy = Remedy.FIX_CALL
+    advice = (
+        "start the node with the XDG_RUNTIME_DIR it had before; to give those bytes up, remove that directory first"
+    )
+
+    def __init__(self, path: str, expected: str) -> None:
+        self.path, self.expected = path, expected
+        super().__init__(path, expected)
+
+    def describe(self) -> str:
+        return f"the store's transient pool is {self.path}, and this start would use {self.expected}"
 
 
 class SegmentNotMade(TowlineError):

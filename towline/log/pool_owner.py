@@ -13,7 +13,8 @@ class PoolOwner:
     """Whose bytes a pool holds: one start of a node on one directory, within one boot of the machine.
 
     `begin` is the log's end at that start: nothing before it is in a buffer. `directory` is the inode of commitlog/, by
-    which a copy of the store is told from the store, though it lies at the same path and has the same identity.
+    which a copy of the store is told from the store, though it lies at the same path and has the same identity. `pool`
+    is where the buffers lie, which depends on the environment of whoever started the node.
     """
 
     boot_id: str
@@ -23,6 +24,7 @@ class PoolOwner:
     directory: int
     segment_size: int
     begin: int
+    pool: str
 
 
 def encode_owner(owner: PoolOwner) -> bytes:

@@ -21,6 +21,7 @@ from towline.errors import DiskFull
 from towline.limits import MIB, PAGE
 from towline.log.diverged import Diverged
 from towline.log.durable_file import DurableFile
+from towline.log.errors import PoolElsewhere
 from towline.log.identity import IdentityFile
 from towline.log.mapped_file import MappedFile
 from towline.log.next_segment import ensure_segment
@@ -148,6 +149,7 @@ def _owner(node: Node, begin: int) -> PoolOwner:
         directory=found.st_ino,
         segment_size=node.settings.mapped_file_size_commit_log,
         begin=begin,
+        pool=str(node.runtime.pool),
     )
 
 
@@ -181,12 +183,10 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
     """Commits into the segment files what a killed node left in its pool. What it did, in sentences for the log.
 
     Bytes of another life of the directory are not applied but kept in diverged/. Doing it twice changes nothing more;
-    the pool stays until `drop_pool`. Raises what writing to the store raises, and MalformedFile.
+    the pool stays until `drop_pool`. Raises PoolElsewhere, what writing to the store raises, and MalformedFile.
     """
     if not runtime.pool.exists():
-        if not store.pool_owner.exists():
-            return []
-        return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
+        return _gone(store, runtime)
     left = left_of(runtime)
     if left is None and read_owner(runtime.pool / OWNER_NAME) is not None:
         return ["nobody can tell what is in the transient pool of the last start: its positions have gone"]
@@ -204,6 +204,18 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
         return [f"{size} bytes {what} were in the transient pool alone and are committed now"]
     kept = ", ".join(_keep_aside(store, pool, left)) or "nothing"
     return [f"{size} bytes {what} in the transient pool are not applied: {why}; kept in {kept}"]
+
+
+def _gone(store: Store, runtime: Runtime) -> list[str]:
+    """There is no pool where this start looks for one. Raises PoolElsewhere when the store has one in another place."""
+    owner = read_owner(store.pool_owner)
+    if owner is None:
+        return []
+    found = store.commitlog.stat()
+    ours = (found.st_dev, found.st_ino, boot_id()) == (owner.device, owner.directory, owner.boot_id)
+    if ours and (Path(owner.pool) / OWNER_NAME).exists():
+        raise PoolElsewhere(owner.pool, str(runtime.pool))
+    return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
 
 
 def _stranger(store: Store, pool: TransientPool, left: Left) -> str | None:
