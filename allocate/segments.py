@@ -99,8 +99,10 @@ class SegmentsAhead:
         if self._made is None or self._made[0] != request:
             self._drop_made()
             store = self._node.store
-            early = request.base > max(self._node.positions.get(Position.WANTED), self._allocated.get())
-            if early or not (self._path(request).exists() or self._space.has_room(request.base)):
+            if request.base > max(self._node.positions.get(Position.WANTED), self._allocated.get()):
+                self._table.put_off(request, now_ms + PAUSE_MS)  # ALLOCATED has no holes: the one before it failed
+                return 0
+            if not (self._path(request).exists() or self._space.has_room(request.base)):
                 self._table.put_off(request, now_ms + FULL_DISK_PAUSE_MS)
                 return 0
             self._making.advance(max(self._making.get(), request.end))

@@ -1,5 +1,6 @@
 """The allocate process: segments ahead of the writer, so that no put pays for creating one or for its page faults."""
 
+import os
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -76,4 +77,6 @@ class AllocateAgent:
 
 
 def build(node: Node) -> AllocateAgent:
+    """In the process itself, which gives way to those that clients wait for."""
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     return AllocateAgent(node)

@@ -16,7 +16,7 @@ from towline.limits import GIB, MIB
 from towline.node.context import runtime_of
 from towline.node.launch import start_node
 from towline.node.status import node_facts, open_node
-from towline.runtime.positions import Duty, Position
+from towline.runtime.positions import Counter, Duty, Position
 
 LOOPBACK: Final = "127.0.0.1"
 STEP_S: Final = 0.001
@@ -38,8 +38,9 @@ SETTINGS: Final[dict[str, Any]] = {
 class BenchNode:
     """A running master. `put_endpoint` is by transport."""
 
-    def __init__(self, store: Path, segment_size: int) -> None:
+    def __init__(self, store: Path, segment_size: int, *, warmed: bool = True) -> None:
         self._segment_size = segment_size
+        self._ready = Position.WARM if warmed else Position.ALLOCATED
         self._view = open_node(store)
         self._positions = self._view.positions
         self._endpoints = node_facts(store)["endpoints"]["put"]
@@ -56,10 +57,15 @@ class BenchNode:
         """Until the next segments are made and warm: their making is not what is measured."""
 
         def ready() -> bool:
-            ahead = self._positions.get(Position.ALLOCATED) - self._positions.get(Position.WANTED)
+            ahead = self._positions.get(self._ready) - self._positions.get(Position.WANTED)
             return ahead > SEGMENTS_AHEAD * self._segment_size
 
         _await(ready, "the next segments were not made")
+
+    def waits_for_segments(self) -> tuple[int, int]:
+        """For how many segments the writer waited, and how many it made itself, since the node was started."""
+        line = self._positions.duty(Duty.PUT)
+        return line.counter(Counter.LATE), line.counter(Counter.FALLBACKS)
 
     def room(self) -> int:
         """Bytes left in the segment that is written to."""
@@ -96,14 +102,14 @@ class BenchNode:
 
 
 @contextmanager
-def bench_node(directory: Path, segment_size: int) -> Iterator[BenchNode]:
-    """A master on a store in `directory`, ended and with its store removed when the block is left."""
+def bench_node(directory: Path, segment_size: int, **more: Any) -> Iterator[BenchNode]:
+    """A master on a store in `directory`, ended and with its store removed when the block is left. `more`: settings."""
     store = directory / "store"
-    settings = {**SETTINGS, "mapped_file_size_commit_log": segment_size, "listen_port": _free_port()}
+    settings = {**SETTINGS, "mapped_file_size_commit_log": segment_size, "listen_port": _free_port(), **more}
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     launched = start_node("master", store, flags, tied=True)
     try:
-        node = BenchNode(store, segment_size)
+        node = BenchNode(store, segment_size, warmed=more.get("warm_mapped_file_enable", True))
         try:
             yield node
         finally:

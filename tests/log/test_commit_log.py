@@ -125,6 +125,57 @@ class TestCopyPublishWithdraw:
         assert [tail.prepare() for _ in range(2)] == [True, False]
         assert asked[3:] == [(6 * PAGE, 8 * PAGE)]
 
+    def test_near_its_end_the_beginning_of_the_next_segment_is_populated_once_it_can_be_had(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[int, int]] = []
+        monkeypatch.setattr(
+            MappedFile, "populate", lambda mapped, start, _: asked.append((int(mapped.path.name), start))
+        )
+        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", 2 * PAGE)
+        made: list[MappedFile] = []
+
+        def next_segment(base: int) -> MappedFile:
+            return made[0] if base and made else store.next_segment(base)
+
+        def foresee(base: int) -> MappedFile | None:
+            assert base == SIZE
+            return made[0] if made else None
+
+        tail = LogTail.open(store.commitlog, SIZE, 0, next_segment, populate_ahead=6 * PAGE, foresee=foresee)
+        tail.roll()
+        append(tail, encoded(0, b"x" * (SIZE - 4 * PAGE)))
+        while tail.prepare():
+            pass
+        asked.clear()
+        assert not tail.prepare(), "all of this one is populated, and there is no next one yet"
+        made.append(store.next_segment(SIZE))
+        while tail.prepare():
+            pass
+        assert asked == [(SIZE, 0), (SIZE, 2 * PAGE)]
+        tail.blank()
+        tail.roll()
+        end = append(tail, encoded(SIZE, b"y" * PAGE))
+        assert store.bytes_of(SIZE)[: end - SIZE] == encoded(SIZE, b"y" * PAGE)
+        assert asked == [(SIZE, 0), (SIZE, 2 * PAGE)], "nothing is left to populate in the first request"
+        assert tail.close()
+
+    def test_another_mapping_than_the_one_foreseen_is_populated_from_its_beginning(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[int] = []
+        monkeypatch.setattr(MappedFile, "populate", lambda mapped, *_: asked.append(id(mapped)))
+        tail = LogTail.open(
+            store.commitlog, SIZE, 0, store.next_segment, populate_ahead=SIZE, foresee=store.next_segment
+        )
+        tail.roll()
+        while tail.prepare():
+            pass
+        tail.blank()
+        tail.roll()
+        append(tail, encoded(SIZE))
+        assert asked[-1] == id(tail.segment)
+
     def test_at_the_end_of_a_segment_nothing_is_left_to_populate(self, store: Store) -> None:
         tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=4 * SIZE)
         tail.roll()

@@ -173,6 +173,28 @@ def test_a_full_disk_stays_one(node, monkeypatch):
             segments.ensure(0)
 
 
+def test_a_segment_is_foreseen_once_allocate_has_made_it_and_then_taken_as_it_is(node):
+    segments = NextSegment(node)
+    ensure_segment(node.store.commitlog, node.store.staging, 0, SIZE)
+    assert segments.foresee(0) is None, "its name may not be durable"
+    allocate_makes(node, 0)
+    foreseen = segments.foresee(0)
+    assert foreseen is not None
+    assert segments.foresee(0) is foreseen
+    segments.ensure(0)
+    assert segments.open(0) is foreseen
+    assert segments.open(0) is not foreseen
+
+
+def test_what_was_foreseen_and_closed_is_mapped_anew(node):
+    allocate_makes(node, 0)
+    segments = NextSegment(node)
+    foreseen = segments.foresee(0)
+    assert foreseen is not None
+    foreseen.release()
+    assert segments.open(0).is_open
+
+
 def test_one_that_cannot_be_mapped_is_refused_with_the_cause(node):
     allocate_makes(node, 0)
     (node.store.commitlog / segment_name(0)).unlink()

@@ -28,6 +28,7 @@ _NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
 
 NextSegment = Callable[[int], MappedFile]
+Foresee = Callable[[int], MappedFile | None]
 
 
 class CommitLogReader:
@@ -135,7 +136,8 @@ class LogTail:
     either published or withdrawn (H2). `position` is the log's end; to publish it as APPENDED is the caller's.
 
     `next_segment(base)` hands over the writable mapping of the segment that begins at `base`, making it if need be;
-    what it raises leaves the tail as it was.
+    what it raises leaves the tail as it was. `foresee(base)` hands over the same mapping before it is needed, or None:
+    what of it was populated by then is not populated in the roll.
 
     Only a window of the segment is held in the page tables: what the next request needs, what `prepare` populated
     ahead, and the step behind. So a request meets no page fault, and the unmapping of a full segment takes no time.
@@ -146,10 +148,13 @@ class LogTail:
         "_at",
         "_graveyard",
         "_let_go",
+        "_next",
+        "_next_populated",
         "_populated",
         "_segment",
         "_zero_next",
         "base",
+        "foresee",
         "next_segment",
         "segment_size",
     )
@@ -162,13 +167,16 @@ class LogTail:
         next_segment: NextSegment,
         *,
         populate_ahead: int = POPULATE_STEP,
+        foresee: Foresee | None = None,
     ) -> None:
         """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for.
 
         `populate_ahead`: bytes that `prepare` keeps populated. 0: nothing ever is, pages fault when they are written.
         """
         self.segment_size = segment_size
-        self.next_segment = next_segment
+        self.next_segment, self.foresee = next_segment, foresee
+        self._next: MappedFile | None = None
+        self._next_populated = 0
         self._ahead = populate_ahead
         self._graveyard = Graveyard()
         self._zero_next = 0
@@ -192,6 +200,7 @@ class LogTail:
         next_segment: NextSegment,
         *,
         populate_ahead: int = POPULATE_STEP,
+        foresee: Foresee | None = None,
     ) -> "LogTail":
         """The tail at `position` of the log in `directory`. Raises NotInLog if `position` lies inside a missing file.
 
@@ -202,7 +211,7 @@ class LogTail:
         if position != base and not path.exists():
             raise NotInLog(position, base, base)
         segment = MappedFile.open(path, segment_size, writable=True) if path.exists() else None
-        return cls(segment, segment_size, position, next_segment, populate_ahead=populate_ahead)
+        return cls(segment, segment_size, position, next_segment, populate_ahead=populate_ahead, foresee=foresee)
 
     @property
     def position(self) -> int:
@@ -274,19 +283,35 @@ class LogTail:
             self._zero_next = 0
         if self._segment is not None:
             self._graveyard.bury(self._segment)
-        self._segment, self.base = segment, base
-        self._at = self._populated = self._let_go = 0
+        self._populated = self._next_populated if segment is self._next else 0
+        self._segment, self._next, self.base = segment, None, base
+        self._at = self._let_go = 0
         return base
 
     def prepare(self) -> bool:
         """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
-        wanted = min(self._at + self._ahead, self.segment_size)
-        if self._segment is None or self._populated >= wanted:
+        wanted = self._at + self._ahead
+        if self._segment is None or not self._ahead:
             return False
         try:
-            self._populate_to(self._populated + 1)
+            if self._populated < min(wanted, self.segment_size):
+                self._populate_to(self._populated + 1)
+                return True
+            return wanted > self.segment_size and self._prepare_next(wanted - self.segment_size)
         except StoreNotWritable:
             return False  # the request that needs the page is told
+
+    def _prepare_next(self, wanted: int) -> bool:
+        """The same at the beginning of the next segment, as soon as it can be had."""
+        if self._next is None:
+            self._next = None if self.foresee is None else self.foresee(self.base + self.segment_size)
+            self._next_populated = 0
+            return self._next is not None
+        if self._next_populated >= min(wanted, self.segment_size):
+            return False
+        end = min(self._next_populated + POPULATE_STEP, self.segment_size)
+        self._next.populate(self._next_populated, end)
+        self._next_populated = end
         return True
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:
@@ -322,9 +347,10 @@ class LogTail:
 
     def close(self) -> bool:
         """Unmaps the active segment. False while somebody holds bytes of any segment."""
-        if self._segment is not None:
-            self._graveyard.bury(self._segment)
-            self._segment = None
+        for mapped in (self._segment, self._next):
+            if mapped is not None:
+                self._graveyard.bury(mapped)
+        self._segment = self._next = None
         return self._graveyard.sweep() == 0
 
     def _populate_to(self, end: int) -> None:

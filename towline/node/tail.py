@@ -49,7 +49,8 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
         segment = segments.open(base) if buffers is None else buffers.take(base)
         if base > wanted.get():
             wanted.advance(base)
-            ringer.ring()
+            if not segments.is_published(base + size):  # else it finds out by itself: it has time
+                ringer.ring()
         return segment
 
     position = node.positions.get(Position.APPENDED)
@@ -59,7 +60,8 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
         _reserve(node.store.commitlog / segment_name(position - position % size), position % size, size)
     directory = node.store.commitlog if pool is None else pool.taken
     ahead = node.settings.populate_ahead_bytes
-    tail = LogTail.open(directory, size, position, next_segment, populate_ahead=ahead)
+    foresee = segments.foresee if buffers is None else None  # a buffer is taken when it is needed
+    tail = LogTail.open(directory, size, position, next_segment, populate_ahead=ahead, foresee=foresee)
     tail.zero_after(position, unpublished_max)
     return tail
 
@@ -97,11 +99,27 @@ class NextSegment:
         self._size = node.settings.mapped_file_size_commit_log
         self._again_ms = 0
         self._why = ""
+        self._foreseen: tuple[int, MappedFile] | None = None
+
+    def is_published(self, base: int) -> bool:
+        """Whether allocate has made the segment of `base`: durable by name too (H4)."""
+        return self._node.positions.get(Position.ALLOCATED) >= base + self._size
+
+    def foresee(self, base: int) -> MappedFile | None:
+        """What `open` will hand over. None where allocate has not made it, or it cannot be mapped."""
+        if self._foreseen is None or self._foreseen[0] != base:
+            if not self.is_published(base):
+                return None
+            try:
+                self._foreseen = base, self.open(base)
+            except SegmentNotMade:
+                return None
+        return self._foreseen[1]
 
     def ensure(self, base: int) -> None:
         """Raises DiskFull; SegmentNotMade, and then at once for AGAIN_MS unless allocate has made it by then."""
         node, end = self._node, base + self._size
-        if node.positions.get(Position.ALLOCATED) >= end:  # durable by name too (H4)
+        if self.is_published(base):
             return
         if node.clock.monotonic_ms() < self._again_ms:
             raise SegmentNotMade(base, self._why)
@@ -115,6 +133,10 @@ class NextSegment:
 
     def open(self, base: int) -> MappedFile:
         """Raises SegmentNotMade when it cannot be mapped."""
+        if self._foreseen is not None:
+            (foreseen, mapped), self._foreseen = self._foreseen, None
+            if foreseen == base and mapped.is_open:
+                return mapped
         path = self._node.store.commitlog / segment_name(base)
         try:
             return MappedFile.open(path, self._size, writable=True)
