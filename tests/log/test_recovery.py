@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -161,7 +162,7 @@ class TestDamageBehindTheDurableOffset:
         after = contents(maker.store)
         second = maker.recover()
         assert contents(maker.store) == after
-        clean = {"notes": [], "cut_bytes": 0, "seconds": 0.0, "stages": {}}
+        clean: dict[str, Any] = {"notes": [], "cases": [], "cut_bytes": 0, "seconds": 0.0, "stages": {}}
         assert replace(second, **clean) == replace(first, **clean)
         assert second.cut_bytes == 0
 

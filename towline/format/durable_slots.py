@@ -59,6 +59,22 @@ def decode(data: bytes, path: str) -> tuple[int, durable.Durable]:
     return sequence, durable.decode(state, path)
 
 
+def torn(data: bytes) -> list[int]:
+    """Where slots begin that are not byte for byte as they were written; one that never was is zeros, and sound."""
+    found = []
+    for at in range(0, SIZE, SLOT_SIZE):
+        data_of, other = data[at : at + SLOT_SIZE], _slot(data[SLOT_SIZE - at : SIZE - at])
+        if not any(data_of) and other is not None and other[0] == 1:
+            continue  # the file is new
+        slot = _slot(data_of)
+        whole = (
+            LAYOUT.pack(*slot, zlib.crc32(data_of[: LAYOUT.offset["crc"]])).ljust(SLOT_SIZE, b"\x00") if slot else b""
+        )
+        if slot is None or whole != data_of or place(slot[0]) != at:
+            found.append(at)
+    return found
+
+
 def _slot(data: bytes) -> tuple[int, bytes] | None:
     sequence, state, crc = LAYOUT.unpack_from(data)
     if sequence == 0 or crc != zlib.crc32(data[: LAYOUT.offset["crc"]]):

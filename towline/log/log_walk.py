@@ -74,6 +74,11 @@ class LogWalk:
         self._behind = self._below | (CHECK_FORM if checks.form else 0)
         self._state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
         self._timestamp = 0
+        self._borders: list[int] = []  # starts of records, one for each step
+
+    def boundary(self, below: int, otherwise: int) -> int:
+        """The greatest start of a record that the walk knows at or before `below`; `otherwise` if it knows none."""
+        return max((border for border in self._borders if otherwise <= border <= below), default=otherwise)
 
     def run(self, start: int) -> LogEnd:
         """Walks from `start`, a record's or a segment's. Raises CorruptLog, which names file, byte and rule."""
@@ -107,6 +112,7 @@ class LogWalk:
                 reason = self._step(log, base, at, size, self._behind, 1)
             going_on = reason in (Stop.DONE, Stop.FULL) or (reason == Rule.ENDS_INSIDE and self._reached > at)
             first, at = at, self._reached
+            self._borders.append(base + first)
             yield first, at, int(Stop.DONE) if going_on else reason
             if not going_on:
                 return

@@ -7,9 +7,9 @@ which they are surely on the disk. Reput starts there and derives the rest again
 import os
 import time
 from dataclasses import astuple, dataclass, field, replace
-from typing import Final
 
 from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
+from towline.format import durable_slots
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
 from towline.format.rules import Rule
@@ -20,17 +20,16 @@ from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles
 from .diverged import Diverged
 from .durable_file import DurableFile
+from .errors import DurableLost
 from .extents import written_end
-from .index_service import IndexService
 from .known import Known
 from .log_walk import Checks, LogEnd, LogWalk, first_timestamp
 from .mapped_file_queue import MappedFileQueue
+from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing_queue
 from .resume import verified_end
 from .segment_files import reserve, sync_directory, sync_file, zero_range
 from .store_files import AbortFile
-from .store_time import store_time
-
-_QUEUE_FILES_OPEN_MAX: Final = 64
+from .verdicts import Case, Decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +80,7 @@ class Recovered:
     clean: bool
     cut_bytes: int
     notes: list[str]
+    cases: list[Case]  # rows of the recovery table that applied
     seconds: float
     stages: dict[str, float]  # seconds of each part, in their order
     indexed: int
@@ -98,8 +98,8 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
     started = time.monotonic()
     for directory in (store.commitlog, store.consumequeue, store.index, store.config, store.run, store.staging):
         directory.mkdir(parents=True, exist_ok=True)
-    notes: list[str] = []
-    log = _LogRecovery(store, settings, notes)
+    decided = Decided()
+    log = _LogRecovery(store, settings, decided)
     watch = _StopWatch()
     try:
         log.load()
@@ -108,12 +108,13 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
             return replace(resumed, seconds=time.monotonic() - started)
         end = log.find_end()
         watch.lap("walk")
+        derived = _DerivedRecovery(store, settings, log, decided)
+        derived.look(end.end)
+        watch.lap("look")
         cut_bytes = log.cut(end.end)
         watch.lap("cut")
         log.sync(end.end)
         watch.lap("sync")
-        derived = _DerivedRecovery(store, settings, log, notes)
-        derived.choose_watermark(end.end)
         queues = derived.cut_queues()
         watch.lap("queues")
         derived.cut_index()
@@ -134,10 +135,11 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         last_store_timestamp=end.last_store_timestamp,
         clean=log.clean,
         cut_bytes=cut_bytes,
-        notes=notes,
+        notes=decided.notes,
+        cases=decided.cases,
         seconds=time.monotonic() - started,
         stages=watch.stages,
-        indexed=derived.watermark,
+        indexed=derived.indexed,
     )
 
 
@@ -150,7 +152,10 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
     files.close()
     watch.lap("resume")
     if isinstance(end, str):
-        log.notes.append(f"everything is looked at, because {end}")
+        log.decided.notes.append(f"everything is looked at, because {end}")
+        return None
+    if (missing := missing_queue(log.store.consumequeue, settings.queue_file_size, known)) is not None:
+        log.decided.notes.append(f"everything is looked at, because {missing} is missing")
         return None
     assert log.durable is not None
     size = settings.segment_size
@@ -158,7 +163,7 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
     while (path := log.reader.queue.path_of(allocated)).exists():
         if allocated == base:
             with path.open("r+b") as file:
-                reserve(file.fileno(), end.end - base, size)
+                log.reserve_rest(file.fileno(), end.end - base, base)
         allocated += size
     watch.lap("reserve")
     return Recovered(
@@ -173,7 +178,8 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
         last_store_timestamp=end.last_store_timestamp,
         clean=log.clean,
         cut_bytes=0,
-        notes=log.notes,
+        notes=log.decided.notes,
+        cases=log.decided.cases,
         seconds=0.0,
         stages=watch.stages,
         resumed=True,
@@ -199,7 +205,7 @@ class _LogRecovery:
 
     store: Store
     settings: RecoverySettings
-    notes: list[str]
+    decided: Decided
     durable: Durable | None = None
     checkpoint: Checkpoint | None = None
     clean: bool = True
@@ -207,42 +213,75 @@ class _LogRecovery:
     start: int = 0  # base of the segment at which the walk begins
     active_exists: bool = False
     reader: CommitLogReader = field(init=False)
+    walk: LogWalk = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = CommitLogReader(self.store.commitlog, self.settings.segment_size)
 
     def load(self) -> None:
         """Reads state files and the directory, and refuses a store that cannot be recovered."""
-        durable_file = DurableFile(self.store.root)
-        self.durable = durable_file.load()
-        if self.durable is not None and self.durable.sync_failed:
-            raise StoreSyncFailed(str(durable_file.path), self.durable.flushed)
+        self._load_durable()
         self.clean = not AbortFile(self.store.root).exists()
+        self.decided.say(Case.STOPPED if self.clean else Case.CRASHED)
         try:
             self.checkpoint = CheckpointFile(self.store.root).load()
+            if self.checkpoint is None:
+                self.decided.say(Case.NO_CHECKPOINT)
         except MalformedFile as error:
-            self.notes.append(f"{error.describe()}; it is written anew")
+            self.decided.say(Case.CHECKPOINT_BROKEN, f"{error.describe()}; it is written anew")
         self.reader.load()
         self._find_min()
         self.start = self._find_start()
+
+    def _load_durable(self) -> None:
+        durable_file = DurableFile(self.store.root)
+        try:
+            self.durable = durable_file.load()
+        except MalformedFile as error:
+            raise DurableLost(error.path, error.problem) from error
+        if self.durable is None:
+            self.decided.say(Case.NO_DURABLE)
+            return
+        if self.durable.sync_failed:
+            raise StoreSyncFailed(str(durable_file.path), self.durable.flushed)
+        if torn := durable_slots.torn(durable_file.path.read_bytes()):
+            text = f"{durable_file.path} byte {torn[0]}: this slot is not whole, the other one holds"
+            self.decided.say(Case.DURABLE_SLOT, text)
 
     def find_end(self) -> LogEnd:
         durable = self.start if self.durable is None else self.durable.flushed
         # A real broker's clean store is whole; its records may hold properties that no client of ours would send.
         form = self.durable is not None or not self.clean
         checks = Checks(crc=self.settings.check_crc, form=form, property_crc=self.settings.force_property_crc)
-        end = LogWalk(self.reader, durable, checks).run(self.start)
+        self.walk = LogWalk(self.reader, durable, checks)
+        end = self.walk.run(self.start)
         while not end.last_store_timestamp and self.start > self.log_min:
             self.start -= self.settings.segment_size  # for the time of the last record: the clock must not go back
-            end = LogWalk(self.reader, durable, checks).run(self.start)
-        if end.rule is not Rule.OK:
-            self.notes.append(f"the log ends at {end.end}: the bytes there are no whole record ({end.rule.name})")
+            end = self.walk.run(self.start)
+        self._judge(end)
         return end
+
+    def _judge(self, end: LogEnd) -> None:
+        """Says why the log ends where it does."""
+        size = self.settings.segment_size
+        if end.rule is not Rule.OK:
+            text = f"the log ends at {end.end}: the bytes there are no whole record ({end.rule.name})"
+            head = int.from_bytes(bytes(self.reader.slice(end.end, end.end + 4)), "big")
+            case = Case.TORN_BLANK if head == size - end.end % size else Case.TORN_RECORD
+            self.decided.say(Case.TORN_SIZE if end.rule is Rule.SIZE_PAST_END else case, text)
+        if self.durable is not None and self.durable.flushed > end.end:
+            self.decided.say(Case.TORN_ON_SLAVE, f"the log ends at {end.end}: the rest of the record never arrived")
+        behind = [base for base in self.reader.queue.bases if base >= end.end]
+        if behind and end.end % size == 0 and behind[0] != end.end:
+            text = f"segment {self.reader.queue.path_of(end.end).name} is missing: the log ends before it"
+            self.decided.say(Case.SEGMENT_LOST, text)
 
     def cut(self, end: int) -> int:
         """Moves aside and zeroes what follows the end (H1), reserves the rest of its segment (H7). Bytes moved."""
         size = self.settings.segment_size
         queue = MappedFileQueue(self.store.commitlog, size, writable=True)
+        if any(path.stat().st_size == 0 for path in self.store.commitlog.iterdir()):
+            self.decided.say(Case.EMPTY_LAST)
         queue.load()
         active = end - end % size
         moved = 0
@@ -257,12 +296,15 @@ class _LogRecovery:
                 if stale_end > start:
                     moved += stale_end - start
                     kept = Diverged(self.store.root).keep(path, base, start, stale_end, time.time_ns() // 1_000_000)
-                    self.notes.append(f"{stale_end - start} bytes from {start} on were cut off and kept in {kept}")
+                    text = f"{stale_end - start} bytes from {start} on were cut off and kept in {kept}"
+                    self.decided.say(Case.STALE_BYTES, text)
+                elif base != active:
+                    self.decided.say(Case.SPARE_SEGMENTS)
                 if base == active:
                     self.active_exists = True
                     if stale_end > start:
                         zero_range(fd, start - base, stale_end - base)
-                    self._reserve(fd, start - base, base)
+                    self.reserve_rest(fd, start - base, base)
             finally:
                 os.close(fd)
             if base != active:
@@ -270,12 +312,14 @@ class _LogRecovery:
         self.reader.refresh()
         return moved
 
-    def _reserve(self, fd: int, start: int, base: int) -> None:
+    def reserve_rest(self, fd: int, start: int, base: int) -> None:
         """On a full disk the node starts all the same, and serves; the writer reserves before it appends (H7)."""
         try:
             reserve(fd, start, self.settings.segment_size)
         except DiskFull as error:
-            self.notes.append(f"segment {base} cannot be appended to, puts are refused until there is room: {error}")
+            self.decided.notes.append(
+                f"segment {base} cannot be appended to, puts are refused until there is room: {error}"
+            )
 
     def sync(self, end: int) -> None:
         """Makes every byte durable that was not surely so, before it is called flushed (H5)."""
@@ -304,6 +348,9 @@ class _LogRecovery:
         self.log_min = queue.min_offset
         if durable is not None and durable.log_min in queue.bases:
             self.log_min = durable.log_min
+        if durable is not None and queue.min_offset != durable.log_min:
+            below = queue.min_offset < self.log_min
+            self.decided.say(Case.MIN_PUBLISHED if below else Case.MIN_UNRECORDED)
         gap = next((at for at in self._ends() if at > self.log_min and queue.base_of(at) is None), None)
         if gap is not None and gap < queue.end and (durable is None or gap < durable.flushed):
             raise self._missing(gap)
@@ -337,51 +384,41 @@ class _DerivedRecovery:
     store: Store
     settings: RecoverySettings
     log: _LogRecovery
-    notes: list[str]
+    decided: Decided
     watermark: int = 0
+    indexed: int = 0
+    _queues: QueueRecovery = field(init=False)
+    _index: IndexRecovery | None = None
+    _tail: Tail = field(init=False)
 
-    def choose_watermark(self, end: int) -> None:
-        log, durable = self.log, self.log.durable
+    def look(self, end: int) -> None:
+        """Chooses the watermark. Refuses files of another size; nothing is changed."""
+        log, durable, settings = self.log, self.log.durable, self.settings
         chosen = log.start if durable is None else durable.queues_durable
-        self.watermark = max(log.log_min, min(chosen, end))
-        if self.watermark > log.log_min and not self._queues().list_queues():
-            self.notes.append(f"there are no queues: all are derived again from {log.log_min} on")
-            self.watermark = log.log_min
+        watermark = max(log.log_min, min(chosen, end))
+        self._tail = Tail.of(log.reader, log.walk.boundary(watermark - TAIL, log.start), watermark)
+        self._queues = QueueRecovery(self.store, settings.queue_file_size, log.reader, log.log_min, self.decided)
+        self._queues.look(watermark, self._tail)
+        self.watermark = self.indexed = self._queues.watermark
+        if settings.index_slots is not None:
+            slots, indexes = settings.index_slots, settings.index_indexes
+            self._index = IndexRecovery(self.store, slots, indexes, log.reader, log.log_min, self.decided)
+            self._index.look()
 
     def cut_queues(self) -> list[RecoveredQueue]:
-        files = self._queues()
-        empty = not self.log.reader.queue.bases
-        below = 0 if empty else self.watermark
-        found: list[RecoveredQueue] = []
-        for topic, queue_id in files.list_queues():
-            first, end = files.end_of(topic, queue_id, below)
-            files.cut(topic, queue_id, end)
-            if files.bases(topic, queue_id):
-                first = files.min_offset_after(topic, queue_id, self.log.log_min, first, end)
-                found.append(RecoveredQueue(topic, queue_id, first, end))
-        files.close()
-        return found
+        return [RecoveredQueue(*found) for found in self._queues.cut(self._below())]
 
     def cut_index(self) -> None:
-        if self.settings.index_slots is None:
+        if self._index is None:
             return
-        reader, log = self.log.reader, self.log
-        index = IndexService(self.store.index, self.settings.index_slots, self.settings.index_indexes, writable=True)
-        try:
-            index.load()
-            if log.durable is None and not log.clean:
-                index.drop_after(log.checkpoint.index_msg_timestamp if log.checkpoint else 0)
-            index.cut(
-                self.watermark if reader.queue.bases else 0, lambda physical_offset: store_time(reader, physical_offset)
-            )
-            index.sync()
-        except DiskFull as error:  # a sparse file of another broker: reput cuts it before it indexes anything
-            self.notes.append(f"the index waits for room: {error}")
-        finally:
-            index.close()
+        log, unsafe_after = self.log, None
+        if log.durable is None and not log.clean:
+            unsafe_after = log.checkpoint.index_msg_timestamp if log.checkpoint else 0
+        self._index.cut(self._below(), self.watermark, self._tail, unsafe_after=unsafe_after)
+        self.indexed = self._index.end
 
-    def _queues(self) -> ConsumeQueueFiles:
-        return ConsumeQueueFiles(self.store.consumequeue, self.settings.queue_file_size, _QUEUE_FILES_OPEN_MAX)
+    def _below(self) -> int:
+        return self.watermark if self.log.reader.queue.bases else 0
 
 
 def _save(store: Store, log: _LogRecovery, end: LogEnd, watermark: int) -> Durable:

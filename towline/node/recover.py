@@ -54,7 +54,8 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
 def facts_of(recovered: Recovered) -> dict[str, Any]:
     """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds."""
     plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
-    return {name: getattr(recovered, name) for name in plain} | {"queues": len(recovered.queues)}
+    cases = [case.name for case in recovered.cases]
+    return {name: getattr(recovered, name) for name in plain} | {"queues": len(recovered.queues), "cases": cases}
 
 
 def recovery_settings(settings: Settings) -> RecoverySettings:

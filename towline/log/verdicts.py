@@ -1,0 +1,143 @@
+"""What a start does with what it finds: one row for each situation. Recovery names the row of all that it changes.
+
+Torn and corrupt are different verdicts: what was never promised is cut off and kept aside, what was durable is refused.
+Queues and index are derived from the log, so of them nothing is lost that the log still holds.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+
+class Verdict(Enum):
+    ACCEPT = "the start goes on"
+    HEAL = "the file is put right from what else is known"
+    CUT = "the bytes are no part of the log"
+    REBUILD = "queues or index are derived again from there on"
+    DELETE = "the file goes: nothing was ever written to it"
+    REFUSE = "the start ends before anything is changed, naming file, byte, rule and remedy"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`kept` is where the bytes are found afterwards; `remedy` what an operator may do beside starting the node."""
+
+    file: str
+    situation: str
+    verdict: Verdict
+    kept: str = "-"
+    remedy: str = "-"
+
+
+_A, _H, _C, _B, _D, _R = Verdict
+_VERIFY: Final = "`towline store verify` names it, `towline store repair` heals it"
+_REPAIR: Final = "`towline store repair`"
+_SKIP: Final = "restore the file from a copy or another node, or `towline store repair --skip OFFSET`"
+_RESTORE: Final = "restore the file from a copy or another node"
+_KEPT: Final = "copied to `diverged/`"
+_SIZES: Final = "set the sizes the store was made with, or `towline store repair`"
+
+
+class Case(Enum):
+    """The rows, in the order of a start."""
+
+    STAGED = Row("staging/*", "a segment under construction was left", _D)
+    IDENTITY_ABSENT = Row("identity.json", "missing: a new store, or a real broker's", _A)
+    IDENTITY_BROKEN = Row("identity.json", "cannot be read, or does not fit its check", _R, remedy=_REPAIR)
+    CONFIG_TORN = Row("config/*.json", "torn, or does not fit its check; the generation before can be read", _H)
+    CONFIG_LOST = Row("config/*.json", "neither generation can be read", _R, remedy=_REPAIR)
+
+    STOPPED = Row("abort", "absent: the store was closed", _A)
+    CRASHED = Row("abort", "present: the walk begins at the durable offset all the same", _H)
+    NO_DURABLE = Row("durable", "missing: a real broker's store; the checkpoint says where the walk begins", _A)
+    DURABLE_SLOT = Row("durable", "one slot is torn: the other one holds", _H)
+    DURABLE_LOST = Row("durable", "neither slot is whole, another magic, another size", _R, remedy=_REPAIR)
+    SYNC_FAILED = Row("durable", "a sync of the log failed", _R, remedy="`towline store mend`")
+    NO_CHECKPOINT = Row("checkpoint", "missing: written anew", _H)
+    CHECKPOINT_BROKEN = Row("checkpoint", "short, or its fields do not fit their check: written anew", _H)
+
+    FOREIGN = Row("commitlog/*", "a name that is no offset of a segment", _R, remedy=_REPAIR)
+    SEGMENT_SIZE = Row("commitlog/*", "a file of another size that is not empty or not the last", _R, remedy=_RESTORE)
+    EMPTY_LAST = Row("commitlog/*", "the last file has no length", _D)
+    SPARE_SEGMENTS = Row("commitlog/*", "segments of zeros behind the active one", _D)
+    SEGMENT_MISSING = Row("commitlog/*", "a segment below the durable offset is missing", _R, remedy=_RESTORE)
+    SEGMENT_LOST = Row("commitlog/*", "a segment behind the durable offset is missing: what follows is cut", _C, _KEPT)
+    MIN_PUBLISHED = Row("commitlog/*", "the minimum was published, the files below it are still there", _A)
+    MIN_UNRECORDED = Row("commitlog/*", "files were deleted, the minimum was not recorded: the first file is it", _A)
+
+    CORRUPT_RECORD = Row("commitlog/*", "a record below the durable offset breaks a rule", _R, remedy=_SKIP)
+    CORRUPT_SIZE = Row("commitlog/*", "a size below the durable offset reaches past its segment", _R, remedy=_SKIP)
+    CORRUPT_BLANK = Row("commitlog/*", "a blank below the durable offset is damaged", _R, remedy=_SKIP)
+    TORN_RECORD = Row("commitlog/*", "a record at or behind the durable offset breaks a rule", _C, _KEPT)
+    TORN_SIZE = Row("commitlog/*", "a size behind the durable offset reaches past its segment", _C, _KEPT)
+    TORN_BLANK = Row("commitlog/*", "a blank behind the durable offset is damaged", _C, _KEPT)
+    TORN_ON_SLAVE = Row("commitlog/*", "the durable offset lies in a record whose rest never arrived", _C, _KEPT)
+    STALE_BYTES = Row("commitlog/*", "bytes behind the end, also whole records of an earlier end", _C, _KEPT)
+    PROPERTIES = Row("commitlog/*", "properties of a durable record do not parse: BODYCRC is right", _A, remedy=_VERIFY)
+    VERSION_2 = Row("commitlog/*", "records of version 2", _A)
+    STEPPED_OVER = Row("commitlog/*", "a record that stands for damaged ones: its queue gets holes", _A)
+
+    QUEUES_ABSENT = Row("consumequeue/", "there is no queue, though the log holds records", _B)
+    QUEUE_AHEAD = Row("consumequeue/**", "entries behind the mark up to which queues are synced", _B)
+    QUEUE_FILE_MISSING = Row("consumequeue/**", "a file between others is missing", _B)
+    QUEUE_END_MISSING = Row("consumequeue/**", "the last file or a whole queue is missing (of a queue used lately)", _B)
+    QUEUE_GARBAGE = Row("consumequeue/**", "the last entries are no entries, or point outside of the log", _B)
+    QUEUE_HOLE = Row("consumequeue/**", "entries were never written, later ones were (near the end)", _B)
+    QUEUE_INSIDE = Row("consumequeue/**", "a damaged entry far from the end is not looked at", _A, remedy=_VERIFY)
+    QUEUE_SIZE = Row("consumequeue/**", "a file of another size", _R, remedy=_SIZES)
+    QUEUE_EMPTY_FILE = Row("consumequeue/**", "a file without a length", _H)
+    QUEUE_EXTRA_FILE = Row("consumequeue/**", "a file behind the queue's end", _D)
+    QUEUE_MISNAMED = Row("consumequeue/**", "a name that is an offset, but of no file", _R, remedy=_REPAIR)
+    QUEUE_FOREIGN = Row("consumequeue/**", "other names, files and directories: nobody reads them", _A, remedy=_VERIFY)
+
+    INDEX_ABSENT = Row("index/", "there is no file: reput indexes from the log's beginning on", _B)
+    INDEX_AHEAD = Row("index/*", "entries behind the mark up to which the index is synced", _B)
+    INDEX_END_MISSING = Row("index/*", "the last file is missing: reput goes on behind the last entry there is", _B)
+    INDEX_INSIDE = Row("index/*", "a file between others is missing, an entry is damaged", _A, remedy=_VERIFY)
+    INDEX_HEADER = Row("index/*", "a header does not fit its file: it and later files are derived again", _B)
+    INDEX_CHAIN = Row("index/*", "a slot or a chain is damaged: slots are computed anew, a query always ends", _H)
+    INDEX_SIZE = Row("index/*", "a file of another size", _R, remedy=_SIZES)
+    INDEX_UNFINISHED = Row("index/*", "a file under construction was left", _D)
+    INDEX_FOREIGN = Row("index/*", "a name that is no number: nobody reads it", _A, remedy=_VERIFY)
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.row.verdict
+
+
+@dataclass
+class Decided:
+    """The rows that a start applied, in order, and what it has to say about them."""
+
+    notes: list[str] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+
+    def say(self, case: Case, text: str = "") -> None:
+        """Each row once, each text as it comes."""
+        if case not in self.cases:
+            self.cases.append(case)
+        if text:
+            self.notes.append(text)
+
+
+def as_markdown() -> str:
+    """The table, as docs/recovery-table.md shows it."""
+    lines = [
+        "# What a start does with what it finds",
+        "",
+        "Drawn from `towline/log/verdicts.py`; `tests/log/test_verdicts.py` brings each situation about on a store.",
+        "The names are those in `run/recovery.json`. The durable offset is how far the log was surely on the disk.",
+        "",
+        *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
+        "",
+        "| file | situation | verdict | kept | remedy | name |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in Case:
+        row = case.row
+        cells = (f"`{row.file}`", row.situation, row.verdict.name, row.kept, row.remedy, case.name)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
