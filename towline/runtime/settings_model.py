@@ -246,7 +246,7 @@ class PutKeys(Group):
     auto_create_subscription_group: bool = switch(True, "the first request of an unknown consumer group creates it")
     put_message_timeout: int = ms(8000, "a put with no deadline of its own is given up after this time")
     wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer for its turn is refused as busy")
-    os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, all other puts are refused as busy")
+    os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, other puts are refused as busy")
     flush_consumer_offset_interval: int = ms(5000, "pause between two writes of the consumer offsets", lowest=1)
     message_delay_level: str = key(DELAY_LEVELS, "numbers with s, m, h or d", "delay levels, the first is level 1")
     flush_delay_offset_interval: int = ms(10_000, "pause between two writes of the delay offsets", lowest=1)
