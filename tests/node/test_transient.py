@@ -261,6 +261,8 @@ def test_a_start_that_would_look_for_the_pool_in_another_place_is_refused(killed
     other = Runtime(tmp_path / "other")
     with pytest.raises(PoolElsewhere, match=f"is {killed.runtime.pool}, and this start would use {other.pool}"):
         salvage_pool(killed.store, other)
+    leave(killed.store, other)  # as a start that was refused does
+    assert killed.salvage().endswith("committed now")
     put_back_from_a_copy(killed)  # whose own start finds nothing of it
     assert "has gone with the machine's memory" in salvage_pool(killed.store, other)[0]
 

@@ -43,7 +43,9 @@ def leave(store: Store, runtime: Runtime) -> None:
     """The node ends and its shared memory goes, except what is in the pool alone: that is for the next start."""
     left = left_of(runtime)
     if left is None or left.committed == left.appended:
-        drop_pool(store, runtime)
+        owner = read_owner(store.pool_owner)
+        if owner is None or owner.pool == str(runtime.pool):  # else the store's pool is one that we could not see
+            drop_pool(store, runtime)
         shutil.rmtree(runtime.root, ignore_errors=True)
         return
     keep_positions(runtime)
