@@ -6,6 +6,7 @@ import typer
 
 from .bench_recovery import render_recovery, sizes_of
 from .bench_report import render_put
+from .bench_segments import render_segments
 from .output import Json, door, progress_console, show
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
@@ -48,4 +49,23 @@ def bench_recovery(
     with progress_console().status("measuring") as status:
         result = module.measure(plan, status.update)
     show(result, as_json, lambda console: render_recovery(console, result))
+    return 0
+
+
+@app.command("segments")
+def bench_segments(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of load on a node in each of them.")] = 10.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small segments; a first look in half a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure what a segment switch costs a put, and what warm-up buys.
+
+    The writer alone over segments that were made in four ways, and a node under a steady load, warmed and not.
+    """
+    module = door("loadtest.bench.segments", "server")
+    plan = module.QUICK if quick else module.Plan(rounds=rounds, seconds=seconds)
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_segments(console, result))
     return 0

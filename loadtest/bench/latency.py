@@ -43,6 +43,11 @@ class Timings:
         return np.flatnonzero(np.diff(self.offset // segment_size)) + 1
 
     @property
+    def seconds(self) -> float:
+        """From the first one sent to the last one acknowledged."""
+        return float(self.acked[-1] - self.sent[0]) / NS
+
+    @property
     def us(self) -> npt.NDArray[np.float64]:
         return (self.acked - self.sent) / 1000.0
 

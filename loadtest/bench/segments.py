@@ -25,18 +25,22 @@ from .shapes import Shape, load_of
 from .switches import WAYS, Switches, run
 
 ADDED_MAX_US: Final = 1000.0
+RATE_ANY: Final = 1e6  # requests per second: more than any node takes
+FILL: Final = 2000  # requests by which the rate is found, and caches are filled
 Note = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one run does. The load is `rate` requests of `shape` per second for `seconds` in every round."""
+    """What one run does. The load is requests of `shape` for `seconds` in every round, at `share` of the rate that the
+    node takes when they come as fast as they can: above that a queue is measured, not a switch."""
 
     rounds: int = 5
     switches: Switches = field(default=Switches())
     segment_size: int = 64 * MIB
     shape: Shape = field(default=Shape(16, KIB))
-    rate: float = 3000.0
+    share: float = 0.25
+    rate_max: float = 3000.0
     seconds: float = 10.0
 
 
@@ -49,7 +53,8 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="towline-bench-") as name:
         directory = Path(name)
         writer = _writer(directory, plan, note)
-        nodes = [_node(directory, plan, warmed, note) for warmed in (False, True)]
+        cold = _node(directory, plan, None, note, warmed=False)
+        nodes = [cold, _node(directory, plan, cold["rate"], note, warmed=True)]
     return {
         "writer": writer,
         "node": nodes,
@@ -72,7 +77,8 @@ def _writer(directory: Path, plan: Plan, note: Note) -> dict[str, Any]:
     return {"segment_size": plan.switches.segment_size, "request_size": plan.switches.request_size, "ways": rows}
 
 
-def _node(directory: Path, plan: Plan, warmed: bool, note: Note) -> dict[str, Any]:
+def _node(directory: Path, plan: Plan, rate: float | None, note: Note, *, warmed: bool) -> dict[str, Any]:
+    """One row; both have the rate that the first of them takes."""
     load = load_of(plan.shape)
     context = new_context()
     rounds: list[Timings] = []
@@ -80,11 +86,13 @@ def _node(directory: Path, plan: Plan, warmed: bool, note: Note) -> dict[str, An
         with bench_node(directory, plan.segment_size, warm_mapped_file_enable=warmed) as node:
             client = TimedClient(context, node.put_endpoint("ipc"))
             client.make_topic()
-            for number in range(plan.rounds + 1):
+            taken = client.run(load, RATE_ANY, FILL / RATE_ANY)
+            rate = rate or min(plan.rate_max, plan.share * FILL / taken.seconds)
+            for number in range(1, plan.rounds + 1):
                 note(f"a node, {'warmed' if warmed else 'not warmed'}, round {number} of {plan.rounds}")
                 node.await_flushed()
                 node.settle()
-                rounds.append(client.run(load, plan.rate, plan.seconds if number else 1.0))
+                rounds.append(client.run(load, rate, plan.seconds))
             client.close()
             waited, made = node.waits_for_segments()
     finally:
@@ -93,10 +101,10 @@ def _node(directory: Path, plan: Plan, warmed: bool, note: Note) -> dict[str, An
         "warmed": warmed,
         "segment_size": plan.segment_size,
         "request_size": len(load.records),
-        "rate": plan.rate,
+        "rate": rate,
         "waited_for": waited,
         "made_by_the_writer": made,
-    } | _compared(rounds[1:], plan.segment_size)
+    } | _compared(rounds, plan.segment_size)
 
 
 def _compared(rounds: list[Timings], segment_size: int) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def test_the_commands_are_those_of_the_manual():
         "inspect durable",
         "inspect layout",
         "bench put",
+        "bench segments",
         "bench recovery",
         "settings keys",
         "settings show",
