@@ -8,7 +8,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.errors import StoreNotWritable, StoreTaken
+from towline.errors import MalformedFile, NotInLog, StoreNotWritable, StoreTaken
+from towline.log.durable_file import DurableFile
 from towline.log.findings import Weight
 from towline.log.verify import Verified, verify
 from towline.node.context import runtime_of
@@ -21,6 +22,7 @@ from .store_shape import shape_of
 
 _WORDS: Final = {Weight.NOTE: "sound", Weight.HEALS: "to be healed", Weight.DAMAGE: "damaged"}
 _MB: Final = 1_000_000
+ATTEMPTS: Final = 5
 
 
 def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
@@ -28,9 +30,35 @@ def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
     store = Store(root.resolve())
     settings, delays_ms = shape_of(store, config)
     with held(store) as limit, reading(store, "verifying") as progress:
-        found = verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress)
+        found = undisturbed(store, lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
     show(document_of(found), as_json, lambda console: render(console, found))
     return int(found.weight)
+
+
+def undisturbed(store: Store, attempt: Callable[[], Verified]) -> Verified:
+    """A running node may delete what is being read, and that looks like damage: then it is read again, a few times.
+
+    Nothing is deleted that does not lie before the recorded minimum. Raises NotInLog when deleting never pauses.
+    """
+    for left in reversed(range(ATTEMPTS)):
+        low = _recorded_min(store)
+        try:
+            found = attempt()
+        except NotInLog:
+            if not left:
+                raise
+            continue
+        if found.weight is Weight.NOTE or low == _recorded_min(store):
+            break
+    return found
+
+
+def _recorded_min(store: Store) -> int:
+    try:
+        durable = DurableFile(store.root).load()
+    except MalformedFile:  # a finding, and none that changes
+        return 0
+    return durable.log_min if durable is not None else 0
 
 
 @contextmanager

@@ -169,6 +169,28 @@ def test_deleting_all_the_time_harms_no_reader(pair, tmp_path):
     check_nothing_is_left(*pair)
 
 
+def test_verify_of_a_node_that_cleans_finds_no_damage(pair):
+    """Segments, queue files and index files go while it reads; what it is told of in time is no damage."""
+    master, _ = pair
+    master.start()
+    client = WireClient(master.endpoint)
+    client.create_topic(TOPIC, QUEUES)
+    for number in range(20):
+        put_of(client, number)
+    command = [sys.executable, "-c", "from towline.start import main; main()", "store", "verify", "--store"]
+    low = master.at(Position.LOG_MIN)
+    verifying = subprocess.Popen([*command, str(master.store.root)], cwd=ROOT, stdout=subprocess.PIPE)
+    number = 0
+    while verifying.poll() is None and number < 60:
+        put_of(client, number)
+        number += 1
+    output, _ = verifying.communicate(timeout=60)
+    assert verifying.returncode == 0, output.decode()
+    assert master.at(Position.LOG_MIN) > low, "nothing was deleted meanwhile"
+    client.close()
+    assert master.stop()
+
+
 def check_same_log(master: TestNode, slave: TestNode) -> None:
     """Byte for byte over [the greater minimum, the lesser end)."""
     low = max(node.at(Position.LOG_MIN) for node in (master, slave))
