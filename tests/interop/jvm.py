@@ -79,12 +79,13 @@ class Jvm:
     def stream_until_killed(self, specs: Sequence[Spec], count: int) -> int:
         """SIGKILL once `count` requests of a stream were acknowledged; how many it acknowledged in all."""
         self.tell(op="stream", file=str(self.write(specs)))
-        lines = [self.line() for _ in range(count)] + self.kill()
-        last = lines[-1]
-        assert last is not None, f"the {self.release} program ended: {self._tail()}"
-        assert "acked" in last, last
-        assert len(lines) == last["acked"] + 1 < len(specs)
-        return len(lines)
+        for number in range(count):
+            line = self.line()
+            assert line is not None, f"the {self.release} program ended: {self._tail()}"
+            assert line.get("acked") == number, line
+        count += len(self.kill())
+        assert count < len(specs), "it was killed too late"
+        return count
 
     def await_end(self) -> None:
         self._process.wait(ANSWER_S)

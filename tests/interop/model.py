@@ -76,10 +76,14 @@ class Sent:
 class Mixture:
     """Messages of a seed, without end. No two have the same unique key; a key is shared by less than 64 of them."""
 
-    def __init__(self, seed: int, *, topics: tuple[str, ...] = TOPICS, large: int = 48 * KIB) -> None:
+    def __init__(
+        self, seed: int, *, topics: tuple[str, ...] = TOPICS, large: int = 48 * KIB, empty: float = 0.05
+    ) -> None:
+        """`large` bytes bound a body; `empty` is the share of messages without one."""
         self._random = random.Random(seed)
         self._topics = topics
         self._large = large
+        self._empty = empty
         self._name = f"{seed:04X}"
         self._number = 0
 
@@ -117,7 +121,7 @@ class Mixture:
 
     def _body(self) -> tuple[bytes, str | None]:
         kind = self._random.random()
-        if kind < 0.05:
+        if kind < self._empty:
             return b"", None
         if kind < 0.90:
             return self._random.randbytes(self._random.randrange(1, 600)), None
