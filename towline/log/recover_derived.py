@@ -224,9 +224,9 @@ class IndexRecovery:
             self._service.load()
             if unsafe_after is not None:
                 self._service.drop_after(unsafe_after)
-            before = self._total()
+            before = self._newest()
             self._service.cut(below, lambda physical_offset: store_time(self._log, physical_offset))
-            if self._total() < before:
+            if self._newest() < before:
                 self._decided.say(Case.INDEX_AHEAD)
             self.end = self._end(watermark, tail)
             self._service.sync()
@@ -236,8 +236,10 @@ class IndexRecovery:
         finally:
             self._service.close()
 
-    def _total(self) -> int:
-        return sum(self._service.file(name).header.index_count for name in self._service.names[-2:])
+    def _newest(self) -> tuple[str, int]:
+        """The last file and its count."""
+        name = next(reversed(self._service.names), "")
+        return name, self._service.file(name).header.index_count if name else 0
 
     def _end(self, watermark: int, tail: Tail) -> int:
         """The watermark, unless keys are missing before it: then where the newest record that is indexed ends."""

@@ -44,7 +44,9 @@ class Case(Enum):
     STAGED = Row("staging/*", "a segment under construction was left", _D)
     IDENTITY_ABSENT = Row("identity.json", "missing: a new store, or a real broker's", _A)
     IDENTITY_BROKEN = Row("identity.json", "cannot be read, or does not fit its check", _R, remedy=_REPAIR)
-    CONFIG_TORN = Row("config/*.json", "torn, or does not fit its check; the generation before can be read", _H)
+    CONFIG_TORN = Row(
+        "config/*.json", "torn, or does not fit its check: `.bak` is read until the next save", _H, remedy=_VERIFY
+    )
     CONFIG_LOST = Row("config/*.json", "neither generation can be read", _R, remedy=_REPAIR)
 
     STOPPED = Row("abort", "absent: the store was closed", _A)
