@@ -22,6 +22,7 @@ class Ledger:
     segment_size: int
     sent: dict[str, tuple[str, int]] = field(default_factory=dict)  # key -> topic, CRC of the body
     acked: dict[str, int] = field(default_factory=dict)  # key -> log offset that the acknowledgement named
+    acked_at: dict[str, float] = field(default_factory=dict)  # key -> monotonic time of the acknowledgement
     outcomes: Counter[str] = field(default_factory=Counter)
     found: dict[str, list[Place]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,6 +43,14 @@ class Ledger:
         assert not lost, self._lost(lost, start)
         self.checked |= self.acked.keys()
         return new
+
+    def give_up(self, end: int) -> list[str]:
+        """Promises of records at `end` or later that no disk kept: they are forgotten, and told."""
+        lost = [key for key, at in self.acked.items() if at >= end]
+        for key in lost:
+            del self.acked[key]
+            self.checked.discard(key)
+        return lost
 
     @property
     def doubles(self) -> int:

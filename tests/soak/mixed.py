@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 import zlib
 from typing import Final
 
@@ -26,9 +27,9 @@ BYTES_MAX: Final = 6 << 20  # of a round: a full check at the end reads all of i
 
 
 class MixedLoad(threading.Thread):
-    """One round's load, until `stop` or until it has sent BYTES_MAX. No message is sent twice."""
+    """One round's load, until `stop` or until it has sent `bytes_max`. No message is sent twice."""
 
-    def __init__(self, endpoint: str, ledger: Ledger, number: int, seed: int) -> None:
+    def __init__(self, endpoint: str, ledger: Ledger, number: int, seed: int, *, bytes_max: int = BYTES_MAX) -> None:
         super().__init__(name=f"load {number}", daemon=True)
         self.error: BaseException | None = None
         self._ledger = ledger
@@ -39,6 +40,7 @@ class MixedLoad(threading.Thread):
         self._acked = threading.Event()
         self._stopped = False
         self._count = self._bytes = 0
+        self._bytes_max = bytes_max
         batch = self._random.choice((8 << 10, 64 << 10, 512 << 10))
         self._producer = Producer(
             endpoint, linger_ms=1, batch_bytes_max=batch, in_flight_max=8, retries=0, compression=None
@@ -59,7 +61,7 @@ class MixedLoad(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._stopped and self._bytes < BYTES_MAX:
+            while not self._stopped and self._bytes < self._bytes_max:
                 self._send_some()
         except ClientClosed:
             assert self._stopped
@@ -104,6 +106,7 @@ class MixedLoad(threading.Thread):
                 result = future.result()
                 self._ledger.outcomes[result.status.name] += 1
                 if result.acknowledged:
+                    self._ledger.acked_at[future.unique_key] = time.monotonic()
                     self._ledger.acked[future.unique_key] = result.physical_offset
                     self._acked.set()
             else:
