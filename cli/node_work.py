@@ -107,6 +107,17 @@ def _render(console: Console, read: dict[str, Any]) -> None:
         console.print(f"{service}: {' '.join(endpoints)}")
     for part, sizes in read["disk"].items():
         console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")
+    console.print(_room(read["space"]))
+
+
+def _room(space: dict[str, Any]) -> str:
+    level, left = space["warning_level_percent"], space["full_in_s"]
+    used = f"the disk is {space['used_percent']}% used, {sized(space['available'])} available"
+    room = f"{used}; above {level}% puts are refused"
+    if left is None:
+        return room
+    hours, minutes = divmod(left // 60, 60)
+    return f"{room}: in {hours} h {minutes} min, if the log grows on like this and nothing is deleted"
 
 
 def _render_durability(console: Console, read: dict[str, Any]) -> None:
