@@ -85,7 +85,7 @@ _FLAGS: Final = {
     Flag.DISK_FULL: (Cause.DISK_FULL, "the disk has no room for another segment, or is fuller than is allowed"),
     Flag.LOGIC_DISK_FULL: (Cause.LOGIC_DISK_FULL, "the disk has no room for ConsumeQueues"),
     Flag.LOGIC_QUEUE_ERROR: (Cause.QUEUE_ERROR, "a ConsumeQueue cannot be written"),
-    Flag.INDEX_ERROR: (Cause.INDEX_ERROR, "an index file cannot be written"),
+    Flag.INDEX_ERROR: (Cause.INDEX_ERROR, "the disk has no room for the index"),
 }
 
 
@@ -153,9 +153,9 @@ CHECKS: Final = (
     Check(0, (PutStatus.NO_PERMISSION,), _permission),
     Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
     Check(2, (PutStatus.SERVICE_NOT_AVAILABLE,), "a slave has no put process, so nobody can ask it"),
+    Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),  # before its flag, as it names the offset
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _not_writeable),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _sync_failed),
-    Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),
     Check(6, (PutStatus.OS_PAGE_CACHE_BUSY,), "master.front: an append is stuck in the mapping"),
     Check(9, (PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,), _replicas),
     Check(0, (PutStatus.SYSTEM_BUSY,), _waiting),

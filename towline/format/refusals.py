@@ -30,7 +30,7 @@ class Cause(IntEnum):
     DISK_FULL = 7, "free space on the store's disk, or keep less: puts go on by themselves"
     LOGIC_DISK_FULL = 8, "free space on the store's disk: ConsumeQueues have none, puts go on by themselves"
     QUEUE_ERROR = 9, "a ConsumeQueue cannot be written: look at the log of reput, then restart the node"
-    INDEX_ERROR = 10, "an index file cannot be written: look at the log of reput, then restart the node"
+    INDEX_ERROR = 10, "free space on the store's disk: the index has none, puts go on by themselves"
     READ_ONLY = 11, "the log cannot be written: look at the disk, then restart the node"
     SYNC_FAILED = 12, "a sync of the log failed: look at the disk, then run `towline store verify`"
     DISPATCH_STOPPED = 13, "a record cannot be dispatched: look at the log of reput, then run `towline store verify`"
