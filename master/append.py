@@ -79,6 +79,10 @@ class Appender:
         self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
         self._open_tail()
 
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Topic and queue id of every queue that the store has; known once it has resumed."""
+        return self._offsets.queues()
+
     def close(self) -> None:
         if hasattr(self, "_tail"):
             self._tail.close()

@@ -47,6 +47,10 @@ class QueueOffsets:
                 self._next[key] = max(self._next.get(key, 0), int(following[place]))
             position = batch.end
 
+    def queues(self) -> list[tuple[bytes, int]]:
+        """Topic and queue id of every queue that ever held a record."""
+        return list(self._next)
+
     def next_of(self, topic: bytes, queue_id: int) -> int:
         return self._next.get((topic, queue_id), 0)
 

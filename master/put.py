@@ -79,6 +79,7 @@ class PutAgent:
         self._sender_ringer = node.ringer(*(() if pool_of(node) is not None else (Duty.SEND,)))
         self._appender = Appender(node, self._topics)
         self._appender.resume()
+        self._topics.adopt(self._appender.queues())
         limits = Limits(
             waiting_max=settings.put_waiting_max,
             flush_backlog_max=settings.flush_backlog_max,

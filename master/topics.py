@@ -1,6 +1,6 @@
 """The topics of a master: config/topics.json, kept by the put process alone (H23)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
@@ -44,18 +44,40 @@ class Topics:
         self._queue_nums_default = queue_nums_default
         self._queues_max = queues_max
         self._long_names = long_names
+        self._absent = False
         self._version = DataVersion()
         self._topics: dict[str, TopicConfig] = {}
         self._write_queues: dict[bytes, int] = {}
 
     def load(self) -> None:
         content = self._file.load()
+        self._absent = content is None
         if content is None:
             return
         table = read_topics(content, str(self._file.path))
         self._version = table.data_version
         self._topics = dict(table.topics)
         self._write_queues = self._queues_of_clients(self._topics)
+
+    def adopt(self, queues: Iterable[tuple[bytes, int]]) -> None:
+        """Where there is no topics.json at all: the topics of the store's queues, pairs of topic and queue id.
+
+        Otherwise nobody could read a store whose config/ was lost, or one that a bare message store of RocketMQ wrote.
+        Where there is one, a topic that it leaves out was deleted, and stays so.
+        """
+        if not self._absent:
+            return
+        sizes: dict[str, int] = {}
+        for topic, queue_id in queues:
+            name = topic.decode("utf-8", "replace")
+            sizes[name] = max(sizes.get(name, 0), queue_id + 1)
+        if sizes:
+            self._write(
+                {
+                    name: TopicConfig(topic_name=name, read_queue_nums=size, write_queue_nums=size)
+                    for name, size in sorted(sizes.items())
+                }
+            )
 
     def write_queues(self, topic: bytes) -> int:
         """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""

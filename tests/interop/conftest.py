@@ -19,13 +19,19 @@ Started = Callable[..., Jvm]
 def compiled(request: pytest.FixtureRequest) -> Compiled:
     """The programs of a release; skips or fails where they cannot be had."""
     cache = request.config.cache.mkdir("interop")
+    known: dict[Release, Programs | Unavailable] = {}  # asking again takes as long again
 
     def get(release: Release) -> Programs:
-        try:
-            return programs(release, cache)
-        except Unavailable as error:
-            need({error.name: error.reason})
-            raise
+        if release not in known:
+            try:
+                known[release] = programs(release, cache)
+            except Unavailable as error:
+                known[release] = error
+        found = known[release]
+        if isinstance(found, Unavailable):
+            need({found.name: found.reason})
+            raise found
+        return found
 
     return get
 

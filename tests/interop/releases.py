@@ -102,4 +102,8 @@ def _jars(release: Release, cache: Path) -> str:
 
 
 def _run(command: list[str], deadline_s: float) -> None:
-    subprocess.run(command, check=True, timeout=deadline_s, capture_output=True, text=True)
+    try:
+        subprocess.run(command, check=True, timeout=deadline_s, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        error.add_note(f"{error.stdout}{error.stderr}")
+        raise

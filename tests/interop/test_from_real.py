@@ -41,7 +41,8 @@ def test_towline_reads_and_continues_it_and_the_real_store_takes_it_back(
         dying.open()
         sent, unpromised = (halted if end == "halted" else killed)(jvm, dying, sent, specs)
         assert (real.root / "abort").exists()
-    topics_file(real, release)
+    if end != "halted":  # then Towline finds the topics by itself
+        topics_file(real, release)
 
     with towline.running():
         mine = check_read(towline, sent, unpromised)

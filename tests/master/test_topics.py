@@ -47,6 +47,22 @@ def test_no_topic_is_made_whose_queues_the_node_cannot_hold(tmp_path):
     assert made.create("refunds", 2).write_queue_nums == 2
 
 
+def test_without_any_file_the_topics_of_the_queues_are_adopted(tmp_path):
+    made = topics(tmp_path)
+    made.adopt([(b"orders", 0), (b"orders", 5), ("%RETRY%bücher".encode(), 0)])
+    assert made.names() == ["%RETRY%bücher", "orders"]
+    assert (made.get("orders").read_queue_nums, made.write_queues(b"orders")) == (6, 6)
+    assert topics(tmp_path).names() == ["%RETRY%bücher", "orders"]
+
+
+def test_a_topic_that_the_file_leaves_out_stays_unknown(tmp_path):
+    topics(tmp_path).create("orders", 1)
+    made = topics(tmp_path)
+    made.adopt([(b"orders", 3), (b"deleted", 0)])
+    assert made.names() == ["orders"]
+    assert made.write_queues(b"orders") == 1
+
+
 LONG = "%RETRY%" + "g" * 121
 
 
