@@ -12,7 +12,11 @@ from towline.log.findings import Weight
 from towline.log.repair import Repair
 from towline.log.repair_plan import Plan, Step, make_plan
 from towline.log.verify import Verified, verify
-from towline.places import Store
+from towline.node.context import runtime_of
+from towline.node.pool_left import drop_pool, left_of
+from towline.node.remembered import forget
+from towline.node.transient import salvage
+from towline.places import Runtime, Store
 from towline.runtime.locks import StoreLock, holder_of
 from towline.runtime.positions import Duty
 
@@ -30,14 +34,23 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     settings, delays_ms = shape_of(store, config)
     done: list[Step] = []
     after: Verified | None = None
+    runtime = runtime_of(store.root)
     with alone(store):
+        pooled = _pooled(runtime)
+        if yes and pooled:
+            salvage(store, runtime)
+            drop_pool(store, runtime)
         with reading(store, "verifying") as progress:
             plan = make_plan(store, settings, skip, delays_ms=delays_ms, progress=progress)
         if yes and plan.steps and not plan.refused:
+            forget(store, runtime)
             with reading(store, "repairing") as progress:
                 done = Repair(store, settings, plan, delays_ms=delays_ms, progress=progress).run()
             with reading(store, "verifying") as progress:
                 after = verify(store, settings, delays_ms=delays_ms, progress=progress)
+    if pooled:
+        told = "were committed" if yes else "stand in the pool of a killed node alone; --yes commits them first"
+        plan.notes.append(f"{pooled} bytes behind the log's end {told}")
     status = int(after.weight) if after is not None else int(_weight(plan))
     result = _document(plan, done, after) | {"status": status}
     show(result, as_json, lambda console: _render(console, plan, done, after))
@@ -56,6 +69,12 @@ def alone(store: Store) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _pooled(runtime: Runtime) -> int:
+    """Bytes of the log that a killed node left in its transient pool."""
+    left = left_of(runtime)
+    return left.appended - left.committed if left is not None else 0
 
 
 def _weight(plan: Plan) -> Weight:

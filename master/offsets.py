@@ -14,6 +14,7 @@ from towline.format.frames import Group
 from towline.format.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from towline.kernels.directory import QueueDirectory
 from towline.log.dispatch import Batch
+from towline.log.queue_entries import holes_of
 from towline.runtime.queue_ends import QueueEnds
 
 UNCOUNTED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)  # they take no place in a queue
@@ -42,6 +43,8 @@ class QueueOffsets:
             following = np.zeros(len(directory), dtype=np.int64)
             counted = batch.rows[~np.isin(batch.rows["transaction"], UNCOUNTED)]
             np.maximum.at(following, counted["queue_index"], counted["queue_offset"] + 1)
+            for lost in holes_of(batch):  # a number that was lost with a damaged stretch is not given again
+                following[lost.number] = max(following[lost.number], lost.first + lost.count)
             for place in np.flatnonzero(following):
                 key = directory.topic(int(place)), directory.queue_id(int(place))
                 self._next[key] = max(self._next.get(key, 0), int(following[place]))

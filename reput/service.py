@@ -92,7 +92,7 @@ class ReputAgent:
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        done = self._dispatched.get() == self._node.positions.get(Position.APPENDED)
+        done = self._dispatched.get() == self._indexed.get() == self._node.positions.get(Position.APPENDED)
         return done or bool(self._stopped.get()) or now >= self._drain_until
 
     def on_close(self) -> None:

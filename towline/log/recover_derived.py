@@ -261,8 +261,11 @@ class IndexRecovery:
         return end
 
 
-def missing_queue(root: Path, file_size: int, known: Known) -> Path | None:
-    """The last file of a queue that should be there and is not, or has another size."""
+def missing(store: Store, queue_file_size: int, known: Known, *, indexing: bool) -> Path | None:
+    """The last file of a queue that should be there and is not, or has another size; the index if it has no file."""
+    root, file_size = store.consumequeue, queue_file_size
+    if indexing and known.indexed and not any(path.name.isdecimal() for path in store.index.iterdir()):
+        return store.index
     for queue in known.queues:
         if queue.end_offset > queue.min_offset:
             at = (queue.end_offset - 1) * SIZE

@@ -25,7 +25,7 @@ from .extents import written_end
 from .known import Known
 from .log_walk import Checks, LogEnd, LogWalk, first_timestamp
 from .mapped_file_queue import MappedFileQueue
-from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing_queue
+from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing
 from .resume import verified_end
 from .segment_files import reserve, sync_directory, sync_file, zero_range
 from .store_files import AbortFile
@@ -154,8 +154,9 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
     if isinstance(end, str):
         log.decided.notes.append(f"everything is looked at, because {end}")
         return None
-    if (missing := missing_queue(log.store.consumequeue, settings.queue_file_size, known)) is not None:
-        log.decided.notes.append(f"everything is looked at, because {missing} is missing")
+    gone = missing(log.store, settings.queue_file_size, known, indexing=settings.index_slots is not None)
+    if gone is not None:
+        log.decided.notes.append(f"everything is looked at, because {gone} is missing or of another size")
         return None
     assert log.durable is not None
     size = settings.segment_size

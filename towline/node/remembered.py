@@ -61,6 +61,12 @@ def write(store: Store, runtime: Runtime) -> None:
         write_atomically(store.known, _encode(known))
 
 
+def forget(store: Store, runtime: Runtime) -> None:
+    """Before somebody changes the files of a store on which no node runs: what was known of them is past."""
+    for path in (store.known, runtime.known, runtime.page_cache):
+        path.unlink(missing_ok=True)
+
+
 def recall(store: Store, runtime: Runtime) -> Known | None:
     """What the node before left, None if nothing is known of it: then the whole recovery is done.
 

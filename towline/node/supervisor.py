@@ -117,6 +117,7 @@ class Supervisor:
         positions = self._positions
         end = positions.get(Position.APPENDED)
         clean = end == positions.get(Position.FLUSHED) == positions.get(Position.DISPATCHED)
+        clean = clean and end == positions.get(Position.INDEXED)
         clean = clean and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
         if clean:
             remembered.write(self.store, self._runtime)
