@@ -37,8 +37,8 @@ class Plan:
 
     rounds: int = 5
     switches: Switches = field(default=Switches())
-    segment_size: int = 64 * MIB
-    shape: Shape = field(default=Shape(16, KIB))
+    segment_size: int = 32 * MIB
+    shape: Shape = field(default=Shape(32, KIB))
     share: float = 0.25
     rate_max: float = 3000.0
     seconds: float = 10.0
@@ -125,5 +125,10 @@ def _compared(rounds: list[Timings], segment_size: int) -> dict[str, Any]:
 
 
 def _goals(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    value = next(row["added_p99_99_us"] for row in nodes if row["warmed"])
-    return [{"goal": "switch_adds_us", "below": ADDED_MAX_US, "reached": value, "met": value < ADDED_MAX_US}]
+    """At p99.99 and, as that of few requests says little on a machine that does something else too, typically."""
+    warmed = next(row for row in nodes if row["warmed"])
+    found = {name: warmed[name] for name in ("added_p99_99_us", "added_p50_us")}
+    return [
+        {"goal": name, "below": ADDED_MAX_US, "reached": value, "met": value < ADDED_MAX_US}
+        for name, value in found.items()
+    ]

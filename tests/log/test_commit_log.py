@@ -160,6 +160,24 @@ class TestCopyPublishWithdraw:
         assert asked == [(SIZE, 0), (SIZE, 2 * PAGE)], "nothing is left to populate in the first request"
         assert tail.close()
 
+    def test_a_log_without_a_segment_foresees_its_first(self, store: Store) -> None:
+        tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=SIZE, foresee=lambda _: None)
+        assert not tail.prepare()
+        foreseen = store.next_segment(3 * SIZE)
+        asked: list[int] = []
+
+        def foresee(base: int) -> MappedFile:
+            asked.append(base)
+            return foreseen
+
+        tail = LogTail(None, SIZE, 3 * SIZE, lambda _: foreseen, populate_ahead=SIZE, foresee=foresee)
+        assert tail.prepare()
+        while tail.prepare():
+            pass
+        assert tail.roll() == 3 * SIZE
+        assert tail.segment is foreseen
+        assert asked == [3 * SIZE]
+
     def test_another_mapping_than_the_one_foreseen_is_populated_from_its_beginning(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -291,10 +291,10 @@ class LogTail:
     def prepare(self) -> bool:
         """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
         wanted = self._at + self._ahead
-        if self._segment is None or not self._ahead:
+        if not self._ahead:
             return False
         try:
-            if self._populated < min(wanted, self.segment_size):
+            if self._segment is not None and self._populated < min(wanted, self.segment_size):
                 self._populate_to(self._populated + 1)
                 return True
             return wanted > self.segment_size and self._prepare_next(wanted - self.segment_size)
