@@ -176,6 +176,8 @@ class ReceiveAgent:
                 f"a slice of {len(data)} bytes at {offset} in epoch {epoch} does not follow {self._tail.position} "
                 f"in epoch {self._epoch}"
             )
+        if confirmed > self._confirmed.get():  # also where the slice finds no room: what is here is served
+            self._confirmed.advance(confirmed)
         if size:
             if ARMED:
                 reach("receive.before_append")
@@ -185,8 +187,6 @@ class ReceiveAgent:
             self._appended.advance(end)
             self._line.count(Counter.BYTES, size)
             self._line.count(Counter.BATCHES)
-        if confirmed > self._confirmed.get():
-            self._confirmed.advance(confirmed)
         return int(size)
 
     def _acknowledge(self, now: int) -> None:

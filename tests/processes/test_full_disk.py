@@ -15,7 +15,7 @@ from towline.log.segment_files import segment_name
 from towline.runtime.positions import Flag, Position
 
 from .disks import available, small_disk, take
-from .nodes import SEGMENT, TestNode, check_nothing_is_left, ended
+from .nodes import SEGMENT, TestNode, check_nothing_is_left, ended, free_port
 from .waiting import await_
 from .wire import WireClient, records_of
 
@@ -105,6 +105,10 @@ def read_all(node: TestNode) -> int:
                 missed = consumer.missed
                 following, count = offsets[-1] + 1, count + len(offsets)
     return count
+
+
+def behind(node: TestNode) -> int:
+    return node.at(Position.APPENDED) - node.at(Position.DISPATCHED)
 
 
 def dispatched(node: TestNode) -> bool:
@@ -224,3 +228,35 @@ def test_a_sparse_store_on_a_full_disk_starts_and_serves_and_never_touches_a_hol
     assert read_all(node) >= PER_REQUEST
     assert node.stop()
     assert os.path.ismount(disk)
+
+
+def test_a_slave_whose_disk_is_full_serves_what_it_has_and_catches_up_when_there_is_room(disk, tmp_path, putting):
+    """Its master goes on meanwhile, and nothing of either is restarted."""
+    port = free_port()
+    master = TestNode("master", tmp_path / "master", listen_port=0, ha_listen_port=port, **SETTINGS)
+    slave = TestNode("slave", disk / "slave", ha_master_address=f"127.0.0.1:{port}", **SETTINGS)
+    ending = ended(master, slave)
+    next(ending)
+    try:
+        ballast = disk / "ballast"
+        take(ballast, 56 * MIB)
+        master.start()
+        slave.start("--set", "clean_file_forcibly_enable=false")
+        before = master.pids(), slave.pids()
+        putter = putting(master)
+        for _ in range(60):
+            assert putter.put(), putter.why
+        await_(lambda: slave.positions.flags & Flag.DISK_FULL, 20.0, "the slave's disk is full")
+        await_(lambda: behind(slave) < 4096, 10.0, "it has dispatched all but the record that it has in part")
+        held = slave.at(Position.APPENDED)
+        assert held < master.at(Position.APPENDED)
+        assert 0 < read_all(slave) < putter.stored
+        assert putter.put(), putter.why
+        ballast.unlink()
+        await_(lambda: slave.at(Position.APPENDED) == master.at(Position.APPENDED), 20.0, "the slave catches up")
+        await_(lambda: slave.at(Position.DISPATCHED) == master.at(Position.APPENDED), 10.0, "and dispatches")
+        assert (master.pids(), slave.pids()) == before
+        assert read_all(slave) == putter.stored
+        assert (slave.stop(), master.stop()) == (True, True)
+    finally:
+        next(ending, None)
