@@ -5,17 +5,18 @@ import pytest
 from towline.format.status import PutStatus
 from towline.runtime.positions import Position
 
-from .nodes import SEGMENT, TestNode, check_nothing_is_left, ended, free_port
+from .nodes import POOLED, SEGMENT, TestNode, check_nothing_is_left, ended, free_port
 from .waiting import await_
 from .wire import WireClient, records_of
 
 TOPIC = b"orders"
 
 
-@pytest.fixture
-def nodes(tmp_path):
+@pytest.fixture(params=[{}, POOLED], ids=["files", "transient pool"])
+def nodes(request, tmp_path):
     port = free_port()
-    master = TestNode("master", tmp_path / "master", listen_port=0, ha_listen_port=port, broker_role="SYNC_MASTER")
+    given = {"listen_port": 0, "ha_listen_port": port, "broker_role": "SYNC_MASTER"} | request.param
+    master = TestNode("master", tmp_path / "master", **given)
     slaves = [
         TestNode("slave", tmp_path / f"slave{number}", ha_master_address=f"127.0.0.1:{port}", broker_id=number)
         for number in (1, 2)
