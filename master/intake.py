@@ -20,12 +20,13 @@ from .admission import Refusal
 # refused anyway: at 200 ms these are 160 MiB and 20,000 requests a second, less than put takes.
 WAITING_MAX: Final = 4096
 WAITING_BYTES_MAX: Final = 32 * MIB
+GROUP_MEMORY: Final = 256  # bytes that a decoded group takes beside its topic: a request may be all groups, no records
 TAKEN_PER_TURN: Final = 256  # so that answers are not kept back by what comes in
 
 
 @dataclass(slots=True)
 class Arrived:
-    """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970."""
+    """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes."""
 
     peer: bytes
     request_id: int
@@ -33,6 +34,7 @@ class Arrived:
     groups: list[Group]
     records: Buffer
     arrived_ms: int
+    memory: int
 
 
 class Intake:
@@ -69,7 +71,7 @@ class Intake:
     def next(self) -> Arrived:
         """The oldest request that waits."""
         arrived = self._waiting.popleft()
-        self._bytes -= len(arrived.records)
+        self._bytes -= arrived.memory
         return arrived
 
     def refuse(self, arrived: Arrived, refusal: Refusal) -> None:
@@ -91,8 +93,9 @@ class Intake:
             if kind == Kind.PUT and len(request.parts) == 2:
                 head, records = request.parts
                 request_id, _epoch, deadline, groups = decode_put(head, REQUEST_GROUPS_MAX)
-                self._waiting.append(Arrived(request.peer, request_id, deadline, groups, records, now_ms))
-                self._bytes += len(records)
+                memory = len(head) + len(records) + GROUP_MEMORY * len(groups)
+                self._waiting.append(Arrived(request.peer, request_id, deadline, groups, records, now_ms, memory))
+                self._bytes += memory
             elif kind == Kind.ASK and len(request.parts) == 2:
                 self._ask(request)
             else:

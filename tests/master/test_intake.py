@@ -15,6 +15,7 @@ from master.intake import Intake
 from towline.format.frames import Group, Kind, decode_put_answer, encode_put
 from towline.format.refusals import Cause
 from towline.format.status import PutStatus
+from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
@@ -87,7 +88,7 @@ def test_puts_wait_in_the_order_they_came_with_the_time_they_came(desk):
     assert len(desk.intake) == 0
 
 
-@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 5), ("WAITING_BYTES_MAX", 450)])
+@pytest.mark.parametrize(("limit", "value"), [("WAITING_MAX", 5), ("WAITING_BYTES_MAX", 1800)])
 def test_what_may_wait_is_bounded_and_the_rest_stays_in_the_socket(desk, monkeypatch, limit, value):
     monkeypatch.setattr(bounds, limit, value)
     desk.put(8, size=100)
@@ -97,6 +98,19 @@ def test_what_may_wait_is_bounded_and_the_rest_stays_in_the_socket(desk, monkeyp
     desk.intake.next()
     assert not desk.intake.full
     take_all(desk, 5)
+
+
+def test_requests_of_many_groups_and_few_records_are_counted_by_what_they_hold_in_memory(desk, monkeypatch):
+    groups = [Group(b"t" * 255, number, 1, 1) for number in range(REQUEST_GROUPS_MAX)]
+    head = encode_put(1, 0, 1 << 60, groups)
+    monkeypatch.setattr(bounds, "WAITING_BYTES_MAX", 3 * len(head))
+    for _ in range(6):
+        desk.until(lambda: desk.link.send([head, b""]))
+    desk.until(lambda: desk.intake.take() * 0 + desk.intake.full)
+    assert len(desk.intake) <= 3
+    while len(desk.intake):
+        desk.intake.next()
+    assert not desk.intake.full
 
 
 def test_a_refusal_reaches_its_sender_and_is_counted_by_its_cause(desk):
