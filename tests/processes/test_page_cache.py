@@ -1,5 +1,8 @@
 """A running master under load: the next segment is in memory before it is written to, what everybody has leaves it."""
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +14,7 @@ from towline.limits import MIB, PAGE
 from towline.link.context import close_context, new_context
 from towline.log.mapped_file import MappedFile
 from towline.log.segment_files import segment_name
-from towline.runtime.positions import Position
+from towline.runtime.positions import Counter, Duty, Position
 
 from .nodes import TestNode, ended
 from .waiting import await_
@@ -77,3 +80,22 @@ def test_next_is_in_memory_before_its_first_byte_and_what_was_left_behind_is_not
     while got < 2 * READ:
         got += len(consumer.poll(1000))
     consumer.close()
+
+
+@pytest.mark.timeout(120)
+def test_while_allocate_stands_still_the_writer_makes_its_segments_itself(node, client):
+    load = load_of(Shape(64, 1024))
+    base = node.at(Position.WANTED)
+    await_(lambda: node.at(Position.WARM) >= base + 3 * SIZE, 20, "three segments ahead")
+    made = node.positions.duty(Duty.PUT).counter(Counter.FALLBACKS)
+    pid = node.pids()["allocate"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        while node.at(Position.WANTED) < base + 5 * SIZE:
+            client.send(load, 8)
+        assert time.monotonic() - began < 30, "nothing waited for allocate"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert node.positions.duty(Duty.PUT).counter(Counter.FALLBACKS) - made >= 2
+    await_(lambda: node.at(Position.ALLOCATED) >= base + 8 * SIZE, 20, "allocate goes on")
