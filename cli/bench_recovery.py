@@ -88,7 +88,8 @@ def _start(made: Any, name: str, start: dict[str, Any]) -> None:
         stages[title] = stages.get(title, 0.0) + seconds
     parts = ", ".join(f"{part} {1000 * seconds:.0f}" for part, seconds in start["recovery"].items() if seconds > 0.0005)
     figures = [f"{seconds:.3f}" for seconds in (*stages.values(), start["starved_s"])]
-    add_row(made, name, times, *figures, f"{parts} ms" if parts else "")
+    way = f"{start['resumed']} of {start['starts']} resumed"
+    add_row(made, name, times, *figures, f"{way}: {parts} ms" if parts else way)
 
 
 def _walks(rows: list[dict[str, Any]]) -> Any:

@@ -16,6 +16,7 @@ from towline.errors import SyncFailed, TowlineError
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
 from towline.format.index_file import decode_header
+from towline.limits import MIB
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
@@ -29,6 +30,8 @@ from .policy import QueueFlush
 
 QUEUE_FILES_OPEN_MAX: Final = 64
 ENTRY: Final = 20
+TOGETHER: Final = 256  # more dirty queues than this are synced by one sync of the file system
+BEHIND_MAX: Final = 256 * MIB  # log bytes: a queue with few messages does not hold the watermark back further
 FINISH_MAX_S: Final = 10.0
 STATE_MAX_S: Final = 1.0  # the state files are never older (H3, spec 6.5)
 
@@ -129,11 +132,15 @@ class Housekeeper:
         before = np.zeros(len(ends), dtype=np.int64)
         before[: len(self._synced)] = self._synced
         dirty = (ends - before) * ENTRY
-        least = self._policy.least_bytes(thorough=thorough)
-        for place in np.flatnonzero(dirty >= least):
-            end = self._ends.read(int(place))
-            self._queues.sync(end.topic.decode(), end.queue_id, int(before[place]), int(ends[place]))
-            before[place] = ends[place]
+        far = dispatched - self._durable.queues_durable >= BEHIND_MAX
+        places = np.flatnonzero(dirty >= self._policy.least_bytes(thorough=thorough or far))
+        if len(places) > TOGETHER:
+            self._queues.sync_all()
+        else:
+            for place in places:
+                end = self._ends.read(int(place))
+                self._queues.sync(end.topic.decode(), end.queue_id, int(before[place]), int(ends[place]))
+        before[places] = ends[places]
         self._synced = before
         if np.array_equal(before, ends):
             index_timestamp = self._sync_index()

@@ -80,6 +80,8 @@ class Started:
     stages: dict[str, float]
     recovery: dict[str, float]
     starved_s: float  # the longest that supervisor or zygote waited for a CPU
+    resumed: bool  # recovery went on where the node before left off
+    notes: list[str]  # of recovery
 
 
 @dataclass
@@ -125,8 +127,9 @@ class BenchStore:
         stages, since = {}, began
         for name, at in [*reached.items(), ("first_ack", acknowledged)]:
             stages[name], since = (at - since) / 1e9, at
-        recovery: dict[str, float] = json.loads(self.store.recovery.read_text())["stages"]
-        return Started((acknowledged - began) / 1e9, stages, recovery, starved)
+        found = json.loads(self.store.recovery.read_text())
+        seconds = (acknowledged - began) / 1e9
+        return Started(seconds, stages, found["stages"], starved, found["resumed"], found["notes"])
 
     def stop(self) -> None:
         """Raises BenchFailed when the store is not clean."""
@@ -335,9 +338,18 @@ def _summary(starts: list[Started]) -> dict[str, Any]:
         "least_s": min(times),
         "most_s": max(times),
         "starved_s": median(start.starved_s for start in starts),
-        "stages": {name: median(start.stages[name] for start in starts) for name in starts[0].stages},
-        "recovery": {name: median(start.recovery[name] for start in starts) for name in starts[0].recovery},
+        "resumed": sum(start.resumed for start in starts),
+        "starts": len(starts),
+        "notes": sorted({note for start in starts for note in start.notes}),
+        "stages": _medians([start.stages for start in starts]),
+        "recovery": _medians([start.recovery for start in starts]),
     }
+
+
+def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """By name; 0 counts where a round had no such part."""
+    names = dict.fromkeys(name for parts in rounds for name in parts)
+    return {name: median(parts.get(name, 0.0) for parts in rounds) for name in names}
 
 
 def _goals(rows: list[dict[str, Any]], queues: dict[str, Any]) -> list[dict[str, Any]]:

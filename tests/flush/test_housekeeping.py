@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flush.housekeeping import Housekeeper
+from flush.housekeeping import BEHIND_MAX, TOGETHER, Housekeeper
 from towline.errors import SyncFailed
 from towline.format.index_file import file_size
 from towline.log.consume_queue import ConsumeQueueFiles
@@ -55,6 +55,46 @@ def test_a_restarted_flush_leaves_alone_what_is_durable_already(bench, synced):
     bench.dispatch(b"new", 5, end=2000)
     Housekeeper(bench.node).finish()
     assert synced == [("new", 0, 5)]
+
+
+def test_many_queues_are_synced_by_one_sync_of_the_file_system(bench, synced, monkeypatch):
+    calls = []
+    monkeypatch.setattr(ConsumeQueueFiles, "sync_all", lambda files: calls.append(files.root))
+    housekeeper = Housekeeper(bench.node)
+    for number in range(TOGETHER + 1):
+        bench.dispatch(b"topic-%d" % number, 1, end=1000 + number)
+    housekeeper.finish()
+    assert (len(calls), synced) == (1, [])
+    assert bench.durable().queues_durable == 1000 + TOGETHER
+    bench.dispatch(b"topic-0", 1, end=5000)
+    housekeeper.finish()
+    assert (len(calls), synced) == (1, [("topic-0", 1, 2)])
+
+
+def test_a_failed_sync_of_the_file_system_is_never_called_durable(bench, monkeypatch):
+    def fails(files):
+        raise SyncFailed(str(files.root), 0, 0, errno.EIO, "Input/output error")
+
+    housekeeper = Housekeeper(bench.node)
+    for number in range(TOGETHER + 1):
+        bench.dispatch(b"topic-%d" % number, 1, end=1000 + number)
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumeQueueFiles, "sync_all", fails)
+        housekeeper.finish()
+    housekeeper.finish()
+    assert bench.durable().queues_durable == 0
+
+
+def test_a_queue_with_few_messages_does_not_hold_the_watermark_back_for_long(bench, synced):
+    housekeeper = Housekeeper(bench.node)
+    bench.dispatch(b"rare", 1, end=1000)
+    housekeeper._flush_derived(thorough=False)
+    assert synced == []
+    bench.dispatch(b"rare", 1, end=BEHIND_MAX)
+    housekeeper._flush_derived(thorough=False)
+    assert synced == [("rare", 0, 2)]
+    housekeeper.finish()
+    assert bench.durable().queues_durable == BEHIND_MAX
 
 
 def test_a_queue_that_could_not_be_synced_once_is_never_called_durable(bench, monkeypatch):

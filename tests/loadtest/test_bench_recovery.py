@@ -39,6 +39,7 @@ def test_every_start_has_its_stages_and_they_add_up(result):
         assert sum(start["stages"].values()) == pytest.approx(start["first_ack_s"])
         assert list(start["stages"])[-1] == "first_ack"
         assert list(start["recovery"]) == ["load", "resume", "reserve"]  # what is known of the node before fits
+        assert (start["resumed"], start["starts"], start["notes"]) == (1, 1, [])
         assert 0 <= start["starved_s"] < start["first_ack_s"]
         assert sum(start["recovery"].values()) < start["first_ack_s"]
     assert row["killed"]["unflushed"] > MIB

@@ -36,6 +36,10 @@ def fill(files: ConsumeQueueFiles, count: int, first: int = 0, topic: str = "T",
         files.write(topic, queue_id, first, entries(first, count))
 
 
+def no_sync(fd: int) -> None:
+    raise AssertionError(f"descriptor {fd} is synced on its own")
+
+
 def numbers(files: ConsumeQueueFiles, start: int, end: int) -> list[int]:
     found: list[int] = []
     at = start
@@ -164,6 +168,17 @@ class TestEnds:
         assert not files.cut("T", 0, 10)
         fill(files, 1, first=10)
         assert files.end_of("T", 0, EVERYTHING) == (0, 11)
+
+    def test_a_cut_of_many_queues_is_synced_together(
+        self, files: ConsumeQueueFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for queue_id in range(3):
+            files.write("T", queue_id, 0, entries(0, 5))
+        monkeypatch.setattr("os.fdatasync", no_sync)
+        monkeypatch.setattr("os.fsync", no_sync)
+        assert all(files.cut("T", queue_id, 2, synced=False) for queue_id in range(3))
+        files.sync_all()
+        assert [files.end_of("T", queue_id, EVERYTHING) for queue_id in range(3)] == [(0, 2)] * 3
 
     def test_a_cut_at_zero_leaves_no_file(self, files: ConsumeQueueFiles) -> None:
         fill(files, 30)

@@ -22,7 +22,7 @@ from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMisma
 from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
 
 from .extents import written
-from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directory
+from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directory, sync_file_system
 
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
@@ -45,6 +45,7 @@ class ConsumeQueueFiles:
         assert open_max > 0
         self.root, self.file_size = root, file_size
         self._open_max = open_max
+        self._root_fd = -1  # kept open once it was: errors of write-back are told to whoever has a file open (H5)
         self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
         self._durable_names: set[Path] = set()  # their directory entries were synced by this object
 
@@ -120,11 +121,12 @@ class ConsumeQueueFiles:
             first += len(leading) if leading.all() else int(leading.argmin())
         return first, end
 
-    def cut(self, topic: str, queue_id: int, end_offset: int) -> bool:
+    def cut(self, topic: str, queue_id: int, end_offset: int, *, synced: bool = True) -> bool:
         """Zeroes every entry from `end_offset` on, durably, and removes the files behind it. Whether anything changed.
 
-        The first file stays, because its name keeps the queue's place when nothing else does; cutting at 0 removes it.
-        Raises SyncFailed: entries cut off must not come back with the next start (H1).
+        Not `synced`: it is durable after a `sync_all`, which many queues share. The first file stays, because its name
+        keeps the queue's place when nothing else does; cutting at 0 removes it. Raises SyncFailed: entries cut off must
+        not come back with the next start (H1).
         """
         end = end_offset * SIZE
         bases = self.bases(topic, queue_id)
@@ -135,9 +137,9 @@ class ConsumeQueueFiles:
                 changed = True
             elif base + self.file_size > end:
                 fd = self._readable(topic, queue_id, base)
-                if fd is not None and self._zero(topic, queue_id, base, max(0, end - base)):
+                if fd is not None and self._zero(topic, queue_id, base, max(0, end - base), synced=synced):
                     changed = True
-        if changed:
+        if changed and synced:
             sync_directory(self._directory(topic, queue_id))
         return changed
 
@@ -157,6 +159,15 @@ class ConsumeQueueFiles:
                 if name not in self._durable_names:
                     sync_directory(name.parent)
                     self._durable_names.add(name)
+
+    def sync_all(self) -> None:
+        """Makes every entry of every queue durable, with all names, by one sync of the file system. Raises SyncFailed.
+
+        For many queues: it costs as much as the file system has to write, each `sync` a commit of its journal.
+        """
+        if self._root_fd < 0:
+            self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        sync_file_system(self._root_fd, self.root)
 
     def min_offset_after(self, topic: str, queue_id: int, log_min: int, min_offset: int, end_offset: int) -> int:
         """The first entry of [min_offset, end_offset) of a record still in the log; the end if none is (spec 3.3)."""
@@ -232,6 +243,9 @@ class ConsumeQueueFiles:
 
     def close(self) -> None:
         """Closes every file. The object may go on to be used."""
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
+            self._root_fd = -1
         while self._open:
             os.close(self._open.popitem()[1][0])
 
@@ -266,14 +280,14 @@ class ConsumeQueueFiles:
         good[1:] &= (places[1:] > places[:-1]) | (places[1:] < 0) | (hole[1:] & (places[1:] == places[:-1]))
         return start + (len(good) if good.all() else int(good.argmin()))
 
-    def _zero(self, topic: str, queue_id: int, base: int, start: int) -> bool:
+    def _zero(self, topic: str, queue_id: int, base: int, start: int, *, synced: bool) -> bool:
         """Zeroes a file from byte `start` on where anything is written, and syncs it. Whether anything was."""
         fd, _ = self._descriptor(topic, queue_id, base, writable=True)
         dirty = False
         for first, end in list(written(fd, start, self.file_size)):
             self._store(fd, memoryview(bytes(end - first)), first)
             dirty = True
-        if dirty:
+        if dirty and synced:
             _sync(fd, self._path(topic, queue_id, base))
         return dirty
 

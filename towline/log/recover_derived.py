@@ -31,6 +31,7 @@ from .segment_files import segment_name
 from .store_time import store_time
 from .verdicts import Case, Decided
 
+_TOGETHER: Final = 64  # more queues than this are synced all at once
 _FILES_OPEN_MAX: Final = 64
 _UNKNOWN: Final = 1 << 62
 _LOOK: Final = 256  # entries behind a queue's end among which a hole is looked for
@@ -103,14 +104,19 @@ class QueueRecovery:
     def cut(self, below: int) -> list[tuple[str, int, int, int]]:
         """Cuts every queue to records before `below`: (topic, queue id, first number, end)."""
         found = []
-        for topic, queue_id in self._files.list_queues():
+        queues = self._files.list_queues()
+        together, changed = len(queues) > _TOGETHER, False
+        for topic, queue_id in queues:
             known = self._ends.get((topic, queue_id)) if below == self.watermark else None
             first, end = known or self._files.end_of(topic, queue_id, below)
-            if self._files.cut(topic, queue_id, end):
+            if self._files.cut(topic, queue_id, end, synced=not together):
                 self._decided.say(Case.QUEUE_AHEAD)
+                changed = True
             if self._files.bases(topic, queue_id):
                 first = self._files.min_offset_after(topic, queue_id, self._log_min, first, end)
                 found.append((topic, queue_id, first, end))
+        if together and changed:
+            self._files.sync_all()
         self._files.close()
         return found
 
