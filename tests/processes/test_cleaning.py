@@ -39,10 +39,14 @@ CLEAN = {
 }
 
 
+POOL = {"transient_store_pool_enable": "true", "flush_disk_type": "ASYNC_FLUSH", "transient_store_pool_size": 3}
+
+
 @pytest.fixture
-def pair(tmp_path) -> Iterator[tuple[TestNode, TestNode]]:
-    port = free_port()
-    master = TestNode("master", tmp_path / "master", listen_port=0, ha_listen_port=port, **CLEAN)
+def pair(tmp_path, request) -> Iterator[tuple[TestNode, TestNode]]:
+    """A master, with more settings where the test has a parameter, and its slave."""
+    port, more = free_port(), getattr(request, "param", {})
+    master = TestNode("master", tmp_path / "master", listen_port=0, ha_listen_port=port, **(CLEAN | more))
     slave = TestNode("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}", **CLEAN)
     ending = ended(master, slave)
     next(ending)
@@ -112,7 +116,8 @@ def settled(node: TestNode) -> bool:
     return whole and node.at(Position.DISPATCHED) == node.at(Position.APPENDED)
 
 
-def test_deleting_all_the_time_harms_no_reader(pair, tmp_path):
+@pytest.mark.parametrize("pair", [{}, POOL], ids=["files", "a transient pool"], indirect=True)
+def test_deleting_all_the_time_harms_no_reader(pair):
     master, slave = pair
     for node in pair:
         node.start()
@@ -219,7 +224,7 @@ def check_restarts(node: TestNode) -> None:
     assert int(names[0]) // 20 <= known[0] < int(names[1]) // 20 if len(names) > 1 else True
 
 
-def test_a_paused_slave_is_waited_for_and_then_told_what_to_do(pair, tmp_path):
+def test_a_paused_slave_is_waited_for_and_then_told_what_to_do(pair):
     """Its process stands still; after the forcible time its segments go, its link is cut, and it says why."""
     master, slave = pair
     master.start("--set", "destroy_mapped_file_interval_forcibly=3000")

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from towline.errors import DiskFull
+from towline.errors import DiskFull, SyncFailed
 
 from .cleaning import DiskUse
 from .segment_files import create_segment, sync_directory
@@ -31,17 +31,16 @@ class ReserveFile:
         return self.size > 0 and found.st_size == self.size and 512 * found.st_blocks >= self.size
 
     def make(self) -> bool:
-        """Whether it is held now. What has another size, or was cut short by a kill, is made anew."""
+        """Whether it is held now. What has another size, or was cut short by a kill, is made anew. Never raises."""
         if self.held:
             return True
-        self.path.unlink(missing_ok=True)
-        if not self.size:
-            return False
         try:
-            create_segment(self.path.parent, self.size, NAME)
-        except DiskFull:
+            self.path.unlink(missing_ok=True)
+            if self.size:
+                create_segment(self.path.parent, self.size, NAME)
+        except (DiskFull, SyncFailed, OSError):
             return False
-        return True
+        return self.size > 0
 
     def give_up(self) -> bool:
         """Frees its blocks. Whether there was anything to free."""

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from towline.errors import DutyTaken, StartFailed, StoreNotWritable
+from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, SyncFailed
 from towline.log.identity import IdentityFile
 from towline.log.reserve_file import ReserveFile
 from towline.log.store_files import AbortFile, write_atomically
@@ -256,7 +256,10 @@ class Supervisor:
                     return
                 changed = True
         if changed:
-            self._write_node()
+            try:
+                self._write_node()
+            except (DiskFull, StoreNotWritable, SyncFailed) as error:  # a full disk ends no node that runs
+                self.log.error("node.json names pieces that have gone: %s", error)
 
     def _replace_zygote(self) -> None:
         """Its children died with it; all are restarted as pieces, so no position is reset (H11)."""
