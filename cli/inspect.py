@@ -202,8 +202,10 @@ def _verdict(store: Store, offset: int, topic: str, key: str) -> str:
 def checkpoint(store: StoreDir, as_json: Json = False) -> None:
     """Show up to which store time each kind of file was flushed."""
     path = Store(store).checkpoint
-    decoded = checkpoint_format.decode(path.read_bytes(), str(path))
-    result = {field.name: getattr(decoded, field.name) for field in checkpoint_format.LAYOUT.fields}
+    data = path.read_bytes()
+    decoded = checkpoint_format.decode(data, str(path), check=False)
+    result: dict[str, Any] = {field.name: getattr(decoded, field.name) for field in checkpoint_format.LAYOUT.fields}
+    result["check_fits"] = checkpoint_format.check_fits(data)
     show(result, as_json, lambda console: _print_pairs(console, result))
 
 

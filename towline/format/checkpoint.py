@@ -6,14 +6,15 @@
     16  8  index_msg_timestamp    store time covered by the last full IndexFile flushed
     24  8  master_flushed_offset  since RocketMQ 5.0
     32  8  confirm_phy_offset     since RocketMQ 5.1.1; Towline writes its confirmed offset
+    40  8  logics_physical_offset since RocketMQ 5.5; records from behind it on are dispatched again after a crash
 
-Towline puts a check behind them, where a real broker keeps zeros and never looks:
+Towline puts a check into the last bytes of the page, as far as can be from what a later broker may add:
 
     at  len  field
      0  4  magic  TWCK
      4  4  crc    CRC-32 of the fields
 
-The rest of the 4096 bytes is zero.
+What lies between is zero.
 """
 
 import zlib
@@ -31,15 +32,18 @@ LAYOUT: Final = Layout(
     Field("index_msg_timestamp", "q", "store time covered by the last full IndexFile flushed"),
     Field("master_flushed_offset", "q", "since RocketMQ 5.0"),
     Field("confirm_phy_offset", "q", "since RocketMQ 5.1.1; Towline writes its confirmed offset"),
+    Field(
+        "logics_physical_offset", "q", "since RocketMQ 5.5; records from behind it on are dispatched again after a crash"
+    ),
 )
 CHECK_LAYOUT: Final = Layout(
     Field("magic", "4s", "TWCK"),
     Field("crc", "I", "CRC-32 of the fields"),
 )
 CHECK_MAGIC: Final = b"TWCK"
-CHECK_AT: Final = LAYOUT.size
-CHECKED_SIZE: Final = CHECK_AT + CHECK_LAYOUT.size
 SIZE: Final = PAGE
+CHECK_AT: Final = SIZE - CHECK_LAYOUT.size
+CHECKED_SIZE: Final = SIZE
 assert SIZE == 4096, "RocketMQ maps 4096 bytes"
 
 SAFETY_MS: Final = 3_000  # recovery begins this much before the earliest flush
@@ -54,6 +58,7 @@ class Checkpoint:
     index_msg_timestamp: int = 0
     master_flushed_offset: int = 0
     confirm_phy_offset: int = 0
+    logics_physical_offset: int = 0
 
     @property
     def min_timestamp(self) -> int:
@@ -66,6 +71,14 @@ class Checkpoint:
         return min(self.min_timestamp, self.index_msg_timestamp)
 
 
+def logics_physical_offset(dispatched: int) -> int:
+    """The field for queues that are on the disk up to this end of a record.
+
+    RocketMQ keeps the start of the last such record and dispatches what begins behind it; 0 means that it is not known.
+    """
+    return max(0, dispatched - 1)
+
+
 def encode(checkpoint: Checkpoint) -> bytes:
     """4096 bytes."""
     return LAYOUT.pack(
@@ -74,16 +87,22 @@ def encode(checkpoint: Checkpoint) -> bytes:
         checkpoint.index_msg_timestamp,
         checkpoint.master_flushed_offset,
         checkpoint.confirm_phy_offset,
+        checkpoint.logics_physical_offset,
     ).ljust(SIZE, b"\x00")
 
 
 def sealed(data: bytes) -> bytes:
     """An encoded checkpoint with the check of its fields."""
-    check = CHECK_LAYOUT.pack(CHECK_MAGIC, zlib.crc32(data[:CHECK_AT]))
-    return data[:CHECK_AT] + check + data[CHECKED_SIZE:]
+    check = CHECK_LAYOUT.pack(CHECK_MAGIC, zlib.crc32(data[: LAYOUT.size]))
+    return data[:CHECK_AT] + check
 
 
-def decode(data: bytes, path: str) -> Checkpoint:
+def check_fits(data: bytes) -> bool:
+    """Whether the fields fit the check behind them, or there is none. They do not after a real broker wrote them."""
+    return not any(data[CHECK_AT:CHECKED_SIZE]) or sealed(data)[:CHECKED_SIZE] == data[:CHECKED_SIZE]
+
+
+def decode(data: bytes, path: str, *, check: bool = True) -> Checkpoint:
     """The checkpoint in `data`, the whole content of the file at `path`.
 
     Raises MalformedFile, with the path, when the fields are not all there, or do not fit the check behind them. Zeros
@@ -91,6 +110,6 @@ def decode(data: bytes, path: str) -> Checkpoint:
     """
     if len(data) < LAYOUT.size:
         raise MalformedFile(path, f"a checkpoint has {SIZE} bytes, this file has {len(data)}")
-    if any(data[CHECK_AT:CHECKED_SIZE]) and sealed(data)[:CHECKED_SIZE] != data[:CHECKED_SIZE]:
-        raise MalformedFile(path, "its fields do not fit the check behind them")
+    if check and not check_fits(data):
+        raise MalformedFile(path, "its fields do not fit the check behind them: damaged, or a real broker wrote them")
     return Checkpoint(*LAYOUT.unpack_from(data))

@@ -22,6 +22,8 @@ from .mapped_file import MappedFile
 _ENTRIES_AT_ONCE: Final = 800_000
 _BAD_MAX: Final = 200  # wrong links of one file that are told one by one
 _SECOND: Final = 1000
+_MIX: Final = 0x9E37_79B9_7F4A_7C15
+_AGAIN: Final = 128  # entries back, twice the keys of most records
 Numbers = npt.NDArray[np.int64]
 
 
@@ -29,7 +31,8 @@ Numbers = npt.NDArray[np.int64]
 class _File:
     """One file, mapped; `next` is the first entry not compared with the log. `before` is the header of the file before.
 
-    `begin` and `end` are the store times of the records of its first and last entry as the log says, 0 if it does not.
+    `begin` and `end` are the store times of the records of its first and last entry as the log says, 0 if it does not;
+    `others` how many entries are of keys that Towline does not index.
     """
 
     path: Path
@@ -41,6 +44,7 @@ class _File:
     next: int = 1
     begin: int = 0
     end: int = 0
+    others: int = 0
 
     @property
     def entries(self) -> npt.NDArray[np.void]:
@@ -110,7 +114,8 @@ class IndexVerifier:
             self._passed(file, first, wrong)
             first += wrong
             if wrong < size:
-                first = self._differs(file, first, count)
+                following = self._interleaved(file, batch, first, count)
+                first = self._differs(file, first, count) if following is None else following
 
     def _current(self) -> _File | None:
         while self._at < len(self._files) and self._files[self._at].next >= self._files[self._at].count:
@@ -134,6 +139,36 @@ class IndexVerifier:
         same &= fits
         return same
 
+    def _interleaved(self, file: _File, batch: Batch, first: int, count: int) -> int | None:
+        """Goes past entries of other keys of the same records, as brokers write that index tags as well (5.4 on).
+
+        The key to go on with; None unless all that is left over are such entries.
+        """
+        places = file.entries["physical_offset"][file.next : file.count].astype(np.int64)
+        stop = int(np.searchsorted(places, int(batch.rows[-1]["phy"]), side="right"))
+        entries = file.entries[file.next : file.next + stop]
+        expected = _mixed(self._offsets[first:count], self._hashes[first:count])
+        found = _mixed(places[:stop], entries["key_hash"].astype(np.int64))
+        known = np.isin(found, expected)
+        size = int(np.count_nonzero(known))
+        ends_here = file.next + stop == file.count and self._at + 1 < len(self._files)
+        if not stop or size == stop or (size != count - first and not ends_here):
+            return None
+        if size < count - first and not known[-1] and self._offsets[first + size] == places[stop - 1]:
+            return None  # the last entry of the file is not another key's but a damaged one
+        times = _seconds(self._times[first : first + size], file.begin or file.header.begin_timestamp)
+        if file.next == 1 or not np.array_equal(found[known], expected[:size]):
+            return None
+        if (
+            not (entries["time_diff"][known] == times).all()
+            or not np.isin(places[:stop][~known], batch.rows["phy"]).all()
+        ):
+            return None
+        file.others += stop - size
+        file.next += stop
+        file.end = 0  # the last entry may be one of the others
+        return first + size
+
     def _passed(self, file: _File, first: int, count: int) -> None:
         if count:
             file.next += count
@@ -149,6 +184,10 @@ class IndexVerifier:
             self._entry(file, "INDEX_ENTRY")
             self._passed(file, first, 1)
             return first + 1
+        if self._again(file):
+            self._entry(file, "INDEX_TWICE")
+            file.next += 1
+            return first
         if found < expected or (file.next + 1 < file.count and self._is_key(file, file.next + 1, first)):
             self._entry(file, "INDEX_EXTRA")
             file.next += 1
@@ -157,6 +196,12 @@ class IndexVerifier:
         self._lost(first, stop)
         self._entry(file, "INDEX_MISSING")
         return stop
+
+    def _again(self, file: _File) -> bool:
+        """Whether the next entry repeats one just before: a real broker's start indexes the newest record again."""
+        entry, earlier = file.entries[file.next], file.entries[max(1, file.next - _AGAIN) : file.next]
+        same = (earlier["physical_offset"] == entry["physical_offset"]) & (earlier["key_hash"] == entry["key_hash"])
+        return bool(same.any())
 
     def _is_key(self, file: _File, number: int, key: int) -> bool:
         """Whether an entry is that of a key of the batch."""
@@ -179,11 +224,14 @@ class IndexVerifier:
     def finish(self, *, whole: bool) -> None:
         """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too."""
         while whole and (file := self._current()) is not None:
-            self._entry(file, "INDEX_EXTRA")
+            self._entry(file, "INDEX_TWICE" if self._again(file) else "INDEX_EXTRA")
             file.next += 1
         if self._missing is not None and whole:
             self._report_missing()
         for file in self._files:
+            if file.others:
+                said = f"{file.others} entries of other keys: brokers from 5.4 on index tags as well"
+                self._findings.add(file.path, 0, 0, "INDEX_OTHERS", said)
             self._check_chains(file, whole=whole)
             file.mapped.release()
 
@@ -239,6 +287,11 @@ class IndexVerifier:
         if wrong:
             said = f"the header's {', '.join(wrong)} do not fit the entries"
             self._findings.add(file.path, 0, HEADER_SIZE, "INDEX_HEADER", said)
+
+
+def _mixed(offsets: Numbers, hashes: Numbers) -> Numbers:
+    """One number for each pair of log offset and key hash; two pairs share one as rarely as any two of 2**64."""
+    return (offsets.astype(np.uint64) * np.uint64(_MIX) + hashes.astype(np.uint64)).view(np.int64)
 
 
 def _seconds(times: Numbers, begin: int) -> Numbers:
