@@ -1,5 +1,6 @@
 """The allocate process: segments ahead of the writer, so that no put pays for creating one or for its page faults."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import ClassVar
@@ -77,6 +78,7 @@ class AllocateAgent:
 
 
 def build(node: Node) -> AllocateAgent:
-    """In the process itself, which gives way to those that clients wait for."""
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    """In the process itself, which gives way to those that clients wait for, where the system lets it."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     return AllocateAgent(node)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,26 @@ def test_beyond_the_limit_of_locked_memory_it_goes_on_without_locking(path, monk
     assert warming.lock_error.errno == errno.ENOMEM
     assert asked == [3 * PAGE]
     assert resident(path) == list(range(SIZE // PAGE))
+
+
+def test_the_limit_of_locked_memory_is_the_systems(path):
+    """In a process that may lock 4 pages and has no right to more."""
+    child = os.fork()
+    if child == 0:
+        found = 1
+        try:
+            warming = WarmUp(path, SIZE, lock=True)
+            if os.getuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (4 * PAGE, 4 * PAGE))
+            memory.raise_lock_limit()
+            while warming.step():
+                pass
+            refused = warming.lock_error is not None and warming.lock_error.errno in (errno.ENOMEM, errno.EPERM)
+            found = 0 if refused and warming.at == SIZE and locked_kib() == 3 * PAGE // 1024 else 2
+        finally:
+            os._exit(found)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def locked_kib() -> int:
