@@ -33,7 +33,9 @@ LAYOUT: Final = Layout(
     Field("master_flushed_offset", "q", "since RocketMQ 5.0"),
     Field("confirm_phy_offset", "q", "since RocketMQ 5.1.1; Towline writes its confirmed offset"),
     Field(
-        "logics_physical_offset", "q", "since RocketMQ 5.5; records from behind it on are dispatched again after a crash"
+        "logics_physical_offset",
+        "q",
+        "since RocketMQ 5.5; records from behind it on are dispatched again after a crash",
     ),
 )
 CHECK_LAYOUT: Final = Layout(

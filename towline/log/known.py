@@ -1,10 +1,10 @@
 """What a node that stopped had published, handed to the next start; see `resume` for how far it is believed."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class KnownQueue:
+class KnownQueue(NamedTuple):
     """A queue's bounds, and the end of its newest record in the log; 0 if nothing was ever dispatched to it."""
 
     topic: str

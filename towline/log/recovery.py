@@ -6,7 +6,7 @@ which they are surely on the disk. Reput starts there and derives the rest again
 
 import os
 import time
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
 from towline.format import durable_slots
@@ -175,7 +175,7 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
         active_base=base,
         allocated=allocated,
         durable=log.durable,
-        queues=[RecoveredQueue(*astuple(queue)) for queue in known.queues],
+        queues=[RecoveredQueue(*queue) for queue in known.queues],
         last_store_timestamp=end.last_store_timestamp,
         clean=log.clean,
         cut_bytes=0,

@@ -11,7 +11,6 @@ import json
 import os
 import struct
 import zlib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ _STATX_SIZE: Final = 256
 _MASK, _INODE, _BIRTH, _DEVICE, _MOUNT = struct.Struct("I"), 32, struct.Struct("qI"), struct.Struct("II"), 144
 _BIRTH_AT, _DEVICE_AT = 80, 136
 _CRC_DIGITS: Final = 8
+_FACTS: Final = ("appended", "dispatched", "indexed", "clean")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -110,7 +110,8 @@ def _read_memory(runtime: Runtime, *, clean: bool = False) -> Known | None:
 
 
 def _encode(known: Known) -> bytes:
-    data = json.dumps(asdict(known)).encode()
+    facts = {name: getattr(known, name) for name in _FACTS} | {"queues": known.queues}
+    data = json.dumps(facts).encode()
     return f"{zlib.crc32(data):08x}".encode() + data
 
 
@@ -120,7 +121,7 @@ def _decode(data: bytes) -> Known | None:
     if check != f"{zlib.crc32(body):08x}".encode():
         return None
     facts: dict[str, Any] = json.loads(body)
-    queues = tuple(KnownQueue(**queue) for queue in facts.pop("queues"))
+    queues = tuple(KnownQueue(*queue) for queue in facts.pop("queues"))
     return Known(**facts, queues=queues)
 
 
