@@ -117,7 +117,9 @@ class ALogThatIsCommittedLater(ALogIsAListThatOnlyGrows):
         log, at, found = self.content(), 0, []
         while at < len(log):
             is_blank = log[at + 4 : at + 8] == MAGIC
-            at += SIZE - at % SIZE if is_blank else int.from_bytes(log[at : at + 4], "big")
+            size = SIZE - at % SIZE if is_blank else int.from_bytes(log[at : at + 4], "big")
+            assert size, f"no record stands at {at}"
+            at += size
             found.append(at)
         return found
 
