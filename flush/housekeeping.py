@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import SyncFailed, TowlineError
-from towline.format.checkpoint import Checkpoint
+from towline.format.checkpoint import Checkpoint, logics_physical_offset
 from towline.format.durable import Durable
 from towline.format.index_file import decode_header
 from towline.limits import MIB
@@ -213,6 +213,7 @@ class Housekeeper:
             physic_msg_timestamp=self._physic_timestamp,
             master_flushed_offset=min(told, flushed),
             confirm_phy_offset=min(self._confirmed(), flushed),
+            logics_physical_offset=logics_physical_offset(min(self._durable.queues_durable, flushed)),
         )
         if checkpoint != self._stored_checkpoint:
             self._checkpoint_file.save(checkpoint)

@@ -234,7 +234,9 @@ def test_a_masters_checkpoint_names_its_confirmed_end_and_no_other_master(bench)
     bench.clock.ms += 10_000
     agent.do_work()
     agent._housekeeper._round(thorough=True)
-    expected = Checkpoint(physic_msg_timestamp=50, logics_msg_timestamp=50, confirm_phy_offset=9000)
+    expected = Checkpoint(
+        physic_msg_timestamp=50, logics_msg_timestamp=50, confirm_phy_offset=9000, logics_physical_offset=8999
+    )
     assert bench.checkpoint() == expected
     golden = "00000000000000320000000000000032000000000000000000000000000000000000000000002328"
     assert bench.store.checkpoint.read_bytes()[:40].hex() == golden
@@ -254,7 +256,11 @@ def test_a_slaves_checkpoint_names_what_its_master_confirmed_as_far_as_it_is_on_
     agent.do_work()
     agent._housekeeper._round(thorough=True)
     expected = Checkpoint(
-        physic_msg_timestamp=50, logics_msg_timestamp=50, master_flushed_offset=8000, confirm_phy_offset=8000
+        physic_msg_timestamp=50,
+        logics_msg_timestamp=50,
+        master_flushed_offset=8000,
+        confirm_phy_offset=8000,
+        logics_physical_offset=7999,
     )
     assert bench.checkpoint() == expected
     agent.on_close()

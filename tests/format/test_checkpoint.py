@@ -14,16 +14,17 @@ GOLDEN = Checkpoint(
     index_msg_timestamp=1700000000000,
     master_flushed_offset=0,
     confirm_phy_offset=4260,
+    logics_physical_offset=4259,
 )
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 
 def test_the_golden_checkpoint():
     encoded = checkpoint.encode(GOLDEN)
-    assert encoded[:40] == bytes.fromhex(
-        "0000018bcfe5687b 0000018bcfe569c8 0000018bcfe56800 0000000000000000 00000000000010a4"
+    assert encoded[:48] == bytes.fromhex(
+        "0000018bcfe5687b 0000018bcfe569c8 0000018bcfe56800 0000000000000000 00000000000010a4 00000000000010a3"
     )
-    assert encoded[40:] == bytes(4096 - 40)
+    assert encoded[48:] == bytes(4096 - 48)
 
 
 def test_recovery_begins_three_seconds_before_the_earlier_of_log_and_queues():
@@ -37,12 +38,12 @@ def test_an_empty_checkpoint_begins_at_time_zero():
     assert Checkpoint(1000, 1000).min_timestamp == 0
 
 
-@given(st.builds(Checkpoint, INT64, INT64, INT64, INT64, INT64))
+@given(st.builds(Checkpoint, INT64, INT64, INT64, INT64, INT64, INT64))
 def test_a_checkpoint_reads_back_as_it_was_written(content):
     assert checkpoint.decode(checkpoint.encode(content), "checkpoint") == content
 
 
-@pytest.mark.parametrize("at", [0, 39, 40, 47])
+@pytest.mark.parametrize("at", [0, 39, 47, 4088, 4095])
 def test_a_sealed_checkpoint_with_a_flipped_bit_is_refused(at):
     sealed = bytearray(checkpoint.sealed(checkpoint.encode(GOLDEN)))
     assert checkpoint.decode(sealed, "checkpoint") == GOLDEN
@@ -53,5 +54,10 @@ def test_a_sealed_checkpoint_with_a_flipped_bit_is_refused(at):
 
 
 def test_a_checkpoint_that_ends_early_is_refused_with_its_path():
-    with pytest.raises(MalformedFile, match=r"^/store/checkpoint: .*39"):
-        checkpoint.decode(bytes(39), "/store/checkpoint")
+    with pytest.raises(MalformedFile, match=r"^/store/checkpoint: .*47"):
+        checkpoint.decode(bytes(47), "/store/checkpoint")
+
+
+def test_no_queue_is_called_dispatched_behind_what_is_on_the_disk():
+    assert checkpoint.logics_physical_offset(0) == 0
+    assert checkpoint.logics_physical_offset(4260) == 4259

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.log.stores import SEGMENT, SETTINGS, StoreMaker, contents
+from towline.format.checkpoint import CHECK_AT, Checkpoint, encode
+from towline.log.checkpoint_file import CheckpointFile
 from towline.log.known import Known, KnownQueue
 from towline.log.recovery import Recovered, recover
 
@@ -167,3 +169,15 @@ def test_what_does_not_fit_is_given_up_for_the_whole_recovery(
     assert recovered.durable.flushed == recovered.end
     again = maker.recover()
     assert (again.end, again.dispatched, again.cut_bytes) == (recovered.end, recovered.dispatched, 0)
+
+
+def test_a_store_on_which_a_real_broker_ran_meanwhile_is_looked_at_as_a_whole(maker: StoreMaker) -> None:
+    """It writes the fields of the checkpoint, and knows nothing of the check."""
+    known = known_of(maker)
+    CheckpointFile(maker.root).save(Checkpoint(physic_msg_timestamp=1))
+    content = maker.store.checkpoint.read_bytes()
+    maker.store.checkpoint.write_bytes(encode(Checkpoint(physic_msg_timestamp=2))[:CHECK_AT] + content[CHECK_AT:])
+    recovered = recover(maker.store, SETTINGS, known)
+    assert not recovered.resumed
+    assert "real broker" in recovered.notes[0]
+    assert CheckpointFile(maker.root).load() is not None

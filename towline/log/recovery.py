@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
 from towline.format import durable_slots
-from towline.format.checkpoint import Checkpoint
+from towline.format.checkpoint import Checkpoint, logics_physical_offset
 from towline.format.durable import Durable
 from towline.format.rules import Rule
 from towline.places import Store
@@ -104,7 +104,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
     try:
         log.load()
         watch.lap("load")
-        if known is not None and (resumed := _resume(log, known, watch)) is not None:
+        if known is not None and not log.foreign and (resumed := _resume(log, known, watch)) is not None:
             return replace(resumed, seconds=time.monotonic() - started)
         end = log.find_end()
         watch.lap("walk")
@@ -210,6 +210,7 @@ class _LogRecovery:
     durable: Durable | None = None
     checkpoint: Checkpoint | None = None
     clean: bool = True
+    foreign: bool = False  # another store may have run on these files since ours: its checkpoint does not fit our check
     log_min: int = 0
     start: int = 0  # base of the segment at which the walk begins
     active_exists: bool = False
@@ -229,6 +230,7 @@ class _LogRecovery:
             if self.checkpoint is None:
                 self.decided.say(Case.NO_CHECKPOINT)
         except MalformedFile as error:
+            self.foreign = True
             self.decided.say(Case.CHECKPOINT_BROKEN, f"{error.describe()}; it is written anew")
         self.reader.load()
         self._find_min()
@@ -437,6 +439,7 @@ def _save(store: Store, log: _LogRecovery, end: LogEnd, watermark: int) -> Durab
         logics_msg_timestamp=0 if rebuilt else min(old.logics_msg_timestamp, last),
         index_msg_timestamp=0 if rebuilt else min(old.index_msg_timestamp, last),
         confirm_phy_offset=watermark,
+        logics_physical_offset=0 if rebuilt else logics_physical_offset(watermark),
     )
     if checkpoint != log.checkpoint:
         CheckpointFile(store.root).save(checkpoint)

@@ -75,8 +75,9 @@ def verify_checkpoint(store: Store, findings: Findings) -> Checkpoint | None:
     if len(data) != checkpoint_format.SIZE:
         said = f"a checkpoint has {checkpoint_format.SIZE} bytes, this file has {len(data)}"
         findings.add(path, 0, len(data), "CHECKPOINT", said)
-    for place in np.flatnonzero(np.frombuffer(data, np.uint8)[CHECKED_SIZE:]):
-        at = CHECKED_SIZE + int(place)
+    fields = checkpoint_format.LAYOUT.size
+    for place in np.flatnonzero(np.frombuffer(data, np.uint8)[fields : checkpoint_format.CHECK_AT]):
+        at = fields + int(place)
         findings.add(path, at, at + 1, "CHECKPOINT", "a byte behind the fields is not zero")
     return found
 
