@@ -132,6 +132,7 @@ def as_markdown() -> str:
         "",
         "Drawn from `towline/log/verdicts.py`; `tests/log/test_verdicts.py` brings each situation about on a store.",
         "The names are those in `run/recovery.json`. The durable offset is how far the log was surely on the disk.",
+        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
         "",
         *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
         "",

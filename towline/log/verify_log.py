@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from towline.errors import NotInLog
 from towline.format import blank, record
 from towline.format.durable import Durable
 from towline.format.rules import Rule
@@ -121,13 +122,21 @@ class LogVerifier:
             if self._log.queue.base_of(base) is None:
                 self._missing(base)
             else:
-                self._segment(base, sinks, progress)
+                self._look_at(base, sinks, progress)
             base += size
         if bounds.limit is None:
             self._behind(progress)
         return LogFound(bounds.log_min, self._end, self._timestamp, self._records, self._segments, self._damages)
 
     # --- one segment
+
+    def _look_at(self, base: int, sinks: Sequence[Sink], progress: Progress) -> None:
+        """A running node may delete the segment meanwhile; then nothing is said of it."""
+        try:
+            self._segment(base, sinks, progress)
+        except NotInLog:
+            if self._bounds.limit is None:
+                raise
 
     def _segment(self, base: int, sinks: Sequence[Sink], progress: Progress) -> None:
         size, limit = self._log.segment_size, self._bounds.limit
