@@ -54,6 +54,10 @@ class TowlineStore:
     def __init__(self, root: Path, **settings: object) -> None:
         self.root = root
         self.node = TestNode("master", root, **(SETTINGS | settings))
+        self._encoding = {
+            "store_host_ipv6": ":" in str((SETTINGS | settings)["broker_ip1"]),
+            "append_property_crc": "enabled_append_prop_crc" in settings,
+        }
         self._sockets = runtime_of(root.resolve())
         self._producers: dict[str | None, Producer] = {}
 
@@ -106,7 +110,7 @@ class TowlineStore:
     def send_async(self, message: Sent) -> SendFuture:
         producer = self.producer(message.compression)
         if ":" in message.born_host:  # a producer of ours never has an IPv6 address
-            record = encoded(message)
+            record = encoded(message, **self._encoding)
             return producer.send_records(message.topic, message.queue_id, record, 1)
         return producer.send_async(
             Message(
