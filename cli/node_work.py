@@ -123,7 +123,8 @@ def _room(space: dict[str, Any]) -> str:
 def _render_durability(console: Console, read: dict[str, Any]) -> None:
     """What is not as the settings ask for, or as a disk should be."""
     if read["transient_pool"] != "off":
-        console.print(f"transient pool: {read['transient_pool']}", markup=False)
+        buffers = ", ".join(f"{count} {state}" for state, count in read["transient_buffers"].items())
+        console.print(f"transient pool: {read['transient_pool']}{buffers and f'; buffers: {buffers}'}", markup=False)
     if read["positions"]["sync_failed"]:
         console.print("a sync of the log failed: nothing more is promised until `towline store verify` was run")
     if read["positions"]["derived_sync_failed"]:

@@ -8,7 +8,7 @@ from towline.log.mapped_file import MappedFile
 from towline.log.transient_pool import TransientPool, copy_committed
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
-from towline.runtime.positions import Duty, Position, State
+from towline.runtime.positions import Counter, Duty, Position, State
 from towline.runtime.settings_model import BrokerRole
 
 from .policy import CommitRealTime
@@ -22,7 +22,7 @@ class Committer:
 
     def __init__(self, node: Node, pool: TransientPool) -> None:
         settings, now = node.settings, node.clock.monotonic_ms()
-        self._pool, self._clock = pool, node.clock
+        self._pool, self._clock, self._line = pool, node.clock, node.line
         self._committed = node.writer(Position.COMMITTED)
         self._segments = OpenSegments(node.store.commitlog, pool.size, commits=True)
         self._put = node.positions.duty(Duty.PUT)
@@ -70,6 +70,7 @@ class Committer:
                 number = error.errno or errno.EIO
                 raise SyncFailed(str(segment.mapped.path), start - base, stop - base, number, str(error)) from error
             self._committed.advance(stop)
+            self._line.count(Counter.BYTES, stop - start)
             self._ringer.ring()
         self._timestamp = timestamp
 

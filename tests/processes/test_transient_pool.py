@@ -7,6 +7,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,7 +116,9 @@ def test_what_is_not_committed_is_in_no_file_and_nobody_reads_it_until_a_stop_co
     end = node.at(Position.APPENDED)
     assert end > 100_000
     assert [node.at(part) for part in (Position.COMMITTED, Position.FLUSHED, Position.DISPATCHED)] == [0, 0, 0]
-    assert read_status(node.store.root)["visible_end"] == 0
+    status = read_status(node.store.root)
+    assert (status["visible_end"], status["lag"]["commit"]) == (0, end)
+    assert status["transient_buffers"] == {"free": 4, "taken": 1, "used": 0}
     assert not np.fromfile(node.store.commitlog / f"{0:020d}", dtype=np.uint8, count=end).any()
     assert node.stop()
     check_nothing_is_left(node)
@@ -316,6 +320,9 @@ def test_a_pool_for_which_there_is_no_memory_is_off_and_the_node_says_why(make: 
     said = read_status(node.store.root)["transient_pool"]
     assert said == f"off (shared memory has no room for 10000000 buffers of {SEGMENT} bytes)"
     assert f"transient pool: {said}" in node.store.node_log.read_text()
+    command = [Path(sys.executable).parent / "towline", "master", "status", "--store", node.store.root]
+    printed = subprocess.check_output(command, text=True, env=os.environ | {"COLUMNS": "400"})
+    assert f"transient pool: {said}\n" in printed
     assert not (node.runtime / "pool").exists()
     put(node, 0, 100)
     assert node.stop()

@@ -23,7 +23,7 @@ from towline.runtime.settings import Settings
 from .confirmed import confirmed_of
 from .context import Node, runtime_of
 from .space import space_of
-from .transient import PoolState, described
+from .transient import PoolState, described, pool_of
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
@@ -71,6 +71,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "broker_role": node.settings.broker_role.value,
             "flush_disk_type": node.settings.flush_disk_type.value,
             "transient_pool": described(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
+            "transient_buffers": _buffers(node),
             "pieces": pieces,
             "pss": sum(piece["pss"] for piece in pieces),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
@@ -183,7 +184,17 @@ def _lag(node: Node, role: str) -> dict[str, int]:
     replicated = positions.get(Position.REPLICATED)
     appended = positions.get(Position.APPENDED)
     lag = {"visible_end": confirmed_of(node)(), "flush": appended - flushed, "dispatch": appended - dispatched}
+    if pool_of(node) is not None:
+        lag["commit"] = appended - positions.get(Position.COMMITTED)
     return lag | ({"replicate": appended - replicated} if role == "master" else {})
+
+
+def _buffers(node: Node) -> dict[str, int]:
+    """Of the transient pool: how many are free, taken, and on their way back; nothing without a pool."""
+    pool = pool_of(node)
+    if pool is None:
+        return {}
+    return {path.name: len(list(path.iterdir())) for path in (pool.free, pool.taken, pool.used)}
 
 
 def _slaves(positions: Positions) -> list[dict[str, Any]]:
