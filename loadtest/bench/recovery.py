@@ -46,6 +46,8 @@ SETTINGS: Final[dict[str, Any]] = {
     "flush_disk_type": "ASYNC_FLUSH",
     "broker_role": "ASYNC_MASTER",
     "flush_backlog_max": 16 * GIB,
+    "wait_time_mills_in_send_queue": 60_000,  # a load that makes the store is not what is measured
+    "os_page_cache_busy_time_out_mills": 60_000,
     "listen_port": 0,
     "serve_port": 0,
     "ha_listen_port": 0,
