@@ -85,6 +85,7 @@ class Front:
                 self._line.say(State.KERNEL)
                 self._intake.take()
                 self._refuse(_since_ms(began))
+                self._intake.answer()
                 if self._intake.full:
                     self._closed.wait(STEP_MS / _S)  # the socket stays readable: a poll would not wait
                 else:

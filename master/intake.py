@@ -1,4 +1,4 @@
-"""Requests as they come off the socket: questions are answered at once, puts are stamped and wait for their turn."""
+"""Requests as they come off the socket: puts are stamped and wait for their turn, questions for a moment between."""
 
 import time
 from collections import deque
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from towline.errors import MalformedFrame
-from towline.format.frames import Buffer, Group, Kind, decode_put, encode_put_refusal, kind_of
+from towline.format.frames import ASK, Buffer, Group, Kind, decode_put, encode_put_refusal, expect, kind_of, read_json
 from towline.format.refusals import Cause
-from towline.limits import MIB, PARTS_MAX, REQUEST_GROUPS_MAX
+from towline.limits import KIB, MIB, PARTS_MAX, REQUEST_GROUPS_MAX
 from towline.link.server import Request, Sent, Server
 from towline.node.context import Node
 from towline.runtime.positions import Counter
@@ -22,6 +22,8 @@ WAITING_MAX: Final = 4096
 WAITING_BYTES_MAX: Final = 32 * MIB
 GROUP_MEMORY: Final = 256  # bytes that a decoded group takes beside its topic: a request may be all groups, no records
 TAKEN_PER_TURN: Final = 256  # so that answers are not kept back by what comes in
+QUESTION_SIZE_MAX: Final = 4 * KIB
+ASKED_NS: Final = 5_000_000  # spent on questions per turn: a new topic is several syncs, and puts wait for it
 
 
 @dataclass(slots=True)
@@ -37,16 +39,26 @@ class Arrived:
     memory: int
 
 
+@dataclass(slots=True)
+class Question:
+    """`text` is a JSON object. Its sender cannot be cut off any more: the descriptor may be another connection's."""
+
+    peer: bytes
+    request_id: int
+    text: bytes
+
+
 class Intake:
     """The socket's requests in the order of their arrival. Used by whoever holds the front's lock."""
 
-    def __init__(self, node: Node, server: Server, ask: Callable[[Request], None]) -> None:
+    def __init__(self, node: Node, server: Server, ask: Callable[[Question], None]) -> None:
         self._node = node
         self._server = server
         self._ask = ask
         self._line = node.line
         self._refused = node.positions.refused
         self._waiting: deque[Arrived] = deque()
+        self._questions: deque[Question] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -54,7 +66,7 @@ class Intake:
 
     @property
     def full(self) -> bool:
-        return len(self._waiting) >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
+        return len(self._waiting) + len(self._questions) >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
 
     def take(self) -> int:
         """Takes what the socket has, within bounds; how many requests that were."""
@@ -66,6 +78,14 @@ class Intake:
                 break
             done += 1
             self._sort(request, now_ms)
+        return done
+
+    def answer(self) -> int:
+        """Answers questions, one at least if there are any, until ASKED_NS are over; how many."""
+        done, began_ns = 0, time.monotonic_ns()
+        while self._questions and (not done or time.monotonic_ns() - began_ns < ASKED_NS):
+            self._ask(self._questions.popleft())
+            done += 1
         return done
 
     def next(self) -> Arrived:
@@ -97,7 +117,7 @@ class Intake:
                 self._waiting.append(Arrived(request.peer, request_id, deadline, groups, records, now_ms, memory))
                 self._bytes += memory
             elif kind == Kind.ASK and len(request.parts) == 2:
-                self._ask(request)
+                self._questions.append(_question(request))
             else:
                 raise MalformedFrame(
                     f"kind {kind} in {len(request.parts)} parts is no request to put ({PARTS_MAX} at most)"
@@ -110,3 +130,12 @@ class Intake:
     def _count(self, cause: Cause) -> None:
         self._line.count(Counter.REFUSED)
         self._refused.add(cause, time.monotonic_ns())
+
+
+def _question(request: Request) -> Question:
+    head, text = request.parts
+    if len(text) > QUESTION_SIZE_MAX:
+        raise MalformedFrame(f"a question of {len(text)} bytes; {QUESTION_SIZE_MAX} are allowed")
+    _, request_id = expect(ASK, head)
+    read_json(text)
+    return Question(request.peer, request_id, bytes(text))

@@ -5,12 +5,12 @@ import time
 from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
-from towline.format.frames import ANSWER, ASK, Kind, encode_put_answer, expect, json_part, read_json
+from towline.format.frames import ANSWER, Kind, encode_put_answer, json_part, read_json
 from towline.format.refusals import Cause
 from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.link.server import Request, Sent, Server
+from towline.link.server import Sent, Server
 from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
@@ -26,7 +26,7 @@ from .acks import Progress, Promise, Stored, Waiting
 from .admission import Gate, Limits, Refusal, expired, waited_too_long
 from .append import Appender
 from .front import Front
-from .intake import Arrived, Intake
+from .intake import Arrived, Intake, Question
 from .topics import Topics
 
 # Then answers go out and doorbells ring, so that clients, flush and the sender work while put goes on. With 16 MiB a
@@ -112,7 +112,7 @@ class PutAgent:
 
     def do_work(self) -> int:
         done = self._intake.take() + self._append_slice()
-        done += self._answer_stored()
+        done += self._answer_stored() + self._intake.answer()
         return done or self._prepare()
 
     def sleep_ms(self) -> int:
@@ -231,15 +231,13 @@ class PutAgent:
 
     # --- questions about topics
 
-    def _ask(self, request: Request) -> None:
-        _, request_id = expect(ASK, request.parts[0])
-        question = read_json(request.parts[1])
+    def _ask(self, question: Question) -> None:
         try:
-            facts, status = self._answer(question), 0
+            facts, status = self._answer(read_json(question.text)), 0
         except TowlineError as error:
             facts, status = {"error": type(error).__name__, "sentence": str(error)}, 1
-        head = ANSWER.pack(Kind.ANSWER, status, request_id, 0)
-        self._server.send(request.peer, [head, json_part(facts)])
+        head = ANSWER.pack(Kind.ANSWER, status, question.request_id, 0)
+        self._server.send(question.peer, [head, json_part(facts)])
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         match question:

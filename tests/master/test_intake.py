@@ -12,7 +12,7 @@ from master import intake as bounds
 from master.admission import page_cache_busy
 from master.front import Front
 from master.intake import Intake
-from towline.format.frames import Group, Kind, decode_put_answer, encode_put
+from towline.format.frames import ASK, Group, Kind, decode_put_answer, encode_put
 from towline.format.refusals import Cause
 from towline.format.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
@@ -110,6 +110,34 @@ def test_requests_of_many_groups_and_few_records_are_counted_by_what_they_hold_i
     assert len(desk.intake) <= 3
     while len(desk.intake):
         desk.intake.next()
+    assert not desk.intake.full
+
+
+def test_a_slow_question_lets_the_puts_go_first_that_came_with_it(desk, monkeypatch):
+    for number in range(3):
+        desk.until(lambda number=number: desk.link.send([ASK.pack(Kind.ASK, number), b"{}"]))
+    desk.put(2)
+    take_all(desk, 2)
+    assert desk.asked == []
+    monkeypatch.setattr(bounds, "ASKED_NS", 0)  # every question is a slow one
+    assert [desk.intake.answer() for _ in range(4)] == [1, 1, 1, 0]
+    assert [(question.request_id, question.text) for question in desk.asked] == [(n, b"{}") for n in range(3)]
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{", b"\xff", b'{"op":"' + b"x" * bounds.QUESTION_SIZE_MAX + b'"}'])
+def test_what_is_no_question_costs_its_sender_the_link(desk, text):
+    assert desk.link.send([ASK.pack(Kind.ASK, 1), text])
+    desk.until(lambda: desk.intake.take() * 0 + desk.link.lost)
+    assert desk.intake.answer() == 0
+
+
+def test_questions_that_wait_are_bounded_as_puts_are(desk, monkeypatch):
+    monkeypatch.setattr(bounds, "WAITING_MAX", 3)
+    for number in range(5):
+        desk.until(lambda number=number: desk.link.send([ASK.pack(Kind.ASK, number), b"{}"]))
+    desk.until(lambda: desk.intake.take() * 0 + desk.intake.full)
+    assert desk.intake.take() == 0
+    desk.intake.answer()
     assert not desk.intake.full
 
 
