@@ -1,7 +1,9 @@
 """Cleaning: published first, recorded durably, slaves waited for, then unlinked; a full disk is named and recovers."""
 
+import gc
 import logging
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +96,7 @@ class Bench:
     def record(self, **facts: int) -> None:
         """What flush does in its rounds."""
         self.durable_file.save(replace(self.durable_file.state or Durable(), **facts))
+        self.durable_file.close()
 
     def turn(self, ms: int = 0) -> int:
         self.hands.go(ms)
@@ -117,6 +120,13 @@ class Bench:
     @property
     def full(self) -> bool:
         return bool(self.positions.flags & Flag.DISK_FULL)
+
+
+@pytest.fixture(autouse=True)
+def gone() -> Iterator[None]:
+    """Mappings of a test go with it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

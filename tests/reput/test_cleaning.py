@@ -1,5 +1,6 @@
 """Queues and index follow the log's beginning: minima at once, files when flush has recorded it, whatever is killed."""
 
+import gc
 from itertools import pairwise
 
 import pytest
@@ -11,10 +12,29 @@ from towline.errors import DiskFull
 from towline.format.consume_queue import SIZE
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.index_service import IndexService
+from towline.runtime.doorbell import Doorbell, Ringer
 from towline.runtime.positions import Duty, Flag, Position
 from towline.runtime.queue_ends import QueueEnds
 
 PER_FILE = QUEUE_FILE // SIZE
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch):
+    """Nobody leaves files open: an agent has hundreds of them."""
+    made = []
+    for kind in (ConsumeQueueFiles, Doorbell, Ringer):
+
+        def remembered(self, *args, make=kind.__init__, **more):
+            make(self, *args, **more)
+            made.append(self)
+
+        monkeypatch.setattr(kind, "__init__", remembered)
+    yield
+    for each in made:
+        each.close()
+    gc.unfreeze()  # an agent freezes what it starts with, and its mappings would never go
+    gc.collect()
 
 
 class Cleaned(Bench):
