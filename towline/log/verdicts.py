@@ -126,12 +126,9 @@ class Decided:
 
 
 def as_markdown() -> str:
-    """The table, as docs/recovery-table.md shows it."""
+    """The table, as ARCHITECTURE.md shows it."""
     lines = [
-        "# What a start does with what it finds",
-        "",
-        "Drawn from `towline/log/verdicts.py`; `tests/log/test_verdicts.py` brings each situation about on a store.",
-        "The names are those in `run/recovery.json`. The durable offset is how far the log was surely on the disk.",
+        "The durable offset is how far the log was surely on the disk.",
         "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
         "",
         *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
