@@ -374,6 +374,37 @@ class TestARestartOfTheWriterAlone:
         tail.zero_after(SIZE, 8 * 1024)
         assert store.bytes_of(SIZE) == bytes(SIZE)
 
+    def test_the_next_segment_is_zeroed_when_it_is_foreseen_and_not_again_in_the_roll(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed = store.tail()
+        end = append(killed, encoded(0))
+        killed.blank()
+        killed.roll()
+        append(killed, encoded(SIZE, b"ghost"))
+        foreseen = store.next_segment(SIZE)
+        tail = LogTail.open(
+            store.commitlog, SIZE, end, lambda _: foreseen, populate_ahead=2 * SIZE, foresee=lambda _: foreseen
+        )
+        tail.zero_after(end, 8 * 1024)
+        assert store.bytes_of(SIZE) != bytes(SIZE)
+        while tail.prepare():
+            pass
+        assert store.bytes_of(SIZE) == bytes(SIZE)
+        monkeypatch.setattr(MappedFile, "sync", lambda *_: pytest.fail("the disk is waited for in the roll"))
+        tail.blank()
+        tail.roll()
+
+    def test_where_nothing_was_left_nothing_is_written_and_the_disk_is_not_waited_for(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        end = append(store.tail(), encoded(0))
+        monkeypatch.setattr(MappedFile, "sync", lambda *_: pytest.fail("zeros were synced"))
+        tail = store.tail(end)
+        tail.zero_after(end, 8 * 1024)
+        tail.blank()
+        tail.roll()
+
     def test_only_the_stated_length_is_touched(self, store: Store) -> None:
         tail = store.tail()
         tail.array[:] = 1

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import AppendMismatch, MalformedRecord, NotInLog, StoreNotWritable
+from towline.errors import AppendMismatch, MalformedRecord, NotInLog, StoreNotWritable, SyncFailed
 from towline.format import blank, record
 from towline.format.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
@@ -278,9 +278,7 @@ class LogTail:
         segment = self.next_segment(base)
         assert segment.writable
         assert segment.size == self.segment_size
-        if self._zero_next:
-            _zero(segment, 0, self._zero_next)
-            self._zero_next = 0
+        self._zero_beginning(segment)
         if self._segment is not None:
             self._graveyard.bury(self._segment)
         self._populated = self._next_populated if segment is self._next else 0
@@ -298,7 +296,7 @@ class LogTail:
                 self._populate_to(self._populated + 1)
                 return True
             return wanted > self.segment_size and self._prepare_next(wanted - self.segment_size)
-        except StoreNotWritable:
+        except (StoreNotWritable, SyncFailed):
             return False  # the request that needs the page is told
 
     def _prepare_next(self, wanted: int) -> bool:
@@ -306,7 +304,10 @@ class LogTail:
         if self._next is None:
             self._next = None if self.foresee is None else self.foresee(self.base + self.segment_size)
             self._next_populated = 0
-            return self._next is not None
+            if self._next is None:
+                return False
+            self._zero_beginning(self._next)
+            return True
         if self._next_populated >= min(wanted, self.segment_size):
             return False
         end = min(self._next_populated + POPULATE_STEP, self.segment_size)
@@ -353,6 +354,12 @@ class LogTail:
         self._segment = self._next = None
         return self._graveyard.sweep() == 0
 
+    def _zero_beginning(self, segment: MappedFile) -> None:
+        """Of the first segment after a restart; see `zero_after`."""
+        if self._zero_next:
+            _zero(segment, 0, self._zero_next)
+            self._zero_next = 0
+
     def _populate_to(self, end: int) -> None:
         """Populates in steps up to the one that holds `end`, so that no page of the request faults (H6).
 
@@ -371,6 +378,9 @@ class LogTail:
 
 
 def _zero(segment: MappedFile, start: int, end: int) -> None:
+    """Nearly always it is zero: then nothing is written, and no sync of megabytes waits for the disk."""
+    if not segment.array[start:end].any():
+        return
     segment.array[start:end] = 0
     segment.sync(start, end)
 
