@@ -1,7 +1,9 @@
 """Whether a node has a transient pool, and whose bytes are committed from one that was left behind."""
 
+import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from towline.errors import StoreNotWritable
 from towline.format.durable import Durable
 from towline.limits import MIB
 from towline.log.durable_file import DurableFile
@@ -18,6 +21,7 @@ from towline.log.errors import PoolElsewhere
 from towline.log.identity import IdentityFile
 from towline.log.pool_owner import OWNER_NAME, encode_owner, read_owner
 from towline.log.transient_pool import TransientPool
+from towline.node import transient
 from towline.node.context import Node
 from towline.node.pool_left import drop_pool, keep_positions, leave
 from towline.node.transient import Memory, PoolState, decide, described, open_pool
@@ -30,7 +34,7 @@ from towline.start import home
 
 SIZE = 64 << 10
 COUNT = 4
-BEGIN, COMMITTED, APPENDED = 1000, 5000, 2 * SIZE + 300
+FLUSHED, BEGIN, COMMITTED, APPENDED = 700, 1000, 5000, 2 * SIZE + 300  # a start does not sync all that it finds
 PLENTY = Memory(shared=1 << 40, available=1 << 40, lockable=1 << 40)
 
 
@@ -118,13 +122,14 @@ class Killed:
         for directory in (self.store.commitlog, self.store.staging, self.store.run, self.runtime.root):
             directory.mkdir(parents=True)
         IdentityFile(self.store.root).create("DefaultCluster")
-        DurableFile(self.store.root).save(Durable(flushed=BEGIN))
+        DurableFile(self.store.root).save(Durable(flushed=FLUSHED))
+        self.log = np.random.default_rng(1).integers(1, 256, APPENDED, dtype=np.uint8).tobytes()
+        self.segment(0).write_bytes(self.log[:BEGIN].ljust(SIZE, b"\0"))
         self.positions = Positions.create(self.runtime.positions, 7)
         log = logging.getLogger("recover")
-        node = Node(self.store, self.runtime, settings_of(), self.positions, Duty.RECOVER, 7, log, SystemClock())
-        assert open_pool(node, BEGIN) is PoolState.ON
+        self.node = Node(self.store, self.runtime, settings_of(), self.positions, Duty.RECOVER, 7, log, SystemClock())
+        assert open_pool(self.node, BEGIN) is PoolState.ON
         self.pool = TransientPool(self.runtime.pool, SIZE)
-        self.log = np.random.default_rng(1).integers(1, 256, APPENDED, dtype=np.uint8).tobytes()
         for base in range(0, APPENDED, SIZE):
             self.segment(base).write_bytes(self.log[base : min(base + SIZE, COMMITTED)].ljust(SIZE, b"\0"))
             assert self.pool.take(base)
@@ -145,7 +150,8 @@ class Killed:
         return said[0]
 
     def written(self) -> bytes:
-        return b"".join(self.segment(base).read_bytes() for base in range(0, APPENDED, SIZE))[:APPENDED]
+        paths = [self.segment(base) for base in range(0, APPENDED, SIZE)]
+        return b"".join(path.read_bytes() for path in paths if path.exists())[:APPENDED]
 
 
 @pytest.fixture
@@ -201,9 +207,27 @@ def older_files_in_the_same_directory(killed: Killed) -> None:
     killed.segment(0).write_bytes(killed.log[: COMMITTED - 100].ljust(SIZE, b"\0"))
 
 
+def another_log_before_it(killed: Killed) -> None:
+    with killed.segment(0).open("r+b") as segment:
+        segment.seek(BEGIN - 1)
+        segment.write(bytes([killed.log[BEGIN - 1] ^ 1]))
+
+
+def no_log_any_more(killed: Killed) -> None:
+    for path in killed.store.commitlog.iterdir():
+        path.unlink()
+
+
+def a_new_store_in_its_place(killed: Killed) -> None:
+    """`written` of it reads what it has: nothing."""
+    shutil.rmtree(killed.store.root)
+    killed.store.staging.mkdir(parents=True)
+    IdentityFile(killed.store.root).create("DefaultCluster")
+
+
 def an_older_state_file(killed: Killed) -> None:
     killed.store.durable.unlink()
-    DurableFile(killed.store.root).save(Durable(flushed=BEGIN - 1))
+    DurableFile(killed.store.root).save(Durable(flushed=FLUSHED - 1))
 
 
 def a_missing_buffer(killed: Killed) -> None:
@@ -218,6 +242,9 @@ STRANGERS = {
     put_back_from_a_copy: "commitlog/ is another directory, a copy",
     older_files_in_the_same_directory: "does not hold what was committed to it before",
     an_older_state_file: "the store was not written so far",
+    another_log_before_it: f"the log before {BEGIN} is not what it was when the pool was made",
+    no_log_any_more: f"the log before {BEGIN} is not what it was when the pool was made",
+    a_new_store_in_its_place: "the store does not say that the pool is its",
     a_missing_buffer: "a buffer is missing",
 }
 
@@ -233,6 +260,39 @@ def test_bytes_of_another_life_are_never_applied_but_kept(killed, change, why):
     kept = b"".join(path.read_bytes() for path in sorted((killed.store.root / "diverged").iterdir()))
     wanted = killed.log[COMMITTED:]
     assert kept == (wanted if change is not a_missing_buffer else killed.log[COMMITTED:SIZE] + killed.log[2 * SIZE :])
+
+
+def test_after_a_failed_sync_the_pool_waits_until_an_operator_has_mended_the_store(killed):
+    file = DurableFile(killed.store.root)
+    file.save(Durable(flushed=FLUSHED, sync_failed=True))
+    before = killed.written()
+    assert "waits until the failed sync of the store is mended" in killed.salvage()
+    assert killed.written() == before
+    file.clear_sync_failed()
+    assert killed.salvage().endswith("committed now")
+    assert killed.written() == killed.log
+
+
+def test_a_disk_that_cannot_take_them_keeps_the_pool_for_the_next_start(killed, monkeypatch):
+    def copy(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(transient, "copy_committed", copy)
+        with pytest.raises(StoreNotWritable, match="No space left"):
+            salvage_pool(killed.store, killed.runtime)
+    leave(killed.store, killed.runtime)
+    assert killed.salvage().endswith("committed now")
+
+
+def test_without_room_for_the_word_about_it_there_is_no_pool(killed, monkeypatch):
+    def write(path, _):
+        raise StoreNotWritable(str(path), "No space left on device")
+
+    drop_pool(killed.store, killed.runtime)
+    monkeypatch.setattr(transient, "write_atomically", write)
+    assert open_pool(killed.node, BEGIN) is PoolState.NOT_RECORDED
+    assert not killed.runtime.pool.exists()
 
 
 def test_a_pool_whose_positions_have_gone_is_not_guessed_at(killed):

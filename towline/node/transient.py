@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import time
+import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import DiskFull
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed
+from towline.format.durable import Durable
 from towline.limits import MIB, PAGE
 from towline.log.diverged import Diverged
 from towline.log.durable_file import DurableFile
@@ -53,6 +55,7 @@ class PoolState(IntEnum):
     NO_SHARED_MEMORY = 3
     TOO_LITTLE_MEMORY = 4
     NOT_LOCKABLE = 5
+    NOT_RECORDED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def described(state: PoolState, settings: Settings) -> str:
         PoolState.NO_SHARED_MEMORY: "the runtime directory is not in memory: there is no XDG_RUNTIME_DIR or /dev/shm",
         PoolState.TOO_LITTLE_MEMORY: f"shared memory has no room for {what}",
         PoolState.NOT_LOCKABLE: f"{what} cannot be locked in memory: raise RLIMIT_MEMLOCK to {wanted}",
+        PoolState.NOT_RECORDED: "run/pool.json cannot be written, without which nothing in it would outlive a kill",
     }.get(state)
     return state.name.lower() if why is None else f"off ({why})"
 
@@ -108,10 +112,8 @@ def open_pool(node: Node, begin: int) -> PoolState:
     if state is PoolState.ON:
         state = _make(pool, settings.transient_store_pool_size)
     if state is PoolState.ON:
-        owner = encode_owner(_owner(node, begin))
-        write_atomically(node.store.pool_owner, owner)
-        (pool.root / OWNER_NAME).write_bytes(owner)
-    elif settings.transient_store_pool_enable:
+        state = _record(node, pool, begin)
+    if state is not PoolState.ON and settings.transient_store_pool_enable:
         node.log.warning("transient pool: %s; the log is appended to the segment files", described(state, settings))
     node.positions.writer(Position.TRANSIENT_POOL, Duty.RECOVER).advance(state)
     return state
@@ -130,6 +132,18 @@ def _make(pool: TransientPool, count: int) -> PoolState:
     return PoolState.ON
 
 
+def _record(node: Node, pool: TransientPool, begin: int) -> PoolState:
+    """Says whose it is, in the store and beside the buffers. A full disk keeps no node from starting."""
+    owner = encode_owner(_owner(node, begin))
+    try:
+        write_atomically(node.store.pool_owner, owner)
+    except (StoreNotWritable, SyncFailed):
+        shutil.rmtree(pool.root)
+        return PoolState.NOT_RECORDED
+    (pool.root / OWNER_NAME).write_bytes(owner)
+    return PoolState.ON
+
+
 def _try_to_lock(pool: TransientPool) -> None:
     """One page: the limit was compared before, but a container may forbid it altogether. Raises OSError."""
     mapped = MappedFile.open(pool.files()[0], pool.size, writable=True)
@@ -141,14 +155,18 @@ def _try_to_lock(pool: TransientPool) -> None:
 
 def _owner(node: Node, begin: int) -> PoolOwner:
     identity, found = IdentityFile(node.store.root).load(), node.store.commitlog.stat()
+    size = node.settings.mapped_file_size_commit_log
+    durable = _durable(node.store)
     return PoolOwner(
         boot_id=boot_id(),
         generation=node.generation,
         store_id=identity.store_id if identity is not None else "",
         device=found.st_dev,
         directory=found.st_ino,
-        segment_size=node.settings.mapped_file_size_commit_log,
+        segment_size=size,
         begin=begin,
+        tail_crc=_tail_crc(node.store, size, begin),
+        flushed=durable.flushed if durable is not None else 0,
         pool=str(node.runtime.pool),
     )
 
@@ -192,9 +210,12 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
         return ["nobody can tell what is in the transient pool of the last start: its positions have gone"]
     if left is None or left.committed == left.appended:
         return []
+    durable = _durable(store)
+    if durable is not None and durable.sync_failed:
+        return ["the transient pool of the last start waits until the failed sync of the store is mended"]
     pool = TransientPool(runtime.pool, left.owner.segment_size)
     size, what = left.appended - left.committed, f"[{left.committed}, {left.appended})"
-    why = _stranger(store, pool, left)
+    why = _stranger(store, pool, left, durable)
     if why is None:
         for base, start, end in _pieces(left):
             ensure_segment(store.commitlog, store.staging, base, pool.size)
@@ -211,35 +232,32 @@ def _gone(store: Store, runtime: Runtime) -> list[str]:
     owner = read_owner(store.pool_owner)
     if owner is None:
         return []
-    found = store.commitlog.stat()
-    ours = (found.st_dev, found.st_ino, boot_id()) == (owner.device, owner.directory, owner.boot_id)
+    ours = _is_directory(store, owner) and owner.boot_id == boot_id()
     if ours and (Path(owner.pool) / OWNER_NAME).exists():
         raise PoolElsewhere(owner.pool, str(runtime.pool))
     return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
 
 
-def _stranger(store: Store, pool: TransientPool, left: Left) -> str | None:
+def _stranger(store: Store, pool: TransientPool, left: Left, durable: Durable | None) -> str | None:
     """Why the bytes do not continue the log of this store; None if they do."""
-    owner, found = left.owner, store.commitlog.stat()
-    identity = IdentityFile(store.root).load()
-    durable_file = DurableFile(store.root)
-    durable = durable_file.load()
-    durable_file.close()
+    owner, identity = left.owner, IdentityFile(store.root).load()
     reasons = {
         "the store does not say that the pool is its": read_owner(store.pool_owner) != owner,
         "they are of another boot of the machine": owner.boot_id != boot_id(),
         "they are of another start of the node": left.generation not in (owner.generation, 0),
         "the store has another identity": identity is None or identity.store_id != owner.store_id,
-        "commitlog/ is another directory, a copy": (found.st_dev, found.st_ino) != (owner.device, owner.directory),
-        "the store was not written so far": durable is None or durable.flushed < owner.begin,
+        "commitlog/ is another directory, a copy": not _is_directory(store, owner),
+        "the store was not written so far": durable is None or durable.flushed < owner.flushed,
         "a buffer is missing": any(not pool.path_of(base).exists() for base, _, _ in _pieces(left)),
     }
     why = next((sentence for sentence, holds in reasons.items() if holds), None)
-    return why if why is not None else _differs(store, pool, left)
+    return why if why is not None else _differs(store, pool, left, durable.log_min if durable is not None else 0)
 
 
-def _differs(store: Store, pool: TransientPool, left: Left) -> str | None:
-    """What was committed last must stand in the segment file as it stands in the buffer."""
+def _differs(store: Store, pool: TransientPool, left: Left, log_min: int) -> str | None:
+    """What stood before the pool's beginning must still stand there, and what was committed last as in the buffer."""
+    if left.owner.begin > log_min and _tail_crc(store, pool.size, left.owner.begin) != left.owner.tail_crc:
+        return f"the log before {left.owner.begin} is not what it was when the pool was made"
     base = left.committed - left.committed % pool.size
     start = max(left.owner.begin, base, left.committed - COMPARED_MAX)
     path = store.commitlog / segment_name(base)
@@ -255,6 +273,32 @@ def _differs(store: Store, pool: TransientPool, left: Left) -> str | None:
         buffer.release()
         file.release()
     return None if same else f"{path} does not hold what was committed to it before"
+
+
+def _is_directory(store: Store, owner: PoolOwner) -> bool:
+    try:
+        found = store.commitlog.stat()
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (owner.device, owner.directory)
+
+
+def _durable(store: Store) -> Durable | None:
+    file = DurableFile(store.root)
+    durable = file.load()
+    file.close()
+    return durable
+
+
+def _tail_crc(store: Store, size: int, end: int) -> int:
+    """Of up to COMPARED_MAX bytes of the log before `end`, not before their segment; 0 where there are none."""
+    base = max(0, end - 1) // size * size
+    path = store.commitlog / segment_name(base)
+    if end == 0 or not path.exists():
+        return 0
+    start = max(base, end - COMPARED_MAX)
+    with path.open("rb") as file:
+        return zlib.crc32(os.pread(file.fileno(), end - start, start - base))
 
 
 def _pieces(left: Left) -> list[tuple[int, int, int]]:
@@ -277,10 +321,13 @@ def _keep_aside(store: Store, pool: TransientPool, left: Left) -> list[str]:
 
 
 def _copy(pool: TransientPool, path: Path, base: int, start: int, end: int) -> None:
+    """Raises StoreNotWritable."""
     buffer = pool.open(base, writable=False)
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         copy_committed(buffer, fd, start - base, end - base)
+    except OSError as error:
+        raise StoreNotWritable(str(path), error.strerror or str(error)) from error
     finally:
         os.close(fd)
         buffer.release()
