@@ -93,6 +93,8 @@ class Jvm:
     def close(self) -> None:
         """Ends it, in whatever state it is."""
         assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            return
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -166,3 +168,9 @@ class RealStore:
     def query(self, pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
         """For each pair of topic and key the log offsets that the index leads to."""
         return self.jvm.listed(pairs, op="query")[1]
+
+    def offsets_by_time(self, topic: str, queue_id: int, times: Sequence[int]) -> list[int]:
+        """For each time in ms the queue offset that the store finds for it."""
+        answer = self.jvm.ask(op="offsets_by_time", topic=topic, queue_id=queue_id, times=list(times))
+        found: list[int] = answer["offsets"]
+        return found

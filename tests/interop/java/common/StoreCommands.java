@@ -49,6 +49,8 @@ public final class StoreCommands implements Tool.Commands {
                 return read(command);
             case "query":
                 return query(command);
+            case "offsets_by_time":
+                return offsetsByTime(command);
             case "properties":
                 return properties(command);
             case "close":
@@ -179,6 +181,16 @@ public final class StoreCommands implements Tool.Commands {
             }
         }
         return Map.of("asked", asked);
+    }
+
+    private Map<String, Object> offsetsByTime(JSONObject command) {
+        List<Long> offsets = new ArrayList<>();
+        JSONArray times = command.getJSONArray("times");
+        for (int at = 0; at < times.size(); at++) {
+            offsets.add(store.getOffsetInQueueByTime(
+                command.getString("topic"), command.getIntValue("queue_id"), times.getLongValue(at)));
+        }
+        return Map.of("offsets", offsets);
     }
 
     /** Properties as this release reads them, and as it writes what it read. */
