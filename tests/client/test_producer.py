@@ -365,6 +365,15 @@ class TestRetrying:
         ):
             producer.send(Message("t", b"x"))
 
+    def test_a_final_refusal_of_what_may_be_stored_does_not_say_that_nothing_was(self, node: Standin) -> None:
+        node.orders.extend([StoreAndCut(), Refuse(PutStatus.MESSAGE_ILLEGAL, "another setting")])
+        with (
+            producer_of(node) as producer,
+            pytest.raises(DeliveryTimeout, match="sent 2 times: MESSAGE_ILLEGAL: another setting"),
+        ):
+            producer.send(Message("t", b"x"))
+        assert len(node.stored("t")) == 1
+
     def test_each_status_is_stored_or_retried_or_ends_and_never_two_of_them(self, node: Standin) -> None:
         for status in PutStatus:
             before = len(node.puts)

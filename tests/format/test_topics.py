@@ -132,6 +132,10 @@ class TestFastjson:
         content = {"a": "{0:5,1:7}", 'quote " and {2:3': 'back\\slash",4:5'}
         assert loads_fastjson(json.dumps(content), "x") == content
 
+    def test_what_is_nested_too_deep_is_malformed(self):
+        with pytest.raises(MalformedFile):
+            loads_fastjson("[" * 100_000, "x")
+
     @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
     def test_standard_json_reads_as_it_is(self, value):
         assert loads_fastjson(json.dumps({"value": value}), "x") == {"value": value}

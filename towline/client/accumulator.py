@@ -17,7 +17,7 @@ from towline.errors import TowlineError
 from towline.format.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 
-from .errors import ClientClosed, DeliveryTimeout, ProducerFull, StoreBusy
+from .errors import ClientClosed, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
 from .sends import MS, Batch, SendFuture, TopicRoute
 
 log = logging.getLogger(__name__)
@@ -281,7 +281,18 @@ def timed_out(batch: Batch, now: float) -> StoreBusy | DeliveryTimeout:
     """StoreBusy when the node has refused every attempt: then it is certain that nothing was stored."""
     if batch.refusal is not None and not batch.unknown:
         return StoreBusy(*batch.refusal, batch.attempts)
-    return DeliveryTimeout(batch.route.topic, int((now - batch.created) * MS), batch.attempts, batch.trouble)
+    return DeliveryTimeout(batch.route.topic, _waited_ms(batch, now), batch.attempts, batch.trouble)
+
+
+def refused(batch: Batch, status: PutStatus, sentence: str) -> PutRefused | DeliveryTimeout:
+    """PutRefused unless an attempt before may have been stored: it says that nothing was."""
+    if batch.unknown:
+        return DeliveryTimeout(batch.route.topic, _waited_ms(batch, time.monotonic()), batch.attempts, batch.trouble)
+    return PutRefused(status.name, sentence)
+
+
+def _waited_ms(batch: Batch, now: float) -> int:
+    return int((now - batch.created) * MS)
 
 
 def closed() -> ClientClosed:

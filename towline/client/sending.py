@@ -22,10 +22,9 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
-from .accumulator import Accumulator, closed, timed_out
+from .accumulator import Accumulator, closed, refused, timed_out
 from .asks import Reply, encode_ask, read_answer
 from .connection import Connection
-from .errors import PutRefused
 from .sends import MS, Batch
 from .statistics import Statistics
 
@@ -305,7 +304,9 @@ class Sender(threading.Thread):
             self._send_again(batches, trouble)
         else:
             self._forget_route(batches[0].route.topic)
-            self._fail(batches, PutRefused(status.name, answer.sentence), status)
+            batches[0].trouble = trouble
+            error = refused(batches[0], status, answer.sentence)
+            self._fail(batches, error, status)
 
     def _stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
         if len(answer.places) != len(request.groups):

@@ -146,7 +146,7 @@ def loads_fastjson(text: str, path: str) -> dict[str, Any]:
     """
     try:
         content = json.loads(_BARE_KEY.sub(_quoted, text))
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise MalformedFile(path, f"it is not JSON ({problem})") from problem
     if not isinstance(content, dict):
         raise MalformedFile(path, "it is not a JSON object")
