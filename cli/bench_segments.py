@@ -14,9 +14,10 @@ WAYS: Final = {
     "inline": "not warmed, populated by the writer",
     "populate": "warmed, and populated by the writer (ours)",
 }
+KINDS: Final = {"began": "began a segment", "crossed": "crossed a switch", "others": "others"}
 GOAL_NAMES: Final = {
     "added_p99_99_us": "a switch under load adds at p99.99, warmed",
-    "added_p50_us": "and to a request that crosses it typically",
+    "added_p50_us": "and to the request that begins the segment, medians",
 }
 
 
@@ -49,9 +50,9 @@ def _nodes(nodes: list[dict[str, Any]]) -> Any:
     made = table(title, "#requests", "#p50 us", "#p99 us", "#p99.9 us", "#p99.99 us", "#max us")
     for node in nodes:
         name = "warmed" if node["warmed"] else "not warmed"
-        for kind in ("crossed", "others"):
+        for kind, words in KINDS.items():
             row = node[kind]
-            label = f"{name}, crossed one of {node['switches']} switches" if kind == "crossed" else f"{name}, others"
+            label = f"{name}, {words}"
             quantiles = (row[quantile] for quantile in ("p50_us", "p99_us", "p99_9_us", "p99_99_us", "max_us"))
             add_row(made, label, f"{row['requests']:,.0f}", *map(_us, quantiles))
     return made
