@@ -13,9 +13,9 @@ class PoolOwner:
     """Whose bytes a pool holds: one start of a node on one directory, within one boot of the machine.
 
     `begin` is the log's end at that start: nothing before it is in a buffer. `tail_crc` is that of the bytes before it,
-    `flushed` what the state file said then. `directory` is the inode of commitlog/, by which a copy of the store is told
-    from the store, though it lies at the same path and has the same identity. `pool` is where the buffers lie, which
-    depends on the environment of whoever started the node.
+    `flushed` what the state file said then. `directory` is the inode of commitlog/: a copy of the store, though it lies
+    at the same path and has the same identity, has another. `pool` is where the buffers lie, which depends on the
+    environment of whoever started the node.
     """
 
     boot_id: str
