@@ -42,6 +42,7 @@ from .space import DiskSpace
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
 STEP_MS: Final = 50  # between two looks at what a deletion waits for
 RETURN_MS: Final = 1000  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
+MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
 
 
@@ -63,7 +64,8 @@ class Cleaner:
         self._stuck = False
         self._seen_min = -1
         self._seen_wanted = -1
-        self._look_at = self._pressed_at = 0
+        self._look_at = self._pressed_at = self._ask_at = 0
+        self._rounds = 0  # that are left of what an operator asked for
         self._step_at = 0
 
     def turn(self, now_ms: int) -> int:
@@ -72,7 +74,9 @@ class Cleaner:
             self._note(self._bases(), now_ms)
         if self._since and now_ms >= self._step_at and self._delete_one(now_ms):
             return 1
-        due = now_ms >= self._look_at or (now_ms >= self._pressed_at and (self._pressed() or self._log_grew()))
+        asked, due = self._was_asked(now_ms), now_ms >= self._look_at
+        if not due and now_ms >= self._pressed_at:
+            due = asked or self._pressed() or self._log_grew()
         return self._look(now_ms) if due else 0
 
     def forget(self) -> None:
@@ -89,6 +93,15 @@ class Cleaner:
         """Files may have to go whatever their age."""
         over = self._space.lacking > 0 or self._space.use.percent > self._rules.forcibly
         return over and self._rules.forced
+
+    def _was_asked(self, now_ms: int) -> bool:
+        """An operator wants expired segments to go: so many rounds, one after the other, as RocketMQ does it."""
+        if now_ms >= self._ask_at:
+            self._ask_at = now_ms + PRESSED_MS
+            if self._node.store.clean.exists():
+                self._node.store.clean.unlink()
+                self._rounds = MANUAL_ROUNDS
+        return self._rounds > 0
 
     def _look(self, now_ms: int) -> int:
         self._look_at, self._pressed_at = now_ms + self._node.settings.clean_resource_interval, now_ms + PRESSED_MS
@@ -125,7 +138,9 @@ class Cleaner:
             disk=DiskUse(max(0, use.used - going), use.available + going),
             log_bytes=len(bases) * self._size,
             lacking=max(0, self._space.lacking - going),
+            asked=self._rounds > 0,
         )
+        self._rounds = max(0, self._rounds - 1)
         synced = min(durable.flushed, durable.queues_durable)
         free = removable(bases, self._size, synced=synced, appended=appended)
         chosen = choose(self._rules, moment, free, self._modified_ms)

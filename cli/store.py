@@ -38,6 +38,12 @@ def verify(store: StoreDir, config: Config = None, as_json: Json = False) -> int
     return int(door("cli.store_verify", "server").verify_store(store, config, as_json))
 
 
+@app.command("clean")
+def clean(store: StoreDir, as_json: Json = False) -> None:
+    """On a running node: delete segments older than file_reserved_time now, whatever the hour."""
+    door("cli.store_clean", "server").clean_store(store, as_json)
+
+
 @app.command("repair")
 def repair(
     store: StoreDir,

@@ -90,6 +90,11 @@ class Store:
         return self.run / "pool.json"
 
     @property
+    def clean(self) -> Path:
+        """Made by who wants expired segments to go now; allocate takes it away."""
+        return self.run / "clean"
+
+    @property
     def node_log(self) -> Path:
         return self.run / "node.log"
 

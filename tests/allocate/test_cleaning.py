@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocate.cleaning import MS_PER_HOUR, STEP_MS, Cleaner
+from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
 from allocate.service import AllocateAgent
 from allocate.space import LOOK_MS, DiskSpace
 from towline.format.durable import Durable
@@ -166,6 +166,23 @@ def test_each_deletion_is_logged_with_its_name_its_reason_and_its_age(bench, cap
     with caplog.at_level(logging.INFO):
         bench.settle(2)
     assert f"removed segment {segment_name(0)}, 75.5 h old: it is older than file_reserved_time" in caplog.text
+
+
+def test_an_operator_may_ask_for_it_at_any_hour_and_is_heard_at_once(tmp_path):
+    bench = Bench(tmp_path, 30, delete_file_batch_max=1)
+    for number in range(25):
+        bench.age(number * SIZE, 80)
+    bench.settle(2)
+    assert bench.left[0] == 0
+    bench.store.run.mkdir()
+    bench.store.clean.touch()
+    bench.turn(PRESSED_MS)
+    assert not bench.store.clean.exists()
+    bench.settle(60)
+    assert bench.left[0] == MANUAL_ROUNDS, "so many rounds of one segment each"
+    bench.store.clean.touch()
+    bench.settle(60)
+    assert bench.left[0] == 25, "and nothing that is young"
 
 
 def test_deletions_keep_their_distance(tmp_path):

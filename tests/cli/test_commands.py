@@ -46,6 +46,7 @@ def test_the_commands_are_those_of_the_manual():
         "bench recovery",
         "settings keys",
         "settings show",
+        "store clean",
         "store mend",
         "store repair",
         "store verify",

@@ -41,8 +41,8 @@ def disk(percent: int, of: int = 2000) -> DiskUse:
     return DiskUse(of * percent // 100, of - of * percent // 100)
 
 
-def moment(percent: int = 10, hour: int = 12, log_bytes: int = 1000, lacking: int = 0) -> Moment:
-    return Moment(now_ms=NOW, hour=hour, disk=disk(percent), log_bytes=log_bytes, lacking=lacking)
+def moment(percent: int = 10, hour: int = 12, log_bytes: int = 1000, lacking: int = 0, asked: bool = False) -> Moment:
+    return Moment(now_ms=NOW, hour=hour, disk=disk(percent), log_bytes=log_bytes, lacking=lacking, asked=asked)
 
 
 def goes(rules: CleanRules, when: Moment, ages: list[int]) -> list[Why]:
@@ -58,6 +58,7 @@ TABLE = {
     "old files stay until the hour comes": (RULES, moment(hour=5), [OLD, OLD], []),
     "old files go in the hour": (RULES, moment(hour=4), [OLD, OLD], [Why.HOUR] * 2),
     "several hours": (replace(RULES, hours=hours_of("03;23")), moment(hour=23), [OLD], [Why.HOUR]),
+    "asked for, old files go at any hour": (RULES, moment(asked=True), [OLD, YOUNG], [Why.ASKED]),
     "the first that is young ends the list": (RULES, moment(hour=4), [OLD, YOUNG, OLD], [Why.HOUR]),
     "the ratio itself is no excess": (RULES, moment(75), [OLD], []),
     "above the ratio old files go at any hour": (RULES, moment(76), [OLD, YOUNG], [Why.RATIO]),

@@ -1,6 +1,7 @@
 """Segments go all the time, under puts, a slow consumer, a slave and a process that reads the files (F27)."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,6 +195,27 @@ def test_verify_of_a_node_that_cleans_finds_no_damage(pair):
     assert master.at(Position.LOG_MIN) > low, "nothing was deleted meanwhile"
     client.close()
     assert master.stop()
+
+
+def test_an_operator_has_expired_segments_deleted_at_once(pair):
+    master, _ = pair
+    master.start("--set", "file_reserved_bytes=0")
+    client = WireClient(master.endpoint)
+    client.create_topic(TOPIC, QUEUES)
+    for number in range(22):
+        put_of(client, number)
+    client.close()
+    for base in segments(master)[:2]:
+        os.utime(master.store.commitlog / f"{base:020d}", (0, 0))
+    command = [sys.executable, "-c", "from towline.start import main; main()", "store", "clean", "--json", "--store"]
+    asked = json.loads(subprocess.check_output([*command, str(master.store.root)], cwd=ROOT))
+    assert asked == {"asked": True, "log_min": 0, "file_reserved_time": 72}
+    await_(lambda: segments(master)[0] == 2 * SEGMENT, 10.0, "what is old is gone")
+    await_(lambda: minima(master).keys() == set(range(QUEUES)) and min(minima(master).values()), 10.0, "queues follow")
+    assert master.stop()
+    refused = subprocess.run([*command, str(master.store.root)], cwd=ROOT, capture_output=True, check=False)
+    assert refused.returncode
+    assert json.loads(refused.stdout)["error"] == "NodeNotRunning"
 
 
 def check_same_log(master: TestNode, slave: TestNode) -> None:

@@ -20,6 +20,7 @@ class Why(Enum):
     FORCED = "the disk is above disk_space_clean_forcibly_ratio"
     BYTES = "the log is above file_reserved_bytes"
     RATIO = "it is older than file_reserved_time and the disk is above disk_max_used_space_ratio"
+    ASKED = "it is older than file_reserved_time and somebody asked for it"
     HOUR = "it is older than file_reserved_time and this is an hour of delete_when"
     LEFT_OVER = "the log begins behind it"
 
@@ -57,13 +58,17 @@ class CleanRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What a look found. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local."""
+    """What a look found. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local.
+
+    `asked`: an operator wants what is expired to go at once.
+    """
 
     now_ms: int
     hour: int
     disk: DiskUse
     log_bytes: int
     lacking: int = 0
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,8 @@ def _when_expired(rules: CleanRules, moment: Moment) -> Why | None:
     """The reason for which expired segments go at this moment; None if it is not the time."""
     if moment.disk.percent > min(rules.max_used, rules.forcibly):
         return Why.RATIO
+    if moment.asked:
+        return Why.ASKED
     return Why.HOUR if moment.hour in rules.hours else None
 
 
