@@ -1,6 +1,9 @@
 """What a stopped or killed node leaves for the next start, and when it is of no worth any more."""
 
+import json
+import logging
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
 
 GENERATION = 5
+LOG = logging.getLogger("towline")
 
 
 @pytest.fixture
@@ -25,7 +29,7 @@ def node(tmp_path: Path) -> tuple[Store, Runtime]:
         positions.writer(position, Duty.RECOVER).advance(value)
     ends.add("Straße".encode(), 3, 10, 20, 790)
     AbortFile(store.root).create(1)
-    remembered.believe(store, runtime)
+    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
     return store, runtime
 
 
@@ -35,24 +39,24 @@ def set_position(runtime: Runtime, position: Position, value: int) -> None:
 
 def test_a_killed_node_is_remembered_once(node):
     store, runtime = node
-    remembered.keep(store, runtime)
-    known = remembered.recall(store, runtime)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
     assert known is not None
     assert (known.appended, known.dispatched, known.indexed, known.clean) == (900, 800, 700, False)
     (queue,) = known.queues
     assert (queue.topic, queue.queue_id, queue.min_offset, queue.end_offset) == ("Straße", 3, 10, 20)
     assert queue.physical_end == 790
-    assert remembered.recall(store, runtime) is None
-    remembered.keep(store, runtime)
-    assert remembered.recall(store, runtime) is None
+    assert remembered.recall(store, runtime, LOG) is None
+    remembered.keep(store, runtime, LOG)
+    assert remembered.recall(store, runtime, LOG) is None
 
 
 def test_a_start_that_is_killed_before_it_recovered_loses_nothing(node):
     store, runtime = node
-    remembered.keep(store, runtime)
+    remembered.keep(store, runtime, LOG)
     Positions.create(runtime.positions, GENERATION + 1)
-    remembered.keep(store, runtime)
-    known = remembered.recall(store, runtime)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
     assert known is not None
     assert known.appended == 900
 
@@ -61,12 +65,12 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     store, runtime = node
     for position in (Position.DISPATCHED, Position.INDEXED):
         set_position(runtime, position, 900)
-    remembered.write(store, runtime)
+    remembered.write(store, runtime, LOG, indexing=True)
     AbortFile(store.root).remove()
     shutil.rmtree(runtime.root)
     runtime.root.mkdir()
-    remembered.keep(store, runtime)
-    known = remembered.recall(store, runtime)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
     assert known is not None
     assert known.clean
     assert known.dispatched == known.indexed == known.appended == 900
@@ -74,17 +78,17 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
 
 def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
     store, runtime = node
-    remembered.write(store, runtime)
-    remembered.believe(store, runtime)
+    remembered.write(store, runtime, LOG, indexing=True)
+    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
     assert not store.known.exists()
 
 
 def test_a_node_that_was_killed_after_a_clean_stop_does_not_go_by_that_stop(node):
     store, runtime = node
-    remembered.write(store, runtime)
+    remembered.write(store, runtime, LOG, indexing=True)
     runtime.page_cache.unlink()
-    remembered.keep(store, runtime)
-    assert remembered.recall(store, runtime) is None
+    remembered.keep(store, runtime, LOG)
+    assert remembered.recall(store, runtime, LOG) is None
 
 
 def copied(store: Store, runtime: Runtime) -> None:
@@ -110,6 +114,20 @@ def a_failed_sync(store: Store, runtime: Runtime) -> None:
     set_position(runtime, Position.SYNC_FAILED, 1)
 
 
+def a_failed_sync_of_a_queue(store: Store, runtime: Runtime) -> None:
+    set_position(runtime, Position.DERIVED_SYNC_FAILED, 1)
+
+
+def a_start_with_another_runtime_directory_since(store: Store, runtime: Runtime) -> None:
+    other = Runtime(runtime.root.with_name("other"))
+    other.root.mkdir()
+    remembered.believe(store, other, LOG, generation=GENERATION + 1, indexing=True)
+
+
+def a_repair_that_did_not_see_the_runtime_directory(store: Store, runtime: Runtime) -> None:
+    remembered.forget(store, Runtime(runtime.root.with_name("other")))
+
+
 def a_record_that_cannot_be_dispatched(store: Store, runtime: Runtime) -> None:
     set_position(runtime, Position.DISPATCH_STOPPED, 801)
 
@@ -126,6 +144,9 @@ def no_abort_file(store: Store, runtime: Runtime) -> None:
         another_boot,
         another_layout,
         a_failed_sync,
+        a_failed_sync_of_a_queue,
+        a_start_with_another_runtime_directory_since,
+        a_repair_that_did_not_see_the_runtime_directory,
         a_record_that_cannot_be_dispatched,
         no_abort_file,
     ],
@@ -134,14 +155,76 @@ def no_abort_file(store: Store, runtime: Runtime) -> None:
 def test_memory_of_other_files_or_of_trouble_is_not_believed(node, change):
     store, runtime = node
     change(store, runtime)
-    remembered.keep(store, runtime)
-    assert remembered.recall(store, runtime) is None
+    remembered.keep(store, runtime, LOG)
+    assert remembered.recall(store, runtime, LOG) is None
 
 
 def test_a_damaged_memory_is_none(node):
     store, runtime = node
-    remembered.keep(store, runtime)
+    remembered.keep(store, runtime, LOG)
     data = bytearray(runtime.known.read_bytes())
     data[20] ^= 1
     runtime.known.write_bytes(data)
-    assert remembered.recall(store, runtime) is None
+    assert remembered.recall(store, runtime, LOG) is None
+
+
+@pytest.mark.parametrize("indexing", [True, False])
+def test_whether_the_node_indexed_is_remembered(node, indexing):
+    """INDEXED moves in either case."""
+    store, runtime = node
+    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=indexing)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.indexing is indexing
+    remembered.write(store, runtime, LOG, indexing=indexing)
+    AbortFile(store.root).remove()
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.indexing is indexing
+
+
+def without_the_layout(facts: dict) -> None:
+    del facts["layout"]
+
+
+def with_a_later_fact(facts: dict) -> None:
+    facts["replicated"] = 0
+
+
+def with_queues_by_name(facts: dict) -> None:
+    facts["queues"] = [{"topic": "orders", "queue_id": 0, "min_offset": 0, "end_offset": 5, "physical_end": 9}]
+    facts["layout"] -= 1
+
+
+def with_queues_of_fewer_parts(facts: dict) -> None:
+    facts["queues"] = [["orders", 0]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [without_the_layout, with_a_later_fact, with_queues_by_name, with_queues_of_fewer_parts],
+    ids=lambda change: change.__name__,
+)
+def test_what_another_version_wrote_is_none_and_gone(node, change):
+    store, runtime = node
+    remembered.keep(store, runtime, LOG)
+    facts = json.loads(runtime.known.read_bytes()[8:])
+    change(facts)
+    body = json.dumps(facts).encode()
+    runtime.known.write_bytes(f"{zlib.crc32(body):08x}".encode() + body)
+    assert remembered.recall(store, runtime, LOG) is None
+    assert not runtime.known.exists()
+
+
+def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(node, caplog):
+    store, runtime = node
+    for path in (store.known, runtime.known):
+        (path / "in the way").mkdir(parents=True)
+    remembered.write(store, runtime, LOG, indexing=True)
+    remembered.keep(store, runtime, LOG)
+    assert not runtime.page_cache.exists()
+    assert remembered.recall(store, runtime, LOG) is None
+    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    assert caplog.text.count("the next start may have to look at everything") == 5
+    assert not runtime.page_cache.exists()

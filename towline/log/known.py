@@ -16,10 +16,15 @@ class KnownQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Log offsets as the node that stopped had published them. `clean`: it was stopped in order."""
+    """Log offsets as the node that stopped had published them. `clean`: it was stopped in order.
 
+    `generation`: which start of the node it was. Not `indexing`: INDEXED moved, but no key got into the index.
+    """
+
+    generation: int = 0
     appended: int
     dispatched: int
     indexed: int
+    indexing: bool = True
     clean: bool
     queues: tuple[KnownQueue, ...]

@@ -32,7 +32,8 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         clear_staging(node.store.staging)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
             log.warning("%s", sentence)
-        recovered = recover(node.store, recovery_settings(node.settings), recall(node.store, node.runtime))
+        known = recall(node.store, node.runtime, log)
+        recovered = recover(node.store, recovery_settings(node.settings), known)
         drop_pool(node.store, node.runtime)
         publish(node.positions, node.queue_ends(writable=True), recovered)
         pooled = open_pool(node, recovered.end) is PoolState.ON

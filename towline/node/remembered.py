@@ -2,19 +2,24 @@
 
 A killed node's positions and table of queue ends outlive it in memory. They are of worth only while every byte it wrote
 is still in the kernel's page cache: same boot (positions say), same mount, same directory. A directory's birth and the
-mount's number, which no kernel gives twice, tell a copied or re-mounted store from the one that was written to.
+mount's number, which no kernel gives twice, tell a copied or re-mounted store from the one that was written to. The
+store names the generation that ran on it last: memory of an older one, in another runtime directory, is past.
+
+All this only makes a start quicker: where it cannot be written or read, a warning says so and the node goes on.
 """
 
 import contextlib
 import ctypes
 import json
+import logging
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import PositionsUnusable
+from towline.errors import DiskFull, PositionsUnusable, StoreNotWritable, SyncFailed
 from towline.log.known import Known, KnownQueue
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
@@ -30,44 +35,56 @@ _STATX_SIZE: Final = 256
 _MASK, _INODE, _BIRTH, _DEVICE, _MOUNT = struct.Struct("I"), 32, struct.Struct("qI"), struct.Struct("II"), 144
 _BIRTH_AT, _DEVICE_AT = 80, 136
 _CRC_DIGITS: Final = 8
-_FACTS: Final = ("appended", "dispatched", "indexed", "clean")
+_LAYOUT: Final = 2  # of what is written; another version's is not read
+_FACTS: Final = ("generation", "appended", "dispatched", "indexed", "indexing", "clean")
+_INDEXING: Final = " indexing"
+_TROUBLE: Final = (Position.SYNC_FAILED, Position.DERIVED_SYNC_FAILED, Position.DISPATCH_STOPPED)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def believe(store: Store, runtime: Runtime) -> None:
+def believe(store: Store, runtime: Runtime, log: logging.Logger, *, generation: int, indexing: bool) -> None:
     """Of a node that runs now: its positions are to count after a kill. What was known before is past."""
-    for path in (store.known, runtime.known):
-        path.unlink(missing_ok=True)
-    if identity := _page_cache(store.commitlog):
-        runtime.page_cache.write_text(identity, encoding="ascii")
+    with _only_quicker(log):
+        for path in (store.known, runtime.known, _last(store)):
+            path.unlink(missing_ok=True)
+        if identity := _page_cache(store.commitlog):
+            _last(store).write_text(str(generation), encoding="ascii")
+            runtime.page_cache.write_text(identity + _INDEXING * indexing, encoding="ascii")
 
 
-def keep(store: Store, runtime: Runtime) -> None:
+def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
     """Before a start makes new positions: what a killed node left in memory is put aside for its recovery."""
     if not runtime.page_cache.exists():
         return
-    identity = runtime.page_cache.read_text(encoding="ascii")
-    known = _read_memory(runtime) if identity and identity == _page_cache(store.commitlog) else None
-    if known is not None and AbortFile(store.root).exists():
-        runtime.known.write_bytes(_encode(known))
-    runtime.page_cache.unlink()
+    with _only_quicker(log):
+        try:
+            said = runtime.page_cache.read_text(encoding="ascii")
+            identity, indexing = said.removesuffix(_INDEXING), said.endswith(_INDEXING)
+            known = None
+            if identity and identity == _page_cache(store.commitlog):
+                known = _read_memory(runtime, indexing=indexing)
+            if known is not None and AbortFile(store.root).exists():
+                runtime.known.write_bytes(_encode(known))
+        finally:  # the positions that follow are not yet of a node that runs
+            runtime.page_cache.unlink()
 
 
-def write(store: Store, runtime: Runtime) -> None:
+def write(store: Store, runtime: Runtime, log: logging.Logger, *, indexing: bool) -> None:
     """Of a node that was stopped in order: everything is synced and dispatched."""
-    known = _read_memory(runtime, clean=True)
-    if known is not None:
-        write_atomically(store.known, _encode(known))
+    with _only_quicker(log):
+        known = _read_memory(runtime, indexing=indexing, clean=True)
+        if known is not None:
+            write_atomically(store.known, _encode(known))
 
 
 def forget(store: Store, runtime: Runtime) -> None:
     """Before somebody changes the files of a store on which no node runs: what was known of them is past."""
-    for path in (store.known, runtime.known, runtime.page_cache):
+    for path in (store.known, runtime.known, runtime.page_cache, _last(store)):
         path.unlink(missing_ok=True)
 
 
-def recall(store: Store, runtime: Runtime) -> Known | None:
+def recall(store: Store, runtime: Runtime, log: logging.Logger) -> Known | None:
     """What the node before left, None if nothing is known of it: then the whole recovery is done.
 
     Nothing is known twice: a recovery that is cut short may have changed what was true before it.
@@ -75,20 +92,43 @@ def recall(store: Store, runtime: Runtime) -> Known | None:
     clean = not AbortFile(store.root).exists()
     known = None
     for path, left_clean in ((store.known, True), (runtime.known, False)):
-        with contextlib.suppress(FileNotFoundError):
-            if left_clean == clean:
-                known = _decode(path.read_bytes())
-            path.unlink()
-    return known if known is not None and known.clean == clean else None
+        if path.exists():
+            with _only_quicker(log):
+                data = path.read_bytes()
+                path.unlink()
+                known = _decode(data) if left_clean == clean else known
+    if known is None or known.clean != clean:
+        return None
+    return known if clean or known.generation == _last_generation(store) else None
 
 
-def _read_memory(runtime: Runtime, *, clean: bool = False) -> Known | None:
+@contextlib.contextmanager
+def _only_quicker(log: logging.Logger) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, DiskFull, StoreNotWritable, SyncFailed) as error:
+        log.warning("the next start may have to look at everything: %s", error)
+
+
+def _last(store: Store) -> Path:
+    """Names the generation that ran on the store last."""
+    return store.run / "generation"
+
+
+def _last_generation(store: Store) -> int | None:
+    try:
+        return int(_last(store).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _read_memory(runtime: Runtime, *, indexing: bool, clean: bool = False) -> Known | None:
     try:
         positions, ends = Positions.open(runtime.positions, writable=False), QueueEnds.open(runtime.queue_ends)
     except PositionsUnusable:
         return None
     try:
-        if positions.get(Position.SYNC_FAILED) or positions.get(Position.DISPATCH_STOPPED):
+        if any(positions.get(trouble) for trouble in _TROUBLE):
             return None
         # The table is ahead of DISPATCHED where reput was killed between the two; it writes those entries again.
         queues = tuple(
@@ -96,9 +136,11 @@ def _read_memory(runtime: Runtime, *, clean: bool = False) -> Known | None:
             for end in ends
         )
         return Known(
+            generation=positions.generation,
             appended=positions.get(Position.APPENDED),
             dispatched=positions.get(Position.DISPATCHED),
             indexed=positions.get(Position.INDEXED),
+            indexing=indexing,
             clean=clean,
             queues=queues,
         )
@@ -110,19 +152,22 @@ def _read_memory(runtime: Runtime, *, clean: bool = False) -> Known | None:
 
 
 def _encode(known: Known) -> bytes:
-    facts = {name: getattr(known, name) for name in _FACTS} | {"queues": known.queues}
+    facts = {name: getattr(known, name) for name in _FACTS} | {"layout": _LAYOUT, "queues": known.queues}
     data = json.dumps(facts).encode()
     return f"{zlib.crc32(data):08x}".encode() + data
 
 
 def _decode(data: bytes) -> Known | None:
-    """None for what is damaged: it only makes a start quicker."""
+    """None for what is damaged or of another version: it only makes a start quicker."""
     check, body = data[:_CRC_DIGITS], data[_CRC_DIGITS:]
     if check != f"{zlib.crc32(body):08x}".encode():
         return None
-    facts: dict[str, Any] = json.loads(body)
-    queues = tuple(KnownQueue(*queue) for queue in facts.pop("queues"))
-    return Known(**facts, queues=queues)
+    try:
+        facts: dict[str, Any] = json.loads(body)
+        queues = tuple(KnownQueue(*queue) for queue in facts.pop("queues"))
+        return Known(**facts, queues=queues) if facts.pop("layout") == _LAYOUT else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _page_cache(directory: Path) -> str:

@@ -84,7 +84,8 @@ class Supervisor:
             self._reached("zygote")
             self._abort = AbortFile(self.store.root)
             self._abort.create(os.getpid())
-            remembered.believe(self.store, self._runtime)
+            indexing = self.settings.message_index_enable
+            remembered.believe(self.store, self._runtime, self.log, generation=self.generation, indexing=indexing)
             for duty in self.duties:
                 self._pieces[duty] = Piece(duty)
                 self._fork(self._pieces[duty])
@@ -120,7 +121,7 @@ class Supervisor:
         clean = clean and end == positions.get(Position.INDEXED)
         clean = clean and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
         if clean:
-            remembered.write(self.store, self._runtime)
+            remembered.write(self.store, self._runtime, self.log, indexing=self.settings.message_index_enable)
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
@@ -175,7 +176,7 @@ class Supervisor:
             identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
         keep_positions(self._runtime)
-        remembered.keep(self.store, self._runtime)
+        remembered.keep(self.store, self._runtime, self.log)
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
         self._positions.duty(Duty.SUPERVISE).enter(self.generation)
