@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.format import index_file
+from towline.log.errors import NoStoreHere
 from towline.log.recovery import RecoverySettings
 from towline.places import Store
 from towline.runtime.settings import Settings, parse_delay_levels, read_settings
@@ -13,7 +14,12 @@ _NAME_DIGITS: Final = 20
 
 
 def shape_of(store: Store, config: Path | None) -> tuple[RecoverySettings, tuple[int, ...]]:
-    """Settings of recovery and the delay levels in ms. Raises BadSetting for a configuration that is wrong."""
+    """Settings of recovery and the delay levels in ms.
+
+    Raises NoStoreHere, and BadSetting for a configuration that is wrong.
+    """
+    if not store.commitlog.is_dir():
+        raise NoStoreHere(str(store.root))
     known = json.loads(Settings.model_validate({}).to_json())
     if config is not None:
         known |= json.loads(read_settings(config, {}, {}).to_json())

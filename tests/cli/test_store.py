@@ -93,6 +93,14 @@ class TestVerify:
         assert "positions" in done.err
 
 
+@pytest.mark.parametrize("command", ["verify", "repair"])
+def test_a_directory_without_a_log_is_left_as_it_is(tmp_path, towline, command):
+    done = towline("store", command, "--store", tmp_path / "nothing", "--json")
+    assert done.status == 1
+    assert done.document["error"] == "NoStoreHere"
+    assert not (tmp_path / "nothing").exists()
+
+
 class TestRepair:
     def test_is_a_dry_run_without_yes(self, maker, towline):
         at = damage(maker)

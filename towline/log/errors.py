@@ -79,3 +79,17 @@ class SegmentNotMade(TowlineError):
 
     def describe(self) -> str:
         return f"the log has no segment {self.base}: {self.why}"
+
+
+class NoStoreHere(StoreFault):
+    """A command was given a directory that holds no log. Fact: its path."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "name the store directory of a node, or of a real broker, with --store"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(path)
+
+    def describe(self) -> str:
+        return f"{self.path} has no directory commitlog, so no store is there"
