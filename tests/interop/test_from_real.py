@@ -1,6 +1,8 @@
 """What the real store wrote, read and continued by Towline, and taken back."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ from .jvm import RealStore
 from .model import QUEUES, RETRY_V2, TOPICS
 from .towlines import REAL_SETTINGS
 
+COMMAND = "from towline.start import main; main()"
 SINGLES = 1200
 BATCHES = 60
 
@@ -35,6 +38,7 @@ def test_towline_reads_and_continues_it_and_the_real_store_takes_it_back(
         real.put(specs)
         found = real.read()
         real.close()
+        check_sound(real)
     else:
         jvm = start_jvm(release)
         dying = RealStore(jvm, real.root, **REAL_SETTINGS)
@@ -70,3 +74,14 @@ def halted(jvm, dying, sent, specs):
 def killed(jvm, dying, sent, specs):
     """kill -9 in the middle of a stream of puts: what was acknowledged, and what was not."""
     return divided(sent, specs, jvm.stream_until_killed(specs, len(specs) * 2 // 3))
+
+
+def check_sound(real):
+    """`towline store verify` finds nothing wrong in it; its configuration is a broker's."""
+    configuration = real.root.parent / "broker.conf"
+    configuration.write_text("".join(f"{name}={value}\n" for name, value in REAL_SETTINGS.items()))
+    words = ("store", "verify", "--store", str(real.root), "--config", str(configuration), "--json")
+    done = subprocess.run([sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found
+    assert {row["rule"] for row in found["findings"]} <= {"INDEX_OTHERS"}
