@@ -294,6 +294,23 @@ class TestTheEndOfASegment:
         del held
         assert tail.close()
 
+    def test_the_full_segment_is_unmapped_when_there_is_time_or_in_the_next_roll_at_the_latest(
+        self, store: Store
+    ) -> None:
+        tail = store.tail()
+        first = tail.segment
+        tail.blank()
+        tail.roll()
+        assert first.is_open
+        assert tail.prepare()
+        assert not first.is_open
+        second = tail.segment
+        for _ in range(2):
+            tail.blank()
+            tail.roll()
+        assert not second.is_open
+        assert tail.close()
+
 
 class TestOpening:
     def test_a_log_without_files_begins_by_rolling(self, store: Store) -> None:

@@ -147,6 +147,7 @@ class LogTail:
         "_ahead",
         "_at",
         "_graveyard",
+        "_left",
         "_let_go",
         "_next",
         "_next_populated",
@@ -175,6 +176,7 @@ class LogTail:
         """
         self.segment_size = segment_size
         self.next_segment, self.foresee = next_segment, foresee
+        self._left: MappedFile | None = None  # the full segment, to be unmapped when there is time
         self._next: MappedFile | None = None
         self._next_populated = 0
         self._ahead = populate_ahead
@@ -279,8 +281,8 @@ class LogTail:
         assert segment.writable
         assert segment.size == self.segment_size
         self._zero_beginning(segment)
-        if self._segment is not None:
-            self._graveyard.bury(self._segment)
+        self._bury_left()
+        self._left = self._segment
         self._populated = self._next_populated if segment is self._next else 0
         self._segment, self._next, self.base = segment, None, base
         self._at = self._let_go = 0
@@ -289,6 +291,8 @@ class LogTail:
     def prepare(self) -> bool:
         """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
         wanted = self._at + self._ahead
+        if self._bury_left():
+            return True
         if not self._ahead:
             return False
         try:
@@ -348,11 +352,18 @@ class LogTail:
 
     def close(self) -> bool:
         """Unmaps the active segment. False while somebody holds bytes of any segment."""
-        for mapped in (self._segment, self._next):
+        for mapped in (self._left, self._segment, self._next):
             if mapped is not None:
                 self._graveyard.bury(mapped)
-        self._segment = self._next = None
+        self._left = self._segment = self._next = None
         return self._graveyard.sweep() == 0
+
+    def _bury_left(self) -> bool:
+        if self._left is None:
+            return False
+        self._graveyard.bury(self._left)
+        self._left = None
+        return True
 
     def _zero_beginning(self, segment: MappedFile) -> None:
         """Of the first segment after a restart; see `zero_after`."""
