@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.stores import SEGMENT, SETTINGS, StoreMaker, contents
+from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker, contents
 from towline.format.checkpoint import CHECK_AT, Checkpoint, encode
+from towline.log import resume
 from towline.log.checkpoint_file import CheckpointFile
+from towline.log.errors import DerivedFileSize
 from towline.log.known import Known, KnownQueue
 from towline.log.recovery import Recovered, recover
+from towline.log.segment_files import segment_name
 
 COUNT = 300  # records of 507 bytes: two full segments and a third
 
@@ -57,6 +60,24 @@ class TestWhatFits:
         assert maker.path(2 * SEGMENT).stat().st_blocks * 512 >= SEGMENT
         assert recovered.allocated == 4 * SEGMENT
         assert recovered.active_base == 2 * SEGMENT
+
+    def test_a_segment_ahead_that_is_sparse_is_reserved_before_anybody_appends_to_it(self, maker: StoreMaker) -> None:
+        maker.write(3 * SEGMENT, b"")
+        assert maker.path(3 * SEGMENT).stat().st_blocks == 0
+        recovered = resumed(maker, known_of(maker))
+        assert recovered.resumed
+        assert maker.path(3 * SEGMENT).stat().st_blocks * 512 >= SEGMENT
+
+    def test_what_was_not_synced_is_walked_only_as_far_as_it_is_near(
+        self, maker: StoreMaker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(resume, "UNSYNCED", 40 * len(maker.records[0].data))
+        a_flipped_bit_in_what_was_not_synced(maker, known_of(maker))
+        assert resumed(maker, known_of(maker)).resumed
+
+    def test_a_durable_offset_inside_a_record_as_on_a_slave_is_no_obstacle(self, maker: StoreMaker) -> None:
+        maker.durable(maker.records[150].at + 100, queues=maker.records[100].at)
+        assert resumed(maker, known_of(maker)).resumed
 
     def test_a_request_whose_first_word_was_stored_but_not_published_belongs_to_the_log(
         self, maker: StoreMaker
@@ -108,6 +129,38 @@ def a_flipped_bit_of_the_newest_dispatched_record(maker: StoreMaker, known: Know
     return known
 
 
+def a_flipped_bit_in_what_was_not_synced(maker: StoreMaker, known: Known) -> Known:
+    stored = maker.records[200]
+    maker.write(stored.at + 300, bytes([stored.data[300] ^ 4]))
+    return known
+
+
+def a_page_that_was_not_synced_is_lost(maker: StoreMaker, known: Known) -> Known:
+    maker.write(maker.records[151].at, bytes(4096))
+    return known
+
+
+def more_was_synced_than_published(maker: StoreMaker, known: Known) -> Known:
+    """As by a node with another runtime directory."""
+    maker.durable(maker.end, queues=maker.records[100].at)
+    return replace(known, appended=maker.records[295].at)
+
+
+def queues_synced_further_than_dispatched(maker: StoreMaker, known: Known) -> Known:
+    maker.durable(maker.end, queues=maker.records[295].at)
+    return known
+
+
+def a_file_in_the_middle_of_a_queue_is_gone(maker: StoreMaker, known: Known) -> Known:
+    (maker.store.consumequeue / "TopicA" / "1" / segment_name(2 * QUEUE_FILE)).unlink()
+    return known
+
+
+def an_index_that_was_off(maker: StoreMaker, known: Known) -> Known:
+    """INDEXED moved all the same."""
+    return replace(known, indexing=False)
+
+
 def an_older_copy_of_the_log(maker: StoreMaker, known: Known) -> Known:
     maker.zero_from(maker.records[250].at)
     return known
@@ -149,6 +202,12 @@ def no_durable_offset(maker: StoreMaker, known: Known) -> Known:
         a_lost_page,
         a_flipped_bit_behind_the_newest_record,
         a_flipped_bit_of_the_newest_dispatched_record,
+        a_flipped_bit_in_what_was_not_synced,
+        a_page_that_was_not_synced_is_lost,
+        more_was_synced_than_published,
+        queues_synced_further_than_dispatched,
+        a_file_in_the_middle_of_a_queue_is_gone,
+        an_index_that_was_off,
         an_older_copy_of_the_log,
         an_older_copy_of_the_queues,
         more_than_a_request_behind_what_was_published,
@@ -169,6 +228,12 @@ def test_what_does_not_fit_is_given_up_for_the_whole_recovery(
     assert recovered.durable.flushed == recovered.end
     again = maker.recover()
     assert (again.end, again.dispatched, again.cut_bytes) == (recovered.end, recovered.dispatched, 0)
+
+
+@pytest.mark.parametrize("sizes", [{"index_slots": 65}, {"index_indexes": 41}], ids=str)
+def test_other_numbers_of_an_index_file_are_refused_by_name(maker: StoreMaker, sizes: dict[str, int]) -> None:
+    with pytest.raises(DerivedFileSize, match="index/"):
+        recover(maker.store, replace(SETTINGS, **sizes), known_of(maker))
 
 
 def test_a_store_on_which_a_real_broker_ran_meanwhile_is_looked_at_as_a_whole(maker: StoreMaker) -> None:

@@ -267,17 +267,25 @@ class IndexRecovery:
         return end
 
 
-def missing(store: Store, queue_file_size: int, known: Known, *, indexing: bool) -> Path | None:
-    """The last file of a queue that should be there and is not, or has another size; the index if it has no file."""
-    root, file_size = store.consumequeue, queue_file_size
-    if indexing and known.indexed and not any(path.name.isdecimal() for path in store.index.iterdir()):
-        return store.index
+def missing(store: Store, queue_file_size: int, known: Known, *, index_file_size: int | None) -> Path | None:
+    """A file of a queue or of the index that should be there and is not, or has another size; None if all fit.
+
+    The index, if it has no file. `index_file_size` in bytes, None where there is to be no index.
+    """
+    if index_file_size is not None:
+        files = [path for path in store.index.iterdir() if path.name.isdecimal()]
+        if known.indexed and not files:
+            return store.index
+        if (strange := next((path for path in files if path.stat().st_size != index_file_size), None)) is not None:
+            return strange
+    size = queue_file_size
     for queue in known.queues:
-        if queue.end_offset > queue.min_offset:
-            at = (queue.end_offset - 1) * SIZE
-            path = root / queue.topic / str(queue.queue_id) / segment_name(at - at % file_size)
+        directory = store.consumequeue / queue.topic / str(queue.queue_id)
+        start, end = queue.min_offset * SIZE, queue.end_offset * SIZE
+        for base in range(start - start % size, end, size) if end > start else ():
+            path = directory / segment_name(base)
             try:
-                if path.stat().st_size != file_size:
+                if path.stat().st_size != size:
                     return path
             except OSError:
                 return path

@@ -12,6 +12,7 @@ from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed,
 from towline.format import durable_slots
 from towline.format.checkpoint import Checkpoint, logics_physical_offset
 from towline.format.durable import Durable
+from towline.format.index_file import file_size
 from towline.format.rules import Rule
 from towline.places import Store
 
@@ -154,7 +155,12 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
     if isinstance(end, str):
         log.decided.notes.append(f"everything is looked at, because {end}")
         return None
-    gone = missing(log.store, settings.queue_file_size, known, indexing=settings.index_slots is not None)
+    slots = settings.index_slots
+    if known.indexing != (slots is not None):
+        log.decided.notes.append("everything is looked at, because the index was switched on or off since")
+        return None
+    index_file_size = None if slots is None else file_size(slots, settings.index_indexes)
+    gone = missing(log.store, settings.queue_file_size, known, index_file_size=index_file_size)
     if gone is not None:
         log.decided.notes.append(f"everything is looked at, because {gone} is missing or of another size")
         return None
@@ -162,9 +168,8 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
     size = settings.segment_size
     base = allocated = end.end - end.end % size
     while (path := log.reader.queue.path_of(allocated)).exists():
-        if allocated == base:
-            with path.open("r+b") as file:
-                log.reserve_rest(file.fileno(), end.end - base, base)
+        with path.open("r+b") as file:  # the spare ones too: they may be sparse copies
+            log.reserve_rest(file.fileno(), max(end.end - allocated, 0), allocated)
         allocated += size
     watch.lap("reserve")
     return Recovered(

@@ -5,22 +5,28 @@ that was killed left its positions in memory; they count as long as the kernel s
 which is for the caller to know. What is known is not believed but checked at the log's newest record: its queue's last
 entry must lead to it, and a walk from there, with every check, must reach what was published. Only zeros may follow.
 Whatever does not fit is no error: then the whole recovery is done.
+
+What a killed node had not synced yet is walked as well, as far as it is within UNSYNCED of the newest record: a record
+that is damaged there ends the log, as it would in a whole recovery (H3). What lies further back, behind the durable
+offset, is taken from the page cache unseen, as reput and readers took it before; `store verify` looks at it.
 """
 
+from bisect import bisect_right
 from typing import Final
 
 from towline.errors import CorruptLog, NotInLog
 from towline.format.durable import Durable
 from towline.format.rules import Rule
-from towline.limits import REQUEST_SIZE_MAX
+from towline.limits import MIB, REQUEST_SIZE_MAX
 
 from .commit_log import CommitLogReader
-from .consume_queue import ConsumeQueueFiles
-from .known import Known
+from .consume_queue import ConsumeQueueFiles, places_of
+from .known import Known, KnownQueue
 from .log_walk import Checks, LogEnd, LogWalk
 
 # Bytes that a killed writer may have copied behind what it published: one request, its blank, or a slice (H11).
 REACH: Final = 2 * REQUEST_SIZE_MAX
+UNSYNCED: Final = 64 * MIB  # of the log before the newest record that was dispatched
 
 
 def verified_end(
@@ -32,6 +38,8 @@ def verified_end(
     marks = (durable.flushed, durable.queues_durable, known.dispatched, known.indexed)
     if known.clean and any(mark != known.appended for mark in marks):
         return f"the log was closed at {known.appended}, its marks are {marks}"
+    if durable.flushed > known.appended or durable.queues_durable > min(known.dispatched, known.indexed):
+        return f"the log was published up to {known.appended}, though the durable marks are {marks[:2]}"
     newest = max(known.queues, key=lambda queue: queue.physical_end, default=None)
     if newest is None or not newest.end_offset:
         return "no queue holds a record"
@@ -41,14 +49,39 @@ def verified_end(
     start, size = int(entries["physical_offset"][0]), int(entries["record_size"][0])
     if start + size != newest.physical_end or reader.queue.base_of(start) is None:
         return f"the last entry of {newest.topic}/{newest.queue_id} leads to {start}, not to {newest.physical_end}"
+    start = _unsynced(durable, reader, queues, newest, start)
     try:
-        end = LogWalk(reader, min(durable.flushed, known.appended), checks).run(start)
+        end = LogWalk(reader, durable.flushed, checks).run(start)
     except CorruptLog as error:
         return error.describe()
     least, most = max(known.appended, known.dispatched), known.appended if known.clean else known.appended + REACH
     if end.rule is not Rule.OK or not least <= end.end <= most or not end.last_store_timestamp:
         return f"the log was published up to {least}, a walk from {start} ends at {end.end} ({end.rule.name})"
     return end if _only_zeros(reader, end.end) else f"bytes stand behind the log's end {end.end}"
+
+
+def _unsynced(
+    durable: Durable, reader: CommitLogReader, queues: ConsumeQueueFiles, newest: KnownQueue, start: int
+) -> int:
+    """Where the walk begins: at `start`, the newest record, or before it at one that covers what was not synced.
+
+    That is the queue's last record before, or where it has none so near the durable offset itself, which on a slave may
+    lie inside a record: then nothing fits, which only costs time.
+    """
+    wanted = max(durable.flushed, start - UNSYNCED, reader.queue.min_offset)
+    if wanted >= start:
+        return start
+    numbers = range(newest.end_offset)
+
+    def place(number: int) -> int:
+        entries = queues.read(newest.topic, newest.queue_id, number, 1)
+        return int(places_of(entries)[0]) if len(entries) else -1
+
+    before = bisect_right(numbers, wanted, lo=newest.min_offset, key=place) - 1
+    found = place(before) if before >= newest.min_offset else -1
+    if found >= max(wanted - UNSYNCED, reader.queue.min_offset):
+        return found
+    return durable.flushed if wanted == durable.flushed else start
 
 
 def _only_zeros(reader: CommitLogReader, end: int) -> bool:
