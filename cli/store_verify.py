@@ -8,14 +8,14 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.errors import MalformedFile, NotInLog, StoreNotWritable, StoreTaken
+from towline.errors import MalformedFile, NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
 from towline.log.durable_file import DurableFile
 from towline.log.findings import Weight
 from towline.log.verify import Verified, verify
 from towline.node.context import runtime_of
 from towline.places import Store
 from towline.runtime.locks import StoreLock
-from towline.runtime.positions import Position, Positions
+from towline.runtime.positions import Duty, Position, Positions, State
 
 from .output import add_row, progress_console, show, sized, table
 from .store_shape import shape_of
@@ -63,13 +63,12 @@ def _recorded_min(store: Store) -> int:
 
 @contextmanager
 def held(store: Store) -> Iterator[int | None]:
-    """Keeps nodes away meanwhile. Yields None, or the dispatched end of a node that runs already."""
+    """Keeps nodes away meanwhile. Yields None, or the dispatched end of a node that runs already (H24)."""
     lock = None
     try:
         lock = StoreLock(store.lock)
-    except StoreTaken:
-        positions = Positions.open(runtime_of(store.root).positions, writable=False)
-        yield positions.get(Position.DISPATCHED)
+    except StoreTaken as taken:
+        yield _dispatched(runtime_of(store.root).positions, taken.pid)
         return
     except StoreNotWritable:
         pass  # a copy on a medium that cannot be written: nobody starts a node on it
@@ -78,6 +77,20 @@ def held(store: Store) -> Iterator[int | None]:
     finally:
         if lock is not None:
             lock.release()
+
+
+def _dispatched(path: Path, holder: int) -> int:
+    """Of the node whose supervisor holds the store. Raises PositionsUnusable for any other holder, as a real broker."""
+    positions = Positions.open(path, writable=False)
+    try:
+        supervisor = positions.duty(Duty.SUPERVISE)
+        if supervisor.pid != holder or supervisor.state is not State.RUNNING:
+            raise PositionsUnusable(
+                str(path), f"does not tell how far process {holder} has come, which holds the store"
+            )
+        return positions.get(Position.DISPATCHED)
+    finally:
+        positions.close()
 
 
 @contextmanager

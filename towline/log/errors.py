@@ -15,11 +15,17 @@ class DurableLost(MalformedFile):
 
     advice = "run `towline store repair`: it reads the whole log and writes the file anew"
 
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+
 
 class DerivedFileSize(SegmentSizeMismatch):
     """A queue or index file has another size than the settings say. Facts: path, its size, the expected one."""
 
     advice = "set the sizes the store was made with, or run `towline store repair`: it derives queues and index anew"
+
+    def __init__(self, path: str, length: int, configured: int) -> None:
+        super().__init__(path, length, configured)
 
 
 class RepairRefused(StoreFault):
