@@ -14,12 +14,15 @@ import numpy as np
 import pytest
 
 from towline.errors import StoreNotWritable
+from towline.format.checkpoint import CHECK_AT, Checkpoint, encode
 from towline.format.durable import Durable
-from towline.limits import MIB
+from towline.limits import MIB, PAGE
+from towline.log.checkpoint_file import CheckpointFile
 from towline.log.durable_file import DurableFile
 from towline.log.errors import PoolElsewhere
 from towline.log.identity import IdentityFile
 from towline.log.pool_owner import OWNER_NAME, encode_owner, read_owner
+from towline.log.store_files import AbortFile
 from towline.log.transient_pool import TransientPool
 from towline.node import transient
 from towline.node.context import Node
@@ -138,6 +141,8 @@ class Killed:
                 buffer.write(self.log[max(base, BEGIN) : base + SIZE])
         self.positions.writer(Position.COMMITTED, Duty.FLUSH).advance(COMMITTED)
         self.positions.writer(Position.APPENDED, Duty.PUT).advance(APPENDED)
+        AbortFile(self.store.root).create(1)
+        CheckpointFile(self.store.root).save(Checkpoint(physic_msg_timestamp=1))
         keep_positions(self.runtime)
         Positions.create(self.runtime.positions, 8).close()  # as the next start does before it recovers
 
@@ -207,6 +212,28 @@ def older_files_in_the_same_directory(killed: Killed) -> None:
     killed.segment(0).write_bytes(killed.log[: COMMITTED - 100].ljust(SIZE, b"\0"))
 
 
+def another_program_stopped_in_order(killed: Killed) -> None:
+    AbortFile(killed.store.root).remove()
+
+
+def another_programs_checkpoint(killed: Killed) -> None:
+    """It writes the fields, and knows nothing of the check."""
+    content = killed.store.checkpoint.read_bytes()
+    killed.store.checkpoint.write_bytes(encode(Checkpoint(physic_msg_timestamp=2))[:CHECK_AT] + content[CHECK_AT:])
+
+
+def another_programs_record_behind_it(killed: Killed) -> None:
+    with killed.segment(0).open("r+b") as segment:
+        segment.seek(COMMITTED)
+        segment.write(bytes([0, 0, killed.log[COMMITTED + 2] ^ 1]))
+
+
+def another_programs_record_in_the_next_segment(killed: Killed) -> None:
+    with killed.segment(SIZE).open("r+b") as segment:
+        segment.seek(500)
+        segment.write(bytes([killed.log[SIZE + 500] ^ 1]))
+
+
 def another_log_before_it(killed: Killed) -> None:
     with killed.segment(0).open("r+b") as segment:
         segment.seek(BEGIN - 1)
@@ -242,6 +269,10 @@ STRANGERS = {
     put_back_from_a_copy: "commitlog/ is another directory, a copy",
     older_files_in_the_same_directory: "does not hold what was committed to it before",
     an_older_state_file: "the store was not written so far",
+    another_program_stopped_in_order: "abort is gone: another program ran and stopped in order",
+    another_programs_checkpoint: "the checkpoint is another program's",
+    another_programs_record_behind_it: f"{0:020d} behind what was committed",
+    another_programs_record_in_the_next_segment: f"{SIZE:020d} behind what was committed",
     another_log_before_it: f"the log before {BEGIN} is not what it was when the pool was made",
     no_log_any_more: f"the log before {BEGIN} is not what it was when the pool was made",
     a_new_store_in_its_place: "the store does not say that the pool is its",
@@ -260,6 +291,16 @@ def test_bytes_of_another_life_are_never_applied_but_kept(killed, change, why):
     kept = b"".join(path.read_bytes() for path in sorted((killed.store.root / "diverged").iterdir()))
     wanted = killed.log[COMMITTED:]
     assert kept == (wanted if change is not a_missing_buffer else killed.log[COMMITTED:SIZE] + killed.log[2 * SIZE :])
+
+
+def test_a_commit_that_was_cut_short_is_no_other_program(killed):
+    """Of what it wrote any pages are there."""
+    with killed.segment(0).open("r+b") as segment:
+        for start in (COMMITTED, 3 * PAGE, 8 * PAGE):
+            segment.seek(start)
+            segment.write(killed.log[start : start + PAGE])
+    assert killed.salvage().endswith("committed now")
+    assert killed.written() == killed.log
 
 
 def test_after_a_failed_sync_the_pool_waits_until_an_operator_has_mended_the_store(killed):
@@ -325,6 +366,13 @@ def test_a_start_that_would_look_for_the_pool_in_another_place_is_refused(killed
     assert killed.salvage().endswith("committed now")
     put_back_from_a_copy(killed)  # whose own start finds nothing of it
     assert "has gone with the machine's memory" in salvage_pool(killed.store, other)[0]
+
+
+def test_a_pool_in_another_place_that_holds_nothing_alone_keeps_no_start_from_happening(killed, tmp_path):
+    (killed.runtime.pool / "positions").unlink()
+    Positions.create(killed.runtime.positions, 7).writer(Position.COMMITTED, Duty.FLUSH).advance(APPENDED)
+    Positions.open(killed.runtime.positions).writer(Position.APPENDED, Duty.PUT).advance(APPENDED)
+    assert salvage_pool(killed.store, Runtime(tmp_path / "other")) == []
 
 
 def test_a_node_that_ends_leaves_the_pool_behind_only_while_something_is_in_it_alone(killed):

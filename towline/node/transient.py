@@ -2,8 +2,8 @@
 
 A pool outlives kill -9 of its node, because it is a directory in shared memory. The next start commits what is left
 into the segment files before it walks the log (H25), provided that the pool is really this store's: an owner file
-beside the buffers and in the store, the same boot, identity and directory, and the same bytes before the point at which
-it goes on.
+beside the buffers and in the store, the same boot, identity and directory, the same bytes before the point at which
+it goes on, and no sign that another program went on there.
 """
 
 import os
@@ -18,18 +18,20 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import DiskFull, StoreNotWritable, SyncFailed
+from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.durable import Durable
 from towline.limits import MIB, PAGE
+from towline.log.checkpoint_file import CheckpointFile
 from towline.log.diverged import Diverged
 from towline.log.durable_file import DurableFile
 from towline.log.errors import PoolElsewhere
+from towline.log.extents import written
 from towline.log.identity import IdentityFile
 from towline.log.mapped_file import MappedFile
 from towline.log.next_segment import ensure_segment
 from towline.log.pool_owner import OWNER_NAME, PoolOwner, encode_owner, read_owner
 from towline.log.segment_files import segment_name
-from towline.log.store_files import write_atomically
+from towline.log.store_files import AbortFile, write_atomically
 from towline.log.transient_pool import TransientPool, copy_committed
 from towline.places import Runtime, Store
 from towline.runtime.failpoints import ARMED, reach
@@ -228,12 +230,15 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
 
 
 def _gone(store: Store, runtime: Runtime) -> list[str]:
-    """There is no pool where this start looks for one. Raises PoolElsewhere when the store has one in another place."""
+    """There is no pool where this start looks for one. Raises PoolElsewhere when bytes stand alone in one elsewhere."""
     owner = read_owner(store.pool_owner)
     if owner is None:
         return []
     ours = _is_directory(store, owner) and owner.boot_id == boot_id()
     if ours and (Path(owner.pool) / OWNER_NAME).exists():
+        left = left_of(Runtime(Path(owner.pool).parent))
+        if left is not None and left.owner == owner and left.committed == left.appended:
+            return []
         raise PoolElsewhere(owner.pool, str(runtime.pool))
     return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
 
@@ -247,6 +252,8 @@ def _stranger(store: Store, pool: TransientPool, left: Left, durable: Durable | 
         "they are of another start of the node": left.generation not in (owner.generation, 0),
         "the store has another identity": identity is None or identity.store_id != owner.store_id,
         "commitlog/ is another directory, a copy": not _is_directory(store, owner),
+        "abort is gone: another program ran and stopped in order": not AbortFile(store.root).exists(),
+        "the checkpoint is another program's": _is_checkpoint_foreign(store),
         "the store was not written so far": durable is None or durable.flushed < owner.flushed,
         "a buffer is missing": any(not pool.path_of(base).exists() for base, _, _ in _pieces(left)),
     }
@@ -262,7 +269,7 @@ def _differs(store: Store, pool: TransientPool, left: Left, log_min: int) -> str
     start = max(left.owner.begin, base, left.committed - COMPARED_MAX)
     path = store.commitlog / segment_name(base)
     if start >= left.committed:
-        return None
+        return _continued(store, pool, left)
     if not path.exists():
         return f"{path} is missing"
     buffer, file = pool.open(base, writable=False), MappedFile.open(path, pool.size, writable=False)
@@ -272,7 +279,34 @@ def _differs(store: Store, pool: TransientPool, left: Left, log_min: int) -> str
     finally:
         buffer.release()
         file.release()
-    return None if same else f"{path} does not hold what was committed to it before"
+    return _continued(store, pool, left) if same else f"{path} does not hold what was committed to it before"
+
+
+def _continued(store: Store, pool: TransientPool, left: Left) -> str | None:
+    """Behind COMMITTED files hold zeros, or what a commit that was cut short put there; else another program wrote."""
+    for base, start, end in _pieces(left):
+        path = store.commitlog / segment_name(base)
+        if not path.exists():
+            continue
+        buffer = pool.open(base, writable=False)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for first, last in written(fd, start - base, end - base):
+                found = np.frombuffer(os.pread(fd, last - first, first), dtype=np.uint8)
+                if ((found != 0) & (found != buffer.array[first:last])).any():
+                    return f"another program wrote to {path} behind what was committed"
+        finally:
+            os.close(fd)
+            buffer.release()
+    return None
+
+
+def _is_checkpoint_foreign(store: Store) -> bool:
+    try:
+        CheckpointFile(store.root).load()
+    except MalformedFile:
+        return True
+    return False
 
 
 def _is_directory(store: Store, owner: PoolOwner) -> bool:
