@@ -5,9 +5,10 @@ A thread of its own, because these syncs may take long and no acknowledgement wa
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,20 @@ from .policy import QueueFlush
 
 QUEUE_FILES_OPEN_MAX: Final = 64
 ENTRY: Final = 20
-TOGETHER: Final = 256  # more dirty queues than this are synced by one sync of the file system
+TOGETHER: Final = 256  # more dirty queues than this are synced by one sync of the file system, once nobody appends
+SLICE_S: Final = 0.5  # of syncing queues; then the state files are written, and a stop is seen
 BEHIND_MAX: Final = 256 * MIB  # log bytes: a queue with few messages does not hold the watermark back further
 FINISH_MAX_S: Final = 10.0
 STATE_MAX_S: Final = 1.0  # the state files are never older (H3, spec 6.5)
+
+
+class Goal(NamedTuple):
+    """Queues are synced up to `ends`, one by one; then the log up to `dispatched` is in queues that are durable."""
+
+    dispatched: int
+    timestamp: int  # ms, of the newest record before `dispatched`, or earlier
+    ends: npt.NDArray[np.int64]
+    least: int  # bytes; a queue of which less is dirty is left out
 
 
 class Housekeeper:
@@ -61,6 +72,8 @@ class Housekeeper:
         self._queues = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
+        self._queues.watch()
+        self._goal: Goal | None = None  # for which one slice of time was not enough
         self._synced = self._surely_synced()
         self._index_done: set[Path] = set()
         self._physic_timestamp = self._checkpoint.physic_msg_timestamp
@@ -84,7 +97,7 @@ class Housekeeper:
 
     def finish(self) -> None:
         self.stop()
-        self._round(thorough=True)
+        self._round(thorough=True, last=True)
 
     def stop(self) -> None:
         self._stopped = True
@@ -101,55 +114,80 @@ class Housekeeper:
             except (OSError, TowlineError):
                 self._node.log.exception("queues or state files could not be synced; the next round tries again")
 
-    def _round(self, *, thorough: bool) -> None:
+    def _round(self, *, thorough: bool, last: bool = False) -> None:
         with self._lock:
             now = self._node.clock.monotonic_ms()
-            if thorough or self._policy.due(now):
-                thorough = thorough or self._policy.thorough(now)
+            if self._goal is not None and not last:
                 self._flush_derived(thorough=thorough)
+            elif thorough or self._policy.due(now):
+                thorough = thorough or self._policy.thorough(now)
+                self._flush_derived(thorough=thorough, last=last)
                 self._policy = self._policy.after(now, thorough=thorough)
             self._store_durable(failed=self._durable.sync_failed)
             self._store_checkpoint()
             self._queues.close_removed()  # their blocks are free when nobody has them open
 
-    def _flush_derived(self, *, thorough: bool) -> None:
+    def _flush_derived(self, *, thorough: bool, last: bool = False) -> None:
         """A sync that failed is reported once, and the next one of the same pages means nothing (H5), also when another
         flush process makes it: a start of the node cuts queues and index back to the watermark and derives the rest."""
         try:
-            self._flush_queues(thorough=thorough)
+            self._flush_queues(thorough=thorough, last=last)
         except SyncFailed as error:
+            self._goal = None
             self._derived_failed.advance(1)
             self._node.log.critical("queues and index are not called durable from here on, restart the node: %s", error)
 
-    def _flush_queues(self, *, thorough: bool) -> None:
-        """The watermark moves when every queue is synced up to it; then recovery starts dispatching there."""
+    def _flush_queues(self, *, thorough: bool, last: bool) -> None:
+        """The watermark moves when every queue is synced up to it; then recovery starts dispatching there.
+
+        Thousands of queues take more than one slice of time. The next slices pursue the same goal, so the watermark
+        moves though every queue grows meanwhile. `last`: nobody appends any more, and there is all the time.
+        """
+        goal = self._next_goal(thorough=thorough) if last or self._goal is None else self._goal
+        self._goal = None
+        if goal is None or self._derived_failed.get():
+            return
+        before = np.zeros(len(goal.ends), dtype=np.int64)
+        before[: len(self._synced)] = self._synced
+        self._synced = before
+        places = np.flatnonzero((goal.ends - before) * ENTRY >= goal.least)
+        if last and len(places) > TOGETHER:
+            self._queues.sync_all()
+            before[places] = goal.ends[places]
+        elif self._sync_slice(goal, places, all_of_them=last) < len(places):
+            self._goal = goal
+            self._wake.set()
+            return
+        if np.array_equal(before, goal.ends):
+            index_timestamp = self._sync_index()
+            self._durable = replace(self._durable, queues_durable=goal.dispatched)
+            self._checkpoint = replace(
+                self._checkpoint,
+                logics_msg_timestamp=max(goal.timestamp, self._checkpoint.logics_msg_timestamp),
+                index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
+            )
+
+    def _next_goal(self, *, thorough: bool) -> Goal | None:
+        """Everything that is dispatched by now; None when that is durable already."""
         positions = self._node.positions
         timestamp = positions.get(Position.DISPATCHED_TIMESTAMP)
         dispatched = min(positions.get(Position.INDEXED), positions.get(Position.DISPATCHED))
-        if dispatched <= self._durable.queues_durable or self._derived_failed.get():
-            return
-        ends = self._ends.max_offsets()
-        before = np.zeros(len(ends), dtype=np.int64)
-        before[: len(self._synced)] = self._synced
-        dirty = (ends - before) * ENTRY
+        if dispatched <= self._durable.queues_durable:
+            return None
         far = dispatched - self._durable.queues_durable >= BEHIND_MAX
-        places = np.flatnonzero(dirty >= self._policy.least_bytes(thorough=thorough or far))
-        if len(places) > TOGETHER:
-            self._queues.sync_all()
-        else:
-            for place in places:
-                end = self._ends.read(int(place))
-                self._queues.sync(end.topic.decode(), end.queue_id, int(before[place]), int(ends[place]))
-        before[places] = ends[places]
-        self._synced = before
-        if np.array_equal(before, ends):
-            index_timestamp = self._sync_index()
-            self._durable = replace(self._durable, queues_durable=dispatched)
-            self._checkpoint = replace(
-                self._checkpoint,
-                logics_msg_timestamp=max(timestamp, self._checkpoint.logics_msg_timestamp),
-                index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
-            )
+        least = self._policy.least_bytes(thorough=thorough or far)
+        return Goal(dispatched, timestamp, self._ends.max_offsets(), least)
+
+    def _sync_slice(self, goal: Goal, places: npt.NDArray[np.int64], *, all_of_them: bool) -> int:
+        """Syncs queues one by one, at least one, until the time is over. How many."""
+        over = time.monotonic() + SLICE_S
+        for done, place in enumerate(map(int, places), 1):
+            end = self._ends.read(place)
+            self._queues.sync(end.topic.decode(), end.queue_id, int(self._synced[place]), int(goal.ends[place]))
+            self._synced[place] = goal.ends[place]
+            if not all_of_them and (self._stopped or time.monotonic() > over):
+                return done
+        return len(places)
 
     def _surely_synced(self) -> npt.NDArray[np.int64]:
         """Queue offsets up to which queues are on the disk: reput wrote before we began, and who synced that has gone.

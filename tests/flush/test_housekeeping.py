@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flush import housekeeping
 from flush.housekeeping import BEHIND_MAX, TOGETHER, Housekeeper
 from towline.errors import SyncFailed
 from towline.format.index_file import file_size
@@ -69,6 +70,40 @@ def test_many_queues_are_synced_by_one_sync_of_the_file_system(bench, synced, mo
     bench.dispatch(b"topic-0", 1, end=5000)
     housekeeper.finish()
     assert (len(calls), synced) == (1, [("topic-0", 1, 2)])
+
+
+def test_while_records_are_appended_many_queues_are_synced_one_by_one_and_the_watermark_moves(
+    bench, synced, monkeypatch
+):
+    """A sync of the file system would make the pages ahead of the writer fault again (H6)."""
+    count = 9
+    monkeypatch.setattr(housekeeping, "TOGETHER", count - 1)
+    monkeypatch.setattr(housekeeping, "SLICE_S", 0.0)
+    monkeypatch.setattr(ConsumeQueueFiles, "sync_all", lambda _: pytest.fail("it writes the log's pages as well"))
+    housekeeper = Housekeeper(bench.node)
+    for number in range(count):
+        bench.dispatch(b"topic-%d" % number, 1, end=1000 + number)
+    for number in range(count):
+        assert bench.durable().queues_durable == 0
+        housekeeper._round(thorough=number == 0)
+        assert len(synced) == number + 1, "one slice"
+        bench.dispatch(b"topic-%d" % number, 1, end=5000 + number)
+    assert bench.durable().queues_durable == 1000 + count - 1
+    housekeeper._round(thorough=True)
+    monkeypatch.setattr(ConsumeQueueFiles, "sync_all", lambda _: None)
+    housekeeper.finish()
+    assert bench.durable().queues_durable == 5000 + count - 1
+
+
+def test_errors_of_write_back_are_told_from_the_beginning_on(bench):
+    """To a descriptor that was open when the error happened, whoever else was told of it meanwhile (H5)."""
+    before = open_directories()
+    Housekeeper(bench.node)
+    assert bench.store.consumequeue.resolve() in open_directories() - before
+
+
+def open_directories():
+    return {entry.resolve() for entry in Path("/proc/self/fd").iterdir() if entry.is_dir()}
 
 
 def test_a_failed_sync_of_the_file_system_is_never_called_durable(bench, monkeypatch):

@@ -14,7 +14,7 @@ from tests.log.stores import INDEXES, NOON, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS
 from towline.errors import CorruptLog, DiskFull, SegmentSizeMismatch, StoreSyncFailed, SyncFailed
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
-from towline.log import recovery
+from towline.log import recover_derived, recovery
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
@@ -568,3 +568,21 @@ class TestAnyStore:
         reader.load()
         assert all(bytes(reader.record(stored.at, recovered.end)) == stored.data for stored in kept)
         reader.close()
+
+
+def test_errors_of_write_back_are_told_from_before_the_first_queue_is_cut(
+    maker: StoreMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sync of the file system, which many queues share, tells of errors since its descriptor was opened (H5)."""
+    opened: list[bool] = []
+    real = ConsumeQueueFiles.cut
+
+    def cut(files: ConsumeQueueFiles, topic: str, queue_id: int, end_offset: int, *, synced: bool = True) -> bool:
+        descriptors = Path("/proc/self/fd").iterdir()
+        opened.append(any(entry.exists() and entry.samefile(files.root) for entry in descriptors))
+        return real(files, topic, queue_id, end_offset, synced=synced)
+
+    monkeypatch.setattr(recover_derived, "_TOGETHER", 0)
+    monkeypatch.setattr(ConsumeQueueFiles, "cut", cut)
+    maker.recover()
+    assert opened == [True] * 4

@@ -45,7 +45,7 @@ class ConsumeQueueFiles:
         assert open_max > 0
         self.root, self.file_size = root, file_size
         self._open_max = open_max
-        self._root_fd = -1  # kept open once it was: errors of write-back are told to whoever has a file open (H5)
+        self._root_fd = -1  # errors of write-back are told to whoever has a file open
         self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
         self._durable_names: set[Path] = set()  # their directory entries were synced by this object
 
@@ -160,13 +160,18 @@ class ConsumeQueueFiles:
                     sync_directory(name.parent)
                     self._durable_names.add(name)
 
+    def watch(self) -> None:
+        """From here on no error of write-back is missed by `sync_all`, whoever else was told of it (H5)."""
+        if self._root_fd < 0:
+            self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def sync_all(self) -> None:
         """Makes every entry of every queue durable, with all names, by one sync of the file system. Raises SyncFailed.
 
-        For many queues: it costs as much as the file system has to write, each `sync` a commit of its journal.
+        For many queues: it costs as much as the file system has to write, each `sync` a commit of its journal. Not
+        while somebody appends to the log: it also writes the pages populated ahead, and each faults again (H6).
         """
-        if self._root_fd < 0:
-            self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.watch()
         sync_file_system(self._root_fd, self.root)
 
     def min_offset_after(self, topic: str, queue_id: int, log_min: int, min_offset: int, end_offset: int) -> int:

@@ -104,6 +104,7 @@ class QueueRecovery:
     def cut(self, below: int) -> list[tuple[str, int, int, int]]:
         """Cuts every queue to records before `below`: (topic, queue id, first number, end)."""
         found = []
+        self._files.watch()
         queues = self._files.list_queues()
         together, changed = len(queues) > _TOGETHER, False
         for topic, queue_id in queues:
