@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.sound import copy_of, look, mend_all, plan_of, rules, sound_store
+from tests.log.sound import copy_of, look, mend_all, plan_of, rules, sound_store, state_files
 from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, Stored, StoreMaker, open_index
 from tests.log.test_verify import FAULTS, Fault, a_body
 from towline.errors import TowlineError
@@ -371,3 +371,79 @@ def test_a_body_that_was_repaired_is_found_in_diverged(maker: StoreMaker) -> Non
     a_body(maker)
     mend_all(maker, maker.records[100].at)
     assert {int(path.name.partition("-")[0]) for path in maker.store.diverged.glob("0*")} == {maker.records[100].at}
+
+
+class TestAnIdleQueue:
+    """Its records were deleted with their segment: only its file knows how many there were."""
+
+    COUNT = 20
+
+    @pytest.fixture
+    def idle(self, tmp_path: Path) -> StoreMaker:
+        maker = StoreMaker(tmp_path / "idle")
+        for _ in range(self.COUNT):
+            maker.append(bytes(400), "Idle", 0)
+        maker.fill(300)
+        maker.dispatch(maker.end)
+        state_files(maker)
+        maker.path(0).unlink()
+        maker.durable(maker.end, queues=maker.end, log_min=SEGMENT)
+        assert rules(look(maker)) == []
+        return maker
+
+    @staticmethod
+    def poke(maker: StoreMaker, topic: str, number: int, data: bytes) -> None:
+        at = number * 20
+        queue = maker.store.consumequeue / topic / "0"
+        with (queue / f"{at - at % QUEUE_FILE:020d}").open("r+b") as file:
+            file.seek(at % QUEUE_FILE)
+            file.write(data)
+
+    @staticmethod
+    def end(maker: StoreMaker) -> int:
+        recovered = recover(maker.store, SETTINGS)
+        (found,) = [queue for queue in recovered.queues if queue.topic == "Idle"]
+        assert found.min_offset == found.end_offset
+        return found.end_offset
+
+    def test_keeps_its_numbers_when_another_queue_is_damaged(self, idle: StoreMaker) -> None:
+        self.poke(idle, "TopicB", 70, b"\x01")
+        mend_all(idle)
+        assert look(idle).weight is Weight.NOTE
+        assert self.end(idle) == self.COUNT
+
+    @pytest.mark.parametrize("number", [16, 17, 19])
+    @pytest.mark.parametrize("data", [b"\x01", bytes(20), b"\0" * 8 + b"\xff"])
+    def test_keeps_its_numbers_when_it_is_damaged_itself(self, idle: StoreMaker, number: int, data: bytes) -> None:
+        self.poke(idle, "Idle", number, data)
+        last_is_gone = number == self.COUNT - 1 and not any(data)
+        assert rules(look(idle)) == ([] if last_is_gone else ["QUEUE_FILLER"])
+        self.poke(idle, "TopicB", 70, b"\x01")
+        mend_all(idle)
+        assert look(idle).weight is Weight.NOTE
+        assert self.end(idle) == self.COUNT - last_is_gone
+
+    def test_keeps_its_numbers_when_queue_files_had_another_size(self, idle: StoreMaker) -> None:
+        other = replace(SETTINGS, queue_file_size=QUEUE_FILE * 2)
+        Repair(idle.store, other, make_plan(idle.store, other, [])).run()
+        ends = {queue.topic: queue.end_offset for queue in recover(idle.store, other).queues}
+        assert ends["Idle"] == self.COUNT
+
+    @pytest.mark.parametrize("exchanged", [True, False])
+    def test_keeps_its_numbers_through_a_kill(
+        self, idle: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exchanged: bool
+    ) -> None:
+        if not exchanged:
+            monkeypatch.setattr("towline.log.repair.exchange", lambda *_: False)
+        self.poke(idle, "TopicB", 70, b"\x01")
+        for nth in range(1, 10):
+            maker = copy_of(idle, tmp_path / str(nth))
+            pid = os.fork()
+            if pid == 0:
+                _die_at(maker, 0, nth)
+            os.waitpid(pid, 0)
+            gone = not exchanged and not maker.store.consumequeue.exists()
+            mend_all(maker)
+            assert look(maker).weight is Weight.NOTE
+            if not gone:
+                assert self.end(maker) == self.COUNT, nth

@@ -1,5 +1,6 @@
 """Deriving queues and index anew from the log, into directories of their own: what reput does, for a whole store."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,17 +9,18 @@ from typing import Final
 import numpy as np
 
 from towline.errors import IllegalTopic
-from towline.format.consume_queue import hole
+from towline.format.consume_queue import ENTRY, FILLER, SIZE, hole
 from towline.kernels.directory import QueueDirectory
 
 from .commit_log import CommitLogReader
-from .consume_queue import ConsumeQueueFiles
+from .consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
 from .dispatch import Batch, DispatchScan
 from .errors import RepairRefused
 from .index_service import IndexService
 from .queue_entries import QueueEntries
 from .recovery import RecoverySettings
-from .verify_queues import GAP_MAX
+from .segment_files import segment_base
+from .verify_queues import GAP_MAX, QUEUE_ID_MAX
 
 _FILES_OPEN_MAX: Final = 256
 
@@ -33,12 +35,14 @@ class Rebuild:
         delays_ms: tuple[int, ...],
         queues: Path | None,
         index: Path | None,
+        old: Path,
     ) -> None:
+        """`old` is the directory of the queues as they stand."""
         self._log = log
         self._directory = QueueDirectory()
         self._scan = DispatchScan(log, self._directory, delays_ms)
         self._entries = QueueEntries(self._directory, np.zeros(0, np.int64), self._fill_gap)
-        self._files = None
+        self._files, self._old = None, old
         if queues is not None:
             queues.mkdir(parents=True)
             self._files = ConsumeQueueFiles(queues, settings.queue_file_size, _FILES_OPEN_MAX)
@@ -48,7 +52,7 @@ class Rebuild:
 
     def run(self, start: int, end: int, progress: Callable[[int], None]) -> int:
         """Everything of the log's [start, end), which is sound; synced. Returns how many records. Raises DiskFull."""
-        count = 0
+        count, log_min, log_end = 0, start, end
         ends: dict[int, tuple[int, int]] = {}
         if self._index is not None:
             self._index.load()
@@ -65,8 +69,22 @@ class Rebuild:
             count += len(batch.rows)
             progress(batch.end - start)
             start = batch.end
+        self._carry_over(ends, log_min, log_end)
         self._sync(ends)
         return count
+
+    def _carry_over(self, ends: dict[int, tuple[int, int]], log_min: int, log_end: int) -> None:
+        """Queues of which the log holds no record any more: their last file alone says which number is the next."""
+        if self._files is None:
+            return
+        stale = range(log_end, max(log_end, self._log.queue.end))
+        for topic, queue_id in ConsumeQueueFiles(self._old, self._files.file_size, 1).list_queues():
+            if queue_id > QUEUE_ID_MAX or self._directory.lookup(os.fsencode(topic), queue_id) in ends:
+                continue
+            first, entries = last_deleted(self._old / topic / str(queue_id), log_min, stale)
+            if len(entries):
+                self._files.write(topic, queue_id, first, entries)
+                ends[self._directory.add(os.fsencode(topic), queue_id)] = (first, first + len(entries))
 
     def _sync(self, ends: dict[int, tuple[int, int]]) -> None:
         if self._files is not None:
@@ -93,6 +111,36 @@ class Rebuild:
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
             raise IllegalTopic(topic, "the name cannot be a directory")
         return topic, self._directory.queue_id(number)
+
+
+def last_deleted(queue: Path, log_min: int, stale: range) -> tuple[int, Entries]:
+    """(number of the first, entries) of a queue's last file with an entry of a record before `log_min`; none without.
+
+    The file may have any size. What is damaged between its entries becomes holes, so that no number is given again;
+    entries that point to `stale` offsets of the log are left out: their records were cut off.
+    """
+    for path in sorted(queue.iterdir(), reverse=True):
+        base = segment_base(path.name)
+        if base is None or base % SIZE or not path.is_file():
+            continue
+        entries = np.fromfile(path, dtype=ENTRY, count=path.stat().st_size // SIZE)
+        places = places_of(entries)
+        written = (entries["record_size"] != 0) | (entries["physical_offset"] != 0)
+        written &= (places < stale.start) | (places >= stale.stop)
+        filler = is_filler(entries)
+        good = (entries["record_size"] > 0) & (entries["physical_offset"] >= 0) & (places < log_min)
+        good &= ~filler | (entries["physical_offset"] == 0)
+        known = good & (places >= 0)
+        newest = np.maximum.accumulate(np.where(known, places, -1))
+        known[1:] &= places[1:] > newest[:-1]
+        good &= known | (places < 0)
+        if known.any():
+            end = int(np.flatnonzero(written)[-1]) + 1
+            for number in np.flatnonzero(~good[:end]):
+                place = int(newest[number])
+                entries[number] = np.frombuffer(hole(place) if place >= 0 else FILLER, dtype=ENTRY)[0]
+            return base // SIZE, entries[:end]
+    return 0, np.empty(0, dtype=ENTRY)
 
 
 def now_ms() -> int:

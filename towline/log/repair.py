@@ -2,7 +2,7 @@
 
 A kill at any point leaves a store that a second run finishes: bytes are kept before they are written over, the mark up
 to which queues are synced is taken back before a record is replaced that they point to, and queues and index are built
-beside the old ones and swapped by two renames, between which a start derives them itself.
+beside the old ones and exchanged; where that takes two renames, a start between them derives them itself.
 """
 
 import os
@@ -27,7 +27,7 @@ from .extents import written_end
 from .rebuild import Rebuild, now_ms
 from .recovery import RecoverySettings, recover
 from .repair_plan import Plan, Step, Stretch
-from .segment_files import sync_directory, sync_file, zero_range
+from .segment_files import exchange, sync_directory, sync_file, zero_range
 from .store_files import write_atomically
 from .verify_state import known_members, readable
 
@@ -144,7 +144,12 @@ class Repair:
         self._note("rebuild")
         try:
             Rebuild(
-                reader, self._settings, self._delays, queues if plan.queues else None, index if plan.index else None
+                reader,
+                self._settings,
+                self._delays,
+                queues if plan.queues else None,
+                index if plan.index else None,
+                store.consumequeue,
             ).run(plan.verified.log.log_min, plan.end, self._progress)
         finally:
             reader.close()
@@ -154,7 +159,13 @@ class Repair:
         scratch.rmdir()
 
     def _swap(self, made: Path, target: Path) -> None:
+        """At one stroke where the file system can: queues of records that are deleted stand nowhere else."""
         self._note(f"swap {target.name}")
+        if target.exists() and exchange(made, target):
+            sync_directory(target.parent)
+            self._note(f"swapped out {target.name}")
+            self._diverged.take(made, self._now)
+            return
         if target.exists():
             self._diverged.take(target, self._now)
         self._note(f"swapped out {target.name}")
@@ -191,6 +202,9 @@ class Repair:
         if path.parent == self._store.staging and path.is_file() and _is_zero(path):
             path.unlink()  # a segment under construction: nothing was ever written to it
             return ""
+        for derived, anew in ((self._store.consumequeue, self._plan.queues), (self._store.index, self._plan.index)):
+            if anew and path.is_relative_to(derived):
+                return ""  # it goes with the directory, which is read once more before
         return self._taken(path)
 
     def _identity(self, path: Path) -> str:

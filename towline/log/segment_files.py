@@ -18,6 +18,8 @@ FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 _ZERO_STEP: Final = MIB
 _FALLOC_FL_KEEP_SIZE: Final = 0x01
 _FALLOC_FL_ZERO_RANGE: Final = 0x10
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 0x02
 _CANNOT_ZERO: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +89,19 @@ def clear_staging(staging: Path) -> int:
         path.unlink()
     sync_directory(staging)
     return len(left)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Gives each of two names the file or directory of the other, at one stroke; False where that is not supported."""
+    if not hasattr(_libc, "renameat2"):
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if _libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
+    return False
 
 
 def reserve(fd: int, start: int, end: int) -> None:

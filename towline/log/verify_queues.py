@@ -23,6 +23,7 @@ from .segment_files import segment_base, segment_name
 
 _FILES_OPEN_MAX: Final = 256
 _BLOCK: Final = 65_536  # entries of one read
+QUEUE_ID_MAX: Final = 2**31 - 1
 GAP_MAX: Final = 1_000_000  # numbers of a queue that may be filled with holes; more is no gap, but a damaged number
 
 
@@ -192,7 +193,8 @@ class QueueVerifier:
             good &= ~is_filler(found) | (found["physical_offset"] == 0)
             good &= ~is_filler(found) | (places >= 0) | (found["tags_code"] == 0)
             if first is None:
-                good |= _is_empty(found)
+                written = np.flatnonzero(~_is_empty(found))
+                good[written[-1] + 1 if len(written) else 0 :] = True  # behind the queue's end
             for begin, stop in _stretches(~good):
                 at = start * SIZE - base
                 path = self._path(topic, queue_id, base)
