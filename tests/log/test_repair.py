@@ -13,7 +13,7 @@ from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, Stored, StoreM
 from tests.log.test_verify import FAULTS, Fault, a_body
 from towline.errors import TowlineError
 from towline.format import blank, record, skipped
-from towline.format.consume_queue import FILLER_RECORD_SIZE
+from towline.format.consume_queue import FILLER_RECORD_SIZE, encode
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.errors import RepairRefused
@@ -214,6 +214,35 @@ class TestSteppingOverMore:
         recovered = recover(maker.store, SETTINGS)
         ends = {(queue.topic, queue.queue_id): queue.end_offset for queue in recovered.queues}
         assert ends[last.topic, last.queue_id] == last.queue_offset + 1
+
+    def test_a_queue_that_ends_in_a_hole_is_named_until_a_message_follows(self, maker: StoreMaker) -> None:
+        """A real broker would take the filler for the end of what it dispatched."""
+        last = maker.records[-1]
+        maker.write(last.at + 3, b"\xff" * 90)
+        plan = plan_of(maker, last.at)
+        assert [note for note in plan.notes if "put one message" in note] == [
+            f"queue {last.queue_id} of {last.topic} will end in a hole: "
+            "put one message into the queue before a real broker gets the store"
+        ]
+        Repair(maker.store, SETTINGS, plan).run()
+        (told,) = look(maker).findings.of("QUEUE_ENDS_IN_HOLE")
+        at = last.queue_offset * 20
+        path = maker.store.consumequeue / last.topic / str(last.queue_id) / f"{at - at % QUEUE_FILE:020d}"
+        assert (maker.root / told.path, told.at, told.weight) == (path, at % QUEUE_FILE, Weight.NOTE)
+        assert "put one message" in told.remedy
+        maker.end = look(maker).log.end
+        stored = maker.append(bytes(400), last.topic, last.queue_id)
+        files = ConsumeQueueFiles(maker.store.consumequeue, QUEUE_FILE, 8)
+        files.write(last.topic, last.queue_id, stored.queue_offset, encode(stored.at, len(stored.data), 0))
+        files.close()
+        assert look(maker).findings.of("QUEUE_ENDS_IN_HOLE") == []
+
+    def test_a_hole_before_other_messages_is_not_named(self, maker: StoreMaker) -> None:
+        maker.write(maker.records[100].at + 300, b"\xff")
+        plan = plan_of(maker, maker.records[100].at)
+        assert plan.notes == []
+        Repair(maker.store, SETTINGS, plan).run()
+        assert look(maker).findings.of("QUEUE_ENDS_IN_HOLE") == []
 
     def test_a_stretch_of_megabytes_takes_several_records(self, tmp_path: Path) -> None:
         big = replace(SETTINGS, segment_size=16 << 20)

@@ -21,6 +21,7 @@ START: Final = "start the node: recovery heals it"
 REPAIR: Final = "run `towline store repair --yes`"
 RESTORE: Final = "restore the file from a copy or from another node"
 NOTHING: Final = "nothing to do"
+PUT_ONE: Final = "put one message into the queue before a real broker gets the store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "QUEUE_BEHIND": Fault("the queue is behind the log", Weight.HEALS, START),
     "QUEUE_EXTRA": Fault("an entry stands here for which the log holds no record", Weight.HEALS, REPAIR),
     "QUEUE_FILLER": Fault("neither a filler nor an entry of a record deleted before", Weight.HEALS, REPAIR),
+    "QUEUE_ENDS_IN_HOLE": Fault(
+        "the queue ends in a hole, behind which a real broker dispatches nothing", Weight.NOTE, PUT_ONE
+    ),
     "QUEUE_FILE_SIZE": Fault("the file does not have the size of a queue file", Weight.HEALS, REPAIR),
     "QUEUE_PLACE": Fault("the topic cannot be a directory", Weight.DAMAGE, RESTORE),
     # --- index/

@@ -18,7 +18,7 @@ from towline.places import Store
 from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles
 from .errors import RepairRefused
-from .findings import Finding, Weight
+from .findings import PUT_ONE, Finding, Weight
 from .recovery import RecoverySettings
 from .verify import Verified, verify
 from .verify_log import Damage
@@ -137,8 +137,15 @@ class _Planner:
                 )
                 continue
             plan.stretches.append(stretch)
+            self._note_last_holes(stretch)
             self._step("skip", path, at, damage.end - base, _said(stretch))
         reader.close()
+
+    def _note_last_holes(self, stretch: Stretch) -> None:
+        for _, lost in stretch.pieces:
+            if lost.count and lost.first + lost.count >= self.plan.verified.end_of(lost.topic, lost.queue_id):
+                name = f"queue {lost.queue_id} of {lost.topic.decode('utf-8', 'replace')}"
+                self.plan.notes.append(f"{name} will end in a hole: {PUT_ONE}")
 
     # --- files, queues and index
 

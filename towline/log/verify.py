@@ -36,6 +36,7 @@ class Verified:
     findings: Findings
     log: LogFound
     gaps: list[Gap]
+    end_of: Callable[[bytes, int], int]  # of a topic's queue: behind its last number in the log, -1 without one
     limit: int | None
     seconds: float
     bytes: int
@@ -76,14 +77,15 @@ def verify(
     verify_config(store, findings)
     verify_leftovers(store, findings, running=limit is not None)
     count = _Count(progress)
-    log, gaps = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
-    _report_gaps(store, settings, log, gaps, findings)
+    log, queues = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
+    _report_gaps(store, settings, log, queues.gaps, findings)
     if checkpoint is not None and limit is None and log.last_store_timestamp:
         verify_times(store, checkpoint, log.last_store_timestamp, findings)
     return Verified(
         findings=findings,
         log=log,
-        gaps=gaps,
+        gaps=queues.gaps,
+        end_of=queues.end_of,
         limit=limit,
         seconds=time.monotonic() - started,
         bytes=count.total,
@@ -98,7 +100,7 @@ def _verify_log(
     delays_ms: tuple[int, ...],
     limit: int | None,
     count: _Count,
-) -> tuple[LogFound, list[Gap]]:
+) -> tuple[LogFound, QueueVerifier]:
     """The log, and what is derived from it."""
     bases = list_log(store.commitlog, settings.segment_size, findings)
     log_min, surely = limits_of(bases, settings.segment_size, durable)
@@ -124,7 +126,7 @@ def _verify_log(
             sink.finish(whole=limit is None)
     finally:
         reader.close()
-    return log, queues.gaps
+    return log, queues
 
 
 def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: list[Gap], findings: Findings) -> None:

@@ -16,7 +16,7 @@ from towline.kernels.queues import NEW_QUEUE
 
 from .consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
 from .dispatch import Batch
-from .extents import written
+from .extents import written, written_end
 from .findings import START, Findings, Weight
 from .queue_entries import QueueEntries, QueueRun
 from .segment_files import segment_base, segment_name
@@ -57,9 +57,13 @@ class _Range:
 
 @dataclass
 class _Seen:
-    """Of one queue: the first number that the log holds, and the numbers whose entries are wrong."""
+    """Of one queue: the first number that the log holds, and the numbers whose entries are wrong.
+
+    `hole`: the last number that the log holds was lost and stepped over.
+    """
 
     first: int
+    hole: bool = False
     missing: list[_Range] = field(default_factory=list)
     differs: list[_Range] = field(default_factory=list)
 
@@ -91,6 +95,7 @@ class QueueVerifier:
             kept += 0 if is_filler(expected[:1])[0] else run.count
             firsts.setdefault(run.number, run.offset)
             self._compare(run, expected)
+            self._seen[run.number].hole = bool(is_filler(expected[-1:])[0])
         counted = (batch.rows["transaction"] & TRANSACTION_PREPARED) == 0  # the bit of prepared and of rolled back
         if kept != np.count_nonzero(counted):
             self._note_twice(batch.rows[counted], firsts)
@@ -167,7 +172,29 @@ class QueueVerifier:
                 self._before(topic, queue_id, base, known.first if known is not None else None)
                 if whole and end != NEW_QUEUE:
                     self._behind(topic, queue_id, base, end, extra=base > min(bases))
+            if bases:
+                self._end(topic, queue_id, known)
         self._files.close()
+
+    def _end(self, topic: str, queue_id: int, seen: _Seen | None) -> None:
+        """A real broker takes a filler's size for the end of the log's records that are dispatched (spec 3.2, 8.2)."""
+        if seen is not None and not seen.hole:
+            return
+        path = self._path(topic, queue_id, max(self._bases[topic, queue_id]))
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            end = written_end(fd, 0, self._files.file_size)
+            at = (end - 1) // SIZE * SIZE
+            last = np.frombuffer(os.pread(fd, SIZE, at) if end else b"", dtype=ENTRY)
+        finally:
+            os.close(fd)
+        if is_filler(last).any():
+            self._findings.add(path, at, at + SIZE, "QUEUE_ENDS_IN_HOLE")
+
+    def end_of(self, topic: bytes, queue_id: int) -> int:
+        """Behind the last number that the log holds; NEW_QUEUE (-1) if it holds none."""
+        number = self._directory.lookup(topic, queue_id)
+        return NEW_QUEUE if number == NONE else self._entries.expected(number)
 
     def _report(self, number: int, wrong: _Range, rule: str) -> None:
         topic, queue_id = self._name(number)
