@@ -24,6 +24,7 @@ Who reads, and what it meets when segments go:
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,7 @@ from .space import DiskSpace
 
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
 STEP_MS: Final = 50  # between two looks at what a deletion waits for
-RETURN_MS: Final = 1000  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
+RETURN_MS: Final = 500  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
 
@@ -65,6 +66,7 @@ class Cleaner:
         self._seen_min = -1
         self._seen_wanted = -1
         self._look_at = self._pressed_at = self._ask_at = 0
+        self._settled_at = 0  # until then the disk may not show yet what was deleted last
         self._rounds = 0  # that are left of what an operator asked for
         self._step_at = 0
 
@@ -143,10 +145,12 @@ class Cleaner:
         self._rounds = max(0, self._rounds - 1)
         synced = min(durable.flushed, durable.queues_durable)
         free = removable(bases, self._size, synced=synced, appended=appended)
-        chosen = choose(self._rules, moment, free, self._modified_ms)
+        settled = now_ms >= self._settled_at
+        rules = self._rules if settled else replace(self._rules, forced=False)
+        chosen = choose(rules, moment, free, self._modified_ms)
         if not self._is_over(moment):
             self._seen_wanted = self._node.positions.get(Position.WANTED)
-        self._tell_stuck(not chosen and not going and self._pressed(), synced, appended)
+        self._tell_stuck(settled and not chosen and not going and self._pressed(), synced, appended)
         return chosen
 
     def _is_over(self, moment: Moment) -> bool:
@@ -192,7 +196,7 @@ class Cleaner:
         if ARMED:
             reach("allocate.after_unlink")
         self._step_at = now_ms + self._node.settings.delete_commit_log_files_interval
-        self._pressed_at = now_ms + RETURN_MS
+        self._pressed_at = self._settled_at = now_ms + RETURN_MS
         del self._since[base]
         self._told.discard(base)
         doomed = self._why.pop(base, Doomed(base, Why.LEFT_OVER, 0))

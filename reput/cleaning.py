@@ -41,6 +41,7 @@ class DerivedCleaner:
         self._log = log
         self._reader = ConsumeQueueFiles(files.root, files.file_size, FILES_OPEN_MAX)  # the dispatcher's stay open
         self._per_file = files.file_size // SIZE
+        self._let_go = 0  # segments that end before it are not mapped here
         self._begins = 0  # where the log began when the pass that is under way, or was last, began
         self._minima: deque[int] = deque()  # places of queues whose minimum is still to be looked at
         self._trimming: deque[int] | None = None  # places of queues with files to remove; None before that is known
@@ -51,17 +52,19 @@ class DerivedCleaner:
 
     def turn(self) -> int:
         """A bounded piece of what is left to do; 0 when nothing is, or when it has to wait."""
+        log_min = self._node.positions.get(Position.LOG_MIN)
+        if log_min > self._let_go:  # not with the next pass: the disk waits for the blocks
+            self._let_go = log_min
+            self._log.release_below(log_min)
         if self._minima:
             return self._move_minima()
         if self._trimming is None and self._index_done:
-            log_min = self._node.positions.get(Position.LOG_MIN)
             return self._begin(log_min) if log_min > self._begins else 0
         return self._remove(self._node.clock.monotonic_ms())
 
     def _begin(self, log_min: int) -> int:
         """A pass over all queues. One of which no record is left needs no look at its files."""
         self._begins, self._index_done = log_min, self._index is None
-        self._log.release_below(log_min)
         low, high, physical_end = self._ends.columns()
         held = low < high
         for place in np.flatnonzero(held & (physical_end <= log_min)):

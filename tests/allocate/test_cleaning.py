@@ -243,6 +243,25 @@ def test_a_full_disk_gives_up_just_enough(tmp_path):
     assert 85 - 1 <= percent <= 85, percent
 
 
+def test_blocks_that_come_back_late_take_no_more_segments_with_them(tmp_path):
+    """A reader still maps what was unlinked, and the interval of looks is short."""
+    bench = Bench(tmp_path, 20, clean_resource_interval=50, reserve_file_size=0)
+    bench.hands.other = bench.hands.total - 30 * SIZE
+    freed_at = None
+    needed = -(-bench.hands.use(bench.store.root).excess(85) // SIZE)
+    held = bench.hands.other
+    while freed_at is None or bench.hands.ms < freed_at + 5000:
+        before = len(bench.left)
+        bench.record(log_min=bench.log_min)
+        bench.turn(50)
+        if len(bench.left) < before:
+            bench.hands.other += SIZE  # the file is gone, its blocks are not
+            freed_at = bench.hands.ms
+        elif freed_at is not None and bench.hands.ms >= freed_at + 500:
+            bench.hands.other = held  # the last reader let go of them
+    assert 20 - len(bench.left) == needed
+
+
 def test_without_forcible_cleaning_a_full_disk_takes_only_what_is_expired(tmp_path):
     bench = Bench(tmp_path, clean_file_forcibly_enable="false")
     bench.age(0, 80)
