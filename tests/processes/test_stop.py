@@ -14,6 +14,7 @@ import pytest
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import DutyTaken, SegmentSizeMismatch, StoreNotWritable, StoreTaken
+from towline.format.index_file import HEADER_SIZE, decode_header
 from towline.log.durable_file import DurableFile
 from towline.node.launch import spawn_node
 from towline.runtime.positions import Duty, Position, State
@@ -67,7 +68,34 @@ def put(node: TestNode, count: int, topic: str = "orders") -> int:
     return sum(result.acknowledged for result in results)
 
 
+def keys_in_index(node: TestNode) -> int:
+    """How many keys the index of a stopped node holds: a file's count begins at 1."""
+    return sum(decode_header(path.read_bytes()[:HEADER_SIZE]).index_count - 1 for path in node.store.index.iterdir())
+
+
 # --- the stop
+
+
+def test_an_index_that_was_off_for_a_while_is_completed(node: TestNode) -> None:
+    counts = []
+    for indexing in ("true", "false", "true"):
+        node.start("--set", f"message_index_enable={indexing}")
+        assert put(node, 200) == 200
+        assert node.stop()
+        counts.append(keys_in_index(node))
+    assert counts[0] >= 200
+    assert counts == [counts[0], counts[0], 3 * counts[0]]
+
+
+def test_a_stop_that_cannot_write_what_it_knows_is_clean_all_the_same(node: TestNode) -> None:
+    node.start()
+    assert put(node, 100) == 100
+    (node.store.known / "in the way").mkdir(parents=True)
+    assert node.stop()
+    check_nothing_is_left(node)
+    assert not node.store.abort.exists()
+    node.start()
+    assert node.stop()
 
 
 @pytest.mark.parametrize("role", ["master", "slave"])

@@ -276,6 +276,35 @@ def test_a_store_that_was_put_back_from_a_copy_gets_nothing_of_its_other_life(ma
     assert keys_in(node.store, node_end(node)) == list(range(700, 710))
 
 
+def test_what_another_program_appended_after_a_kill_is_not_written_over(make: Make) -> None:
+    """It takes what the files hold for the whole log. Played by a node on a copy, whose log is then put in place."""
+    node, other = make(**STILL), make(name="other", transient_store_pool_enable=False)
+    node.start()
+    put(node, 0, 100)
+    assert node.stop()
+    node.start()
+    committed = node.at(Position.COMMITTED)
+    put(node, 1000, 100)
+    node.kill_all(seed=6)
+    shutil.copytree(node.store.root, other.store.root)
+    for path in (other.store.pool_owner, other.store.abort):
+        path.unlink()
+    other.start()
+    assert other.at(Position.APPENDED) == committed
+    put(other, 5000, 60)
+    assert other.stop()
+    name = f"{0:020d}"
+    with (node.store.commitlog / name).open("r+b") as segment:
+        segment.write((other.store.commitlog / name).read_bytes())
+    node.start()
+    said = node.store.node_log.read_text()
+    assert "in the transient pool are not applied: another program wrote to" in said
+    end = everything_is_flushed(node)
+    await_(lambda: node.at(Position.DISPATCHED) == end, 10.0, "everything is dispatched")
+    assert node.stop()
+    assert keys_in(node.store, end) == [*range(100), *range(5000, 5060)]
+
+
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """SIGSTOP within the block."""
