@@ -18,7 +18,7 @@ OURS = "Made-by-Towline"
 def test_a_killed_broker_goes_on_as_towline_and_a_broker_takes_over_again(release, start_jvm, tmp_path, towline):
     queues = [(topic, queue_id) for topic in (*TOPICS, OURS) for queue_id in range(QUEUES)]
     messages = Mixture(5, topics=TOPICS, empty=0.0)  # a broker of 5.5 fails at a request without a body
-    sent, specs = mixed_specs(messages, 800, 40)
+    sent, specs = mixed_specs(messages, 400, 30)
     jvm = start_jvm(release, BROKER)
     RealBroker(jvm, towline.root, queues).open()
     sent, unpromised = divided(sent, specs, jvm.stream_until_killed(specs, len(specs) * 2 // 3))

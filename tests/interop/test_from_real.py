@@ -14,7 +14,7 @@ from .model import QUEUES, RETRY_V2, TOPICS
 from .towlines import REAL_SETTINGS
 
 COMMAND = "from towline.start import main; main()"
-SINGLES = 1200
+SINGLES = 900
 BATCHES = 60
 
 
