@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.log.stores import INDEXES, NOON, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 from towline.errors import CorruptLog, DiskFull, SegmentSizeMismatch, StoreSyncFailed, SyncFailed
 from towline.format.checkpoint import Checkpoint
+from towline.format.checkpoint import encode as encode_checkpoint
 from towline.format.durable import Durable
 from towline.log import recover_derived, recovery
 from towline.log.checkpoint_file import CheckpointFile
@@ -452,8 +453,9 @@ class TestQueuesAndIndex:
         assert DurableFile(tmp_path).load() == Durable()
         assert maker.recover().end == 0
 
-    def test_the_minimum_follows_the_log(self, maker: StoreMaker) -> None:
+    def test_the_minimum_follows_the_log_that_a_real_broker_shortened(self, maker: StoreMaker) -> None:
         maker.path(0).unlink()
+        (maker.root / "checkpoint").write_bytes(encode_checkpoint(Checkpoint(physic_msg_timestamp=NOON)))
         recovered = maker.recover()
         assert recovered.log_min == SEGMENT
         model = model_queues(maker, maker.records[150].at)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.log.sound import copy_of, look, mend_all, plan_of, rules, sound_store, state_files
 from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, Stored, StoreMaker, open_index
-from tests.log.test_verify import FAULTS, Fault, a_body
+from tests.log.test_verify import FAULTS, Fault, a_body, the_first_segment
 from towline.errors import TowlineError
 from towline.format import blank, record, skipped
 from towline.format.consume_queue import FILLER_RECORD_SIZE, encode
@@ -305,6 +305,10 @@ class TestEveryFault:
     def test_is_repaired_so_that_verify_is_content_and_a_node_starts(self, maker: StoreMaker, fault: Fault) -> None:
         fault(maker)
         skip = [damage.start for damage in look(maker).log.damages]
+        if fault is the_first_segment:
+            with pytest.raises(RepairRefused, match="--skip 0 gives them up"):
+                mend_all(maker, *skip)
+            skip = [0]
         if fault.__name__ in LOST_FOR_GOOD:
             before = everything(maker)
             with pytest.raises(RepairRefused, match="restore"):

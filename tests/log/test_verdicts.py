@@ -212,6 +212,11 @@ def min_published(maker: StoreMaker) -> None:
 
 
 def min_unrecorded(maker: StoreMaker) -> None:
+    start_missing(maker)
+    poke(maker.root / "checkpoint", 0, (NOON + 298).to_bytes(8, "big"))
+
+
+def start_missing(maker: StoreMaker) -> None:
     durable(maker, 299)
     maker.path(0).unlink()
 
@@ -393,6 +398,7 @@ PROVOKED: dict[Case, Callable[[StoreMaker], None]] = {
     Case.SEGMENT_LOST: missing_behind,
     Case.MIN_PUBLISHED: min_published,
     Case.MIN_UNRECORDED: min_unrecorded,
+    Case.START_MISSING: start_missing,
     Case.CORRUPT_RECORD: corrupt,
     Case.CORRUPT_SIZE: corrupt_size,
     Case.CORRUPT_BLANK: corrupt_blank,
@@ -436,6 +442,7 @@ REFUSALS: dict[Case, tuple[str, str]] = {
     Case.FOREIGN: ("ForeignFile", ""),
     Case.SEGMENT_SIZE: ("SegmentSizeMismatch", ""),
     Case.SEGMENT_MISSING: ("CorruptLog", "MISSING"),
+    Case.START_MISSING: ("CorruptLog", "MISSING"),
     Case.CORRUPT_RECORD: ("CorruptLog", "BODY_CRC"),
     Case.CORRUPT_SIZE: ("CorruptLog", "SIZE_PAST_END"),
     Case.CORRUPT_BLANK: ("CorruptLog", "MAGIC"),
@@ -519,12 +526,18 @@ def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) 
     if "mend" in case.row.remedy:
         assert mend(maker.store, SEGMENT) > 0
     elif "repair" in case.row.remedy:
-        mend_all(maker, *[damage.start for damage in look(maker).log.damages])
+        mend_all(maker, *_skips(maker))
         assert look(maker).weight is Weight.NOTE
     else:
         assert "restore" in refusal.value.advice
         return
     start(maker)
+
+
+def _skips(maker: StoreMaker) -> list[int]:
+    found = look(maker)
+    gone = [int(Path(row.path).name) for row in found.findings.of("START_MISSING")]
+    return gone + [damage.start for damage in found.log.damages]
 
 
 def test_deleted_rows_leave_nothing_behind(maker: StoreMaker) -> None:

@@ -71,6 +71,11 @@ class TestASoundStore:
         file.close()
         assert rules(look(maker)) == []
 
+    def test_may_have_been_shortened_by_a_real_broker(self, maker: StoreMaker) -> None:
+        maker.path(0).unlink()
+        poke(maker.root / "checkpoint", 0, bytes(8))
+        assert rules(look(maker)) == ["CHECKPOINT"]
+
     def test_may_have_spare_segments(self, maker: StoreMaker) -> None:
         for base in (3, 4):
             maker.write(base * SEGMENT, b"\0")
@@ -158,6 +163,11 @@ def what_a_blank_says(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
 def a_segment(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
     maker.path(SEGMENT).unlink()
     return maker.path(SEGMENT), 0, "MISSING", Weight.DAMAGE
+
+
+def the_first_segment(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    maker.path(0).unlink()
+    return maker.path(0), 0, "START_MISSING", Weight.DAMAGE
 
 
 def a_short_segment(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
@@ -356,6 +366,7 @@ FAULTS: list[Fault] = [
     a_blank,
     what_a_blank_says,
     a_segment,
+    the_first_segment,
     a_short_segment,
     a_foreign_file,
     a_file_without_bytes,

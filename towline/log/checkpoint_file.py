@@ -27,6 +27,11 @@ class CheckpointFile:
             return None
         return checkpoint.decode(data, str(self.path))
 
+    def others_wrote(self) -> bool:
+        """Whether a real broker wrote it last: a whole page whose check is not the one that Towline writes."""
+        data = self.path.read_bytes() if self.path.is_file() else b""
+        return len(data) == checkpoint.SIZE and checkpoint.sealed(data) != data
+
     def save(self, content: Checkpoint) -> None:
         """Writes it durably. Raises StoreNotWritable, SyncFailed."""
         data = checkpoint.sealed(checkpoint.encode(content))

@@ -9,6 +9,7 @@ from towline.errors import SyncFailed
 from towline.format import durable_slots
 from towline.format.durable import Durable
 
+from .checkpoint_file import CheckpointFile
 from .store_files import write_atomically
 
 NAME: Final = "durable"
@@ -77,6 +78,14 @@ class DurableFile:
                 raise SyncFailed(str(self.path), at, end, error.errno or 0, error.strerror or "") from error
             self._sequence = sequence  # not before: a write that failed is tried again in the same slot
         self.state = state
+
+
+def begins_too_late(state: Durable | None, first: int, checkpoint: CheckpointFile) -> bool:
+    """Whether segments that were durable are missing before `first`, the base of the log's first one.
+
+    A node records the minimum before it deletes anything; a real broker, which writes the checkpoint, does not.
+    """
+    return state is not None and state.log_min < min(first, state.flushed) and not checkpoint.others_wrote()
 
 
 def _takes_back(before: Durable, state: Durable) -> bool:

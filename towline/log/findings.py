@@ -36,6 +36,7 @@ class Fault:
 FAULTS: Final[dict[str, Fault]] = {
     # --- commitlog/
     "MISSING": Fault("the segment does not exist", Weight.DAMAGE, RESTORE),
+    "START_MISSING": Fault("the first segments of the log do not exist", Weight.DAMAGE, RESTORE),
     "SEGMENT_SIZE": Fault("the file does not have the size of a segment", Weight.DAMAGE, RESTORE),
     "EMPTY_FILE": Fault(
         "the last file has no length: a crash came between its name and its bytes", Weight.HEALS, START

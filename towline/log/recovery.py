@@ -20,7 +20,7 @@ from .checkpoint_file import CheckpointFile
 from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles
 from .diverged import Diverged
-from .durable_file import DurableFile
+from .durable_file import DurableFile, begins_too_late
 from .errors import DurableLost
 from .extents import written_end
 from .known import Known
@@ -356,6 +356,9 @@ class _LogRecovery:
         self.log_min = queue.min_offset
         if durable is not None and durable.log_min in queue.bases:
             self.log_min = durable.log_min
+        if begins_too_late(durable, queue.min_offset, CheckpointFile(self.store.root)):
+            assert durable is not None
+            raise self._missing(durable.log_min)
         if durable is not None and queue.min_offset != durable.log_min:
             below = queue.min_offset < self.log_min
             self.decided.say(Case.MIN_PUBLISHED if below else Case.MIN_UNRECORDED)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from towline.format import property_crc, record, skipped
+from towline.format import durable_slots, property_crc, record, skipped
 from towline.format.blank import MAGIC as BLANK_MAGIC
 from towline.format.blank import SIZE as BLANK_SIZE
 from towline.format.skipped import Lost
@@ -119,6 +119,7 @@ class _Planner:
         reader = CommitLogReader(self.store.commitlog, self.settings.segment_size)
         reader.queue.adopt([one.base for one in log.segments if one.verdict != "missing"])
         entries = _entries_in(self.store, self.settings, log.damages)
+        wanted = self._begin_later(wanted)
         for offset in sorted(wanted - {damage.start for damage in log.damages}):
             plan.notes.append(f"no damage begins at {offset}: there is nothing to step over")
         for number, damage in enumerate(log.damages):
@@ -140,6 +141,20 @@ class _Planner:
             self._note_last_holes(stretch)
             self._step("skip", path, at, damage.end - base, _said(stretch))
         reader.close()
+
+    def _begin_later(self, wanted: set[int]) -> set[int]:
+        """Gives up missing segments before the first one, if that is wanted. Returns the other offsets."""
+        for found in self.plan.verified.findings.of("START_MISSING"):
+            path = self.store.root / found.path
+            start = int(path.name)
+            if start in wanted:
+                said = f"write it anew: the log begins at {self.plan.verified.log.log_min}"
+                self._step("state", self.store.durable, 0, durable_slots.SIZE, said)
+                wanted = wanted - {start}
+            else:
+                why = f"{found.rule}, {found.sentence}; --skip {start} gives them up"
+                self.plan.refused.append(RepairRefused(str(path), 0, why))
+        return wanted
 
     def _note_last_holes(self, stretch: Stretch) -> None:
         for _, lost in stretch.pieces:

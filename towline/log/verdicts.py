@@ -34,6 +34,9 @@ _VERIFY: Final = "`towline store verify` names it, `towline store repair` heals 
 _REPAIR: Final = "`towline store repair`"
 _SKIP: Final = "restore the file from a copy or another node, or `towline store repair --skip OFFSET`"
 _RESTORE: Final = "restore the file from a copy or another node"
+_BEGIN: Final = (
+    "restore the files from a copy or another node, or `towline store repair --skip OFFSET`: it begins later"
+)
 _KEPT: Final = "copied to `diverged/`"
 _SIZES: Final = "set the sizes the store was made with, or `towline store repair`"
 
@@ -63,9 +66,14 @@ class Case(Enum):
     EMPTY_LAST = Row("commitlog/*", "the last file has no length", _D)
     SPARE_SEGMENTS = Row("commitlog/*", "segments of zeros behind the active one", _D)
     SEGMENT_MISSING = Row("commitlog/*", "a segment below the durable offset is missing", _R, remedy=_RESTORE)
+    START_MISSING = Row(
+        "commitlog/*", "the first segments of the log as it was recorded are missing", _R, remedy=_BEGIN
+    )
     SEGMENT_LOST = Row("commitlog/*", "a segment behind the durable offset is missing: what follows is cut", _C, _KEPT)
     MIN_PUBLISHED = Row("commitlog/*", "the minimum was published, the files below it are still there", _A)
-    MIN_UNRECORDED = Row("commitlog/*", "files were deleted, the minimum was not recorded: the first file is it", _A)
+    MIN_UNRECORDED = Row(
+        "commitlog/*", "files were deleted by a real broker, which wrote the checkpoint last: the first file is it", _A
+    )
 
     CORRUPT_RECORD = Row("commitlog/*", "a record below the durable offset breaks a rule", _R, remedy=_SKIP)
     CORRUPT_SIZE = Row("commitlog/*", "a size below the durable offset reaches past its segment", _R, remedy=_SKIP)

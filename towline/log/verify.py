@@ -12,10 +12,13 @@ from towline.format.durable import Durable
 from towline.kernels.directory import QueueDirectory
 from towline.places import Store
 
+from .checkpoint_file import CheckpointFile
 from .commit_log import CommitLogReader
+from .durable_file import begins_too_late
 from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
 from .log_walk import Checks
 from .recovery import RecoverySettings
+from .segment_files import segment_name
 from .verify_index import IndexVerifier
 from .verify_log import LogBounds, LogFound, LogVerifier, limits_of, list_log
 from .verify_queues import Gap, QueueVerifier
@@ -104,6 +107,9 @@ def _verify_log(
     """The log, and what is derived from it."""
     bases = list_log(store.commitlog, settings.segment_size, findings)
     log_min, surely = limits_of(bases, settings.segment_size, durable)
+    if limit is None and begins_too_late(durable, log_min, CheckpointFile(store.root)):
+        assert durable is not None
+        _report_start(store, durable.log_min, min(log_min, durable.flushed), findings)
     synced = durable.queues_durable if durable is not None else 0
     if limit is not None:
         surely = synced = limit
@@ -127,6 +133,14 @@ def _verify_log(
     finally:
         reader.close()
     return log, queues
+
+
+def _report_start(store: Store, recorded: int, first: int, findings: Findings) -> None:
+    said = f"the log was recorded to begin at {recorded}, but nothing of it stands before {first}"
+    advice = (
+        f"restore the segments from a copy or another node, or give them up: `towline store repair --skip {recorded}`"
+    )
+    findings.add(store.commitlog / segment_name(recorded), 0, first - recorded, "START_MISSING", said, remedy=advice)
 
 
 def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: list[Gap], findings: Findings) -> None:
