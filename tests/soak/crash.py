@@ -174,7 +174,8 @@ class Soak:
         assert end >= before or node is self.slave, f"{before} bytes were published, recovery ended at {end}: {facts}"
         assert end - before <= REACH, f"{before} bytes were published, recovery found {end}"
         kept = sorted(node.store.diverged.iterdir()) if node.store.diverged.is_dir() else []
-        new = [path for path in kept if path.name not in self._kept_before(node)]
+        explained = self._kept_before(node)
+        new = [path for path in kept if path.name not in explained]
         data = b"".join(path.read_bytes() for path in new)
         assert len(data) == facts["cut_bytes"] or kind == "start", f"cut {facts['cut_bytes']}, kept {len(data)}"
         assert len(data) <= 2 * REACH, f"{len(data)} bytes were cut: more than a request"
