@@ -42,7 +42,7 @@ from .space import DiskSpace
 
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
 STEP_MS: Final = 50  # between two looks at what a deletion waits for
-RETURN_MS: Final = 500  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
+RETURN_MS: Final = 1000  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
 
