@@ -406,6 +406,62 @@ def test_a_body_that_was_repaired_is_found_in_diverged(maker: StoreMaker) -> Non
     assert {int(path.name.partition("-")[0]) for path in maker.store.diverged.glob("0*")} == {maker.records[100].at}
 
 
+class TestAStoreThatWasClosed:
+    """Its queues point to records that were whole, whatever the durable offset says."""
+
+    @staticmethod
+    def without_durable(maker: StoreMaker) -> None:
+        maker.store.durable.unlink()
+
+    @staticmethod
+    def durable_behind(maker: StoreMaker) -> None:
+        at = maker.records[-40].at
+        maker.durable(at, queues=at)
+
+    @pytest.mark.parametrize("forget", [without_durable, durable_behind])
+    @pytest.mark.parametrize(
+        ("first", "at", "size", "lost"),
+        [(-10, 33, 3, 1), (-1, 300, 1, 1), (-3, 0, 3 * 507, 3), (-1, 0, 507, 1), (-20, 4, 4, 1)],
+    )
+    @pytest.mark.parametrize("data", [b"\xff", b"\0"])
+    def test_loses_nothing_unnamed(
+        self,
+        maker: StoreMaker,
+        forget: Callable[[StoreMaker], None],
+        first: int,
+        at: int,
+        size: int,
+        lost: int,
+        data: bytes,
+    ) -> None:
+        forget(maker)
+        stored = maker.records[first]
+        maker.write(stored.at + at, data * size)
+        found = look(maker)
+        assert found.weight is Weight.DAMAGE
+        assert [damage.start for damage in found.log.damages] == [stored.at]
+        with pytest.raises(RepairRefused, match=f"--skip {stored.at}"):
+            mend_all(maker)
+        mend_all(maker, stored.at)
+        assert look(maker).weight is Weight.NOTE
+        number = len(maker.records) + first
+        for topic, queue_id in QUEUES:
+            expected = of_queue(maker, set(range(number, number + lost)), topic, queue_id)
+            assert numbers(maker, topic, queue_id) == expected
+
+    def test_may_hold_stale_bytes_of_a_real_broker_behind_its_end(self, maker: StoreMaker) -> None:
+        maker.store.durable.unlink()
+        maker.write(maker.end, maker.records[5].data[:200])
+        assert rules(look(maker)) == ["TORN_TAIL"]
+
+    def test_that_was_not_closed_may_have_lost_what_its_queues_point_to(self, maker: StoreMaker) -> None:
+        self.durable_behind(maker)
+        (maker.root / "abort").write_text("1")
+        maker.write(maker.records[-10].at + 30, b"\xff" * 3)
+        found = look(maker)
+        assert (found.weight, found.log.damages) == (Weight.HEALS, [])
+
+
 class TestAnIdleQueue:
     """Its records were deleted with their segment: only its file knows how many there were."""
 

@@ -237,6 +237,11 @@ def corrupt_blank(maker: StoreMaker) -> None:
     maker.write(maker.blanks[0] + 4, b"\0")
 
 
+def corrupt_closed(maker: StoreMaker) -> None:
+    no_durable(maker)
+    maker.write(maker.records[290].at + 300, b"\xff")
+
+
 def torn(maker: StoreMaker) -> None:
     durable(maker)
     maker.write(maker.records[MIDDLE].at + 300, b"\xff")
@@ -402,6 +407,7 @@ PROVOKED: dict[Case, Callable[[StoreMaker], None]] = {
     Case.CORRUPT_RECORD: corrupt,
     Case.CORRUPT_SIZE: corrupt_size,
     Case.CORRUPT_BLANK: corrupt_blank,
+    Case.CORRUPT_CLOSED: corrupt_closed,
     Case.TORN_RECORD: torn,
     Case.TORN_SIZE: torn_size,
     Case.TORN_BLANK: torn_blank,
@@ -446,6 +452,7 @@ REFUSALS: dict[Case, tuple[str, str]] = {
     Case.CORRUPT_RECORD: ("CorruptLog", "BODY_CRC"),
     Case.CORRUPT_SIZE: ("CorruptLog", "SIZE_PAST_END"),
     Case.CORRUPT_BLANK: ("CorruptLog", "MAGIC"),
+    Case.CORRUPT_CLOSED: ("CorruptLog", "BODY_CRC"),
     Case.QUEUE_SIZE: ("DerivedFileSize", ""),
     Case.QUEUE_MISNAMED: ("ForeignFile", ""),
     Case.INDEX_SIZE: ("DerivedFileSize", ""),

@@ -19,6 +19,7 @@ from towline.places import Store
 from .checkpoint_file import CheckpointFile
 from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles
+from .dispatched import dispatched_behind
 from .diverged import Diverged
 from .durable_file import DurableFile, begins_too_late
 from .errors import DurableLost
@@ -266,8 +267,21 @@ class _LogRecovery:
         while not end.last_store_timestamp and self.start > self.log_min:
             self.start -= self.settings.segment_size  # for the time of the last record: the clock must not go back
             end = self.walk.run(self.start)
+        if self.clean:
+            self._refuse_promised(end)
         self._judge(end)
         return end
+
+    def _refuse_promised(self, end: LogEnd) -> None:
+        """In a store that was closed a bad record to which a queue points is corrupt, whatever the durable offset."""
+        base = self.reader.queue.base_of(end.end)
+        known = self.durable is not None and self.durable.flushed == end.end
+        if base is None or known:
+            return
+        if dispatched_behind(self.store.consumequeue, self.settings.queue_file_size, end.end) is not None:
+            rule = Rule.SIZE_TOO_SMALL if end.rule is Rule.OK else end.rule
+            said = f"{rule.sentence}; the store was closed, and a queue points to this record"
+            raise CorruptLog(str(self.reader.queue.path_of(base)), end.end - base, rule.name, said)
 
     def _judge(self, end: LogEnd) -> None:
         """Says why the log ends where it does."""

@@ -78,6 +78,9 @@ class Case(Enum):
     CORRUPT_RECORD = Row("commitlog/*", "a record below the durable offset breaks a rule", _R, remedy=_SKIP)
     CORRUPT_SIZE = Row("commitlog/*", "a size below the durable offset reaches past its segment", _R, remedy=_SKIP)
     CORRUPT_BLANK = Row("commitlog/*", "a blank below the durable offset is damaged", _R, remedy=_SKIP)
+    CORRUPT_CLOSED = Row(
+        "commitlog/*", "a record breaks a rule to which a queue of a store that was closed points", _R, remedy=_SKIP
+    )
     TORN_RECORD = Row("commitlog/*", "a record at or behind the durable offset breaks a rule", _C, _KEPT)
     TORN_SIZE = Row("commitlog/*", "a size behind the durable offset reaches past its segment", _C, _KEPT)
     TORN_BLANK = Row("commitlog/*", "a blank behind the durable offset is damaged", _C, _KEPT)

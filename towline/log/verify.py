@@ -7,6 +7,7 @@ compared with their files batch by batch.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from towline.format.durable import Durable
 from towline.kernels.directory import QueueDirectory
@@ -14,6 +15,7 @@ from towline.places import Store
 
 from .checkpoint_file import CheckpointFile
 from .commit_log import CommitLogReader
+from .dispatched import dispatched_behind
 from .durable_file import begins_too_late
 from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
 from .log_walk import Checks
@@ -116,7 +118,9 @@ def _verify_log(
     reader = CommitLogReader(store.commitlog, settings.segment_size)
     reader.queue.adopt(bases)
     directory = QueueDirectory()
-    bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely)
+    closed = limit is None and not store.abort.exists()
+    dispatched = partial(dispatched_behind, store.consumequeue, settings.queue_file_size) if closed else None
+    bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely, dispatched=dispatched)
     checks = Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc)
     verifier = LogVerifier(reader, findings, bounds, checks, directory, delays_ms)
     queues = QueueVerifier(

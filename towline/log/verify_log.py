@@ -81,13 +81,15 @@ class LogFound:
 class LogBounds:
     """`durable` is what the file said, None without one; `limit` the end to stop at while a node runs, else None.
 
-    `surely` is the offset below which a bad record is damage.
+    `surely` is the offset below which a bad record is damage. `dispatched` tells for a log offset to where the queues
+    of a store that was closed point, None if none points to it; not asked of a store that was not closed.
     """
 
     durable: Durable | None
     limit: int | None
     log_min: int
     surely: int
+    dispatched: Callable[[int], int | None] | None = None
 
 
 class LogVerifier:
@@ -193,6 +195,8 @@ class LogVerifier:
         rule = Rule.SIZE_PAST_END if rule is Rule.ENDS_INSIDE else rule
         limit = self._bounds.surely - base
         inside = limit < self._log.segment_size
+        if at >= limit:
+            limit = self._promised(base, at)
         if at >= limit or (inside and is_torn(self._log.array(base)[:limit].data, at)):
             self._torn, self.ended = rule, True
             return at
@@ -211,6 +215,17 @@ class LogVerifier:
         self._row(base + at, base + end, rule.name, said, remedy=advice)
         self._damages.append(Damage(base + at, base + end, rule, follows, self._timestamp))
         return at if follows == "end" else end
+
+    def _promised(self, base: int, at: int) -> int:
+        """Behind `surely`: the end in this segment of what queues of a closed store point to, if they point there."""
+        bounds = self._bounds
+        surely = min(max(0, bounds.surely - base), at)
+        if bounds.dispatched is None or (bounds.durable is not None and bounds.durable.flushed == base + at):
+            return surely
+        end = bounds.dispatched(base + at)
+        if end is None and (following := self.next_whole(base, at)) is not None:
+            end = bounds.dispatched(base + following)
+        return surely if end is None else min(end - base, self._log.segment_size)
 
     def next_whole(self, base: int, at: int) -> int | None:
         """Where in the segment the next whole record stands behind a damaged one at `at`, or its blank; else None.
