@@ -8,9 +8,8 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.errors import MalformedFile, NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
-from towline.log.durable_file import DurableFile
-from towline.log.findings import Weight
+from towline.errors import NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
+from towline.log.findings import Place, Weight
 from towline.log.verify import Verified, verify
 from towline.node.context import runtime_of
 from towline.places import Store
@@ -30,35 +29,33 @@ def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
     store = Store(root.resolve())
     settings, delays_ms = shape_of(store, config)
     with held(store) as limit, reading(store, "verifying") as progress:
-        found = undisturbed(store, lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
+        found = undisturbed(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
     show(document_of(found), as_json, lambda console: render(console, found))
     return int(found.weight)
 
 
-def undisturbed(store: Store, attempt: Callable[[], Verified]) -> Verified:
-    """A running node may delete what is being read, and that looks like damage: then it is read again, a few times.
+def undisturbed(attempt: Callable[[], Verified]) -> Verified:
+    """A running node deletes and writes what is being read, and that looks like damage: then it is read again.
 
-    Nothing is deleted that does not lie before the recorded minimum. Raises NotInLog when deleting never pauses.
+    What is damaged is found each time; what is not found again is left out. Two attempts that agree are enough.
+    Raises NotInLog or FileNotFoundError when deleting never pauses.
     """
+    told: set[Place] | None = None
     for left in reversed(range(ATTEMPTS)):
-        low = _recorded_min(store)
         try:
             found = attempt()
-        except NotInLog:
-            if not left:
+        except (NotInLog, FileNotFoundError):
+            if not left and told is None:
                 raise
             continue
-        if found.weight is Weight.NOTE or low == _recorded_min(store):
+        if found.limit is None:
+            return found
+        before, last = told, found
+        told = found.findings.places() if before is None else before & found.findings.places()
+        if not told or told == before:
             break
-    return found
-
-
-def _recorded_min(store: Store) -> int:
-    try:
-        durable = DurableFile(store.root).load()
-    except MalformedFile:  # a finding, and none that changes
-        return 0
-    return durable.log_min if durable is not None else 0
+    last.findings.keep(told or set())
+    return last
 
 
 @contextmanager

@@ -97,6 +97,14 @@ class TestASoundStore:
         assert found.findings.rows == []
         assert (found.log.records, found.log.end) == (200, limit)
 
+    def test_of_a_running_node_may_have_files_that_are_being_made(self, maker: StoreMaker) -> None:
+        (maker.store.index / "20260101000000000.new").write_bytes(bytes(100))
+        (maker.store.config / "topics.json.7.tmp").write_text("{")
+        maker.path(3 * SEGMENT).touch()
+        queue_file(maker, 500)[0].touch()
+        assert rules(verify(maker.store, SETTINGS, limit=maker.end)) == []
+        assert len(rules(look(maker))) == 4
+
 
 # --- one fault each: what to do to the store; the file, the first byte, the rule, the weight
 

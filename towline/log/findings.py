@@ -124,6 +124,9 @@ class Finding:
         }
 
 
+Place = tuple[str, int, str]  # file, byte, rule
+
+
 @dataclass
 class Findings:
     """Collects rows. No more than PER_RULE_MAX of one rule and file are kept; `dropped` counts the others."""
@@ -152,6 +155,17 @@ class Findings:
     @property
     def worst(self) -> Weight:
         return self._worst
+
+    def places(self) -> set[Place]:
+        """Of every row that is more than a note."""
+        return {(row.path, row.at, row.rule) for row in self.rows if row.weight is not Weight.NOTE}
+
+    def keep(self, places: set[Place]) -> None:
+        """Leaves out every other row that is more than a note."""
+        self.rows = [row for row in self.rows if not row.weight or (row.path, row.at, row.rule) in places]
+        kept = {(row.path, row.rule) for row in self.rows}
+        self.dropped = {key: count for key, count in self.dropped.items() if key in kept}
+        self._worst = max((row.weight for row in self.rows), default=Weight.NOTE)
 
     def of(self, rule: str) -> list[Finding]:
         return [row for row in self.rows if row.rule == rule]

@@ -79,7 +79,7 @@ def verify(
     durable = verify_durable(store, settings.segment_size, findings)
     checkpoint = verify_checkpoint(store, findings)
     verify_identity(store, findings)
-    verify_config(store, findings)
+    verify_config(store, findings, running=limit is not None)
     verify_leftovers(store, findings, running=limit is not None)
     count = _Count(progress)
     log, queues = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
@@ -107,7 +107,7 @@ def _verify_log(
     count: _Count,
 ) -> tuple[LogFound, QueueVerifier]:
     """The log, and what is derived from it."""
-    bases = list_log(store.commitlog, settings.segment_size, findings)
+    bases = list_log(store.commitlog, settings.segment_size, findings, running=limit is not None)
     log_min, surely = limits_of(bases, settings.segment_size, durable)
     if limit is None and begins_too_late(durable, log_min, CheckpointFile(store.root)):
         assert durable is not None
@@ -124,12 +124,21 @@ def _verify_log(
     checks = Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc)
     verifier = LogVerifier(reader, findings, bounds, checks, directory, delays_ms)
     queues = QueueVerifier(
-        store.consumequeue, settings.queue_file_size, findings, directory, log_min=log_min, surely=synced
+        store.consumequeue,
+        settings.queue_file_size,
+        findings,
+        directory,
+        log_min=log_min,
+        surely=synced,
+        running=limit is not None,
     )
     sinks: list[QueueVerifier | IndexVerifier] = [queues]
     if settings.index_slots is not None:
         slots, indexes = settings.index_slots, settings.index_indexes
-        sinks.append(IndexVerifier(store.index, slots, indexes, findings, log_min=log_min, surely=synced))
+        running = limit is not None
+        sinks.append(
+            IndexVerifier(store.index, slots, indexes, findings, log_min=log_min, surely=synced, running=running)
+        )
     try:
         log = verifier.run(sinks, count.add)
         for sink in sinks:

@@ -55,22 +55,35 @@ class IndexVerifier:
     """`take` the batches of the log, then `finish`."""
 
     def __init__(
-        self, directory: Path, slots: int, indexes: int, findings: Findings, *, log_min: int, surely: int
+        self,
+        directory: Path,
+        slots: int,
+        indexes: int,
+        findings: Findings,
+        *,
+        log_min: int,
+        surely: int,
+        running: bool = False,
     ) -> None:
-        """`surely`: log offset up to which the index was synced; what is missing there no start derives again."""
+        """`surely`: log offset up to which the index was synced; what is missing there no start derives again.
+
+        A `running` node makes files.
+        """
         self._findings, self._slots, self._indexes = findings, slots, indexes
         self._log_min, self._surely = log_min, surely
         self._hashes, self._offsets, self._times = (np.zeros(KEYS_MAX, np.int64) for _ in range(3))
         self._missing: list[int] | None = None  # first and last log offset of records whose keys are missing, how many
-        self._files = self._load(directory)
+        self._files = self._load(directory, running=running)
         self._passed_records: Numbers = np.empty(0, np.int64)  # log offsets of those whose keys were compared last
         self._at = 0  # the file whose entries are compared next
         self._skip_deleted()
 
-    def _load(self, directory: Path) -> list[_File]:
+    def _load(self, directory: Path, *, running: bool) -> list[_File]:
         files: list[_File] = []
         expected = index_file.file_size(self._slots, self._indexes)
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if running and path.name.endswith(".new"):
+                continue
             length = path.stat().st_size
             if path.name.endswith(".new"):
                 self._findings.add(path, 0, length, "INDEX_UNFINISHED")

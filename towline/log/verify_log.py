@@ -320,8 +320,11 @@ def written_end_of(log: CommitLogReader, base: int, start: int) -> int:
         os.close(fd)
 
 
-def list_log(directory: Path, size: int, findings: Findings) -> list[int]:
-    """Bases of the segments that can be read; everything else that stands in `commitlog/` is a finding."""
+def list_log(directory: Path, size: int, findings: Findings, *, running: bool = False) -> list[int]:
+    """Bases of the segments that can be read; everything else that stands in `commitlog/` is a finding.
+
+    A `running` node may be making the last one.
+    """
     bases = []
     paths = sorted(directory.iterdir()) if directory.is_dir() else []
     files = [path for path in paths if path.is_file()]
@@ -331,7 +334,8 @@ def list_log(directory: Path, size: int, findings: Findings) -> list[int]:
             said = "the name is no offset of a segment; a node refuses to start"
             findings.add(path, 0, length, "FOREIGN", said, weight=Weight.HEALS)
         elif length == 0 and path == files[-1]:
-            findings.add(path, 0, 0, "EMPTY_FILE")
+            if not running:
+                findings.add(path, 0, 0, "EMPTY_FILE")
         elif length != size:
             said = f"the file has {length} bytes, a segment {size}"
             findings.add(path, 0, length, "SEGMENT_SIZE", said)

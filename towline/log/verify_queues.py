@@ -72,9 +72,21 @@ class QueueVerifier:
     """`take` the batches of the log, then `finish`. `gaps` are what the numbers in the log themselves say."""
 
     def __init__(
-        self, root: Path, file_size: int, findings: Findings, directory: QueueDirectory, *, log_min: int, surely: int
+        self,
+        root: Path,
+        file_size: int,
+        findings: Findings,
+        directory: QueueDirectory,
+        *,
+        log_min: int,
+        surely: int,
+        running: bool = False,
     ) -> None:
-        """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again."""
+        """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again.
+
+        A `running` node may be making a queue's last file.
+        """
+        self._running = running
         self._root = root
         self._files = ConsumeQueueFiles(root, file_size, _FILES_OPEN_MAX)
         self._findings, self._directory = findings, directory
@@ -261,10 +273,13 @@ class QueueVerifier:
 
     def _readable(self, queue: Path) -> set[int]:
         bases, size = set(), self._files.file_size
-        for path in sorted(queue.iterdir()):
+        paths = sorted(queue.iterdir())
+        for path in paths:
             base, length = segment_base(path.name), path.stat().st_size
             if base is None or base % size or path.is_dir():
                 self._findings.add(path, 0, length, "FOREIGN", "the name is no offset of a queue file")
+            elif length == 0 and self._running and path == paths[-1]:
+                continue
             elif length == 0:
                 said = "the file has no length: a crash came between its name and its bytes"
                 self._findings.add(path, 0, 0, "QUEUE_FILE_SIZE", said, remedy=START)

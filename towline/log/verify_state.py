@@ -107,11 +107,11 @@ def verify_identity(store: Store, findings: Findings) -> None:
         _compare(path, data, identity.encode(found), "IDENTITY_FORM", findings)
 
 
-def verify_config(store: Store, findings: Findings) -> None:
-    """Every JSON file of config/ with the generation before it."""
+def verify_config(store: Store, findings: Findings, *, running: bool) -> None:
+    """Every JSON file of config/ with the generation before it. A `running` node writes new ones."""
     paths = sorted(store.config.iterdir()) if store.config.is_dir() else []
     for path in paths:
-        if path.name.endswith(".tmp"):
+        if path.name.endswith(".tmp") and not running:
             findings.add(path, 0, path.stat().st_size, "LEFTOVER", remedy=REPAIR)
     names = {path.name.removesuffix(_BACKUP) for path in paths}
     for name in sorted(name for name in names if name.endswith(".json")):
