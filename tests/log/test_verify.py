@@ -97,6 +97,19 @@ class TestASoundStore:
         assert found.findings.rows == []
         assert (found.log.records, found.log.end) == (200, limit)
 
+    def test_without_a_configuration_of_its_topics_is_noted(self, maker: StoreMaker) -> None:
+        for name in ("topics.json", "topics.json.bak"):
+            (maker.store.config / name).unlink()
+        found = look(maker)
+        (told,) = found.findings.of("TOPIC_UNKNOWN")
+        assert "2 topics have queues, but no configuration: TopicA, TopicB" in told.sentence
+        assert found.weight is Weight.NOTE
+
+    def test_may_have_a_queue_id_that_no_reader_takes(self, maker: StoreMaker) -> None:
+        (maker.store.consumequeue / "TopicA" / "99999999999999999999").mkdir()
+        assert [(row.rule, row.weight) for row in look(maker).findings.rows] == [("FOREIGN", Weight.NOTE)]
+        maker.recover()
+
     def test_of_a_running_node_may_have_files_that_are_being_made(self, maker: StoreMaker) -> None:
         (maker.store.index / "20260101000000000.new").write_bytes(bytes(100))
         (maker.store.config / "topics.json.7.tmp").write_text("{")
@@ -356,6 +369,55 @@ def a_torn_backup(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
     return maker.store.config / "topics.json.bak", 0, "CONFIG", Weight.HEALS
 
 
+def no_durable_offset(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    (maker.root / "durable").unlink()
+    return maker.root / "durable", 0, "NO_DURABLE", Weight.HEALS
+
+
+def topics_of_another_content(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.store.config / "topics.json"
+    path.write_bytes((maker.store.config / "consumerOffset.json").read_bytes())
+    return path, 0, "CONFIG", Weight.HEALS
+
+
+def a_segment_beyond_every_log(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.store.commitlog / "18446744073709486080"
+    path.write_bytes(bytes(SEGMENT))
+    return path, 0, "FOREIGN", Weight.HEALS
+
+
+def a_link_that_leads_nowhere(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.store.consumequeue / "TopicA" / "notes"
+    path.symlink_to(maker.root / "nowhere")
+    return path, 0, "FOREIGN", Weight.HEALS
+
+
+def a_link_that_leads_nowhere_in_a_queue(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.store.consumequeue / "TopicA" / "0" / "notes"
+    path.symlink_to(maker.root / "nowhere")
+    return path, 0, "FOREIGN", Weight.HEALS
+
+
+def a_directory_for_a_config_file(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.store.config / "x.json"
+    path.mkdir()
+    return path, 0, "CONFIG_LOST", Weight.DAMAGE
+
+
+def a_directory_for_the_checkpoint(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.root / "checkpoint"
+    path.unlink()
+    path.mkdir()
+    return path, 0, "CHECKPOINT", Weight.HEALS
+
+
+def a_directory_for_the_durable_offset(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
+    path = maker.root / "durable"
+    path.unlink()
+    path.mkdir()
+    return path, 0, "DURABLE", Weight.DAMAGE
+
+
 def a_staged_file(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
     maker.store.staging.mkdir()
     (maker.store.staging / "next").write_bytes(bytes(10))
@@ -406,6 +468,14 @@ FAULTS: list[Fault] = [
     a_topic_file,
     both_topic_files,
     a_torn_backup,
+    no_durable_offset,
+    topics_of_another_content,
+    a_segment_beyond_every_log,
+    a_link_that_leads_nowhere,
+    a_link_that_leads_nowhere_in_a_queue,
+    a_directory_for_a_config_file,
+    a_directory_for_the_checkpoint,
+    a_directory_for_the_durable_offset,
     a_staged_file,
 ]
 

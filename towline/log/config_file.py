@@ -70,10 +70,10 @@ class ConfigFile:
 
 
 def read_config(path: Path) -> dict[str, Any] | None:
-    """None for a file that is missing, empty, holds no JSON object, or does not fit its check."""
+    """None for a file that is missing, empty, a directory, holds no JSON object, or does not fit its check."""
     try:
         content = loads_fastjson(path.read_text(encoding="utf-8"), str(path))
-    except (FileNotFoundError, UnicodeDecodeError, MalformedFile):
+    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError, MalformedFile):
         return None
     found = content.pop(CHECK, None)
     return content if found is None or found == check_of(content) else None

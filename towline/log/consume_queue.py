@@ -26,6 +26,7 @@ from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directo
 
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
+QUEUE_ID_MAX: Final = 2**31 - 1
 _BLOCK: Final = 4096  # entries that recovery looks at in one read
 
 
@@ -96,7 +97,7 @@ class ConsumeQueueFiles:
             (topic.name, int(queue.name))
             for topic in topics
             for queue in topic.iterdir()
-            if queue.name.isascii() and queue.name.isdigit() and str(int(queue.name)) == queue.name and queue.is_dir()
+            if is_queue_id(queue.name) and queue.is_dir()
         )
 
     def end_of(self, topic: str, queue_id: int, below_phy: int) -> tuple[int, int]:
@@ -392,6 +393,11 @@ class ConsumeQueueFiles:
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
             raise IllegalTopic(topic, "the name cannot be a directory")
         return self.root / topic / str(queue_id)
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a directory of a topic has the name of a queue: a number of 31 bits, written plainly."""
+    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) <= QUEUE_ID_MAX
 
 
 def is_filler(entries: Entries) -> npt.NDArray[np.bool_]:

@@ -79,6 +79,7 @@ FAULTS: Final[dict[str, Fault]] = {
     # --- state files
     "DURABLE_SLOT": Fault("one of the two slots is not whole; the other holds", Weight.HEALS, START),
     "DURABLE": Fault("no slot is whole: how far the log is durable is not known", Weight.DAMAGE, REPAIR),
+    "NO_DURABLE": Fault("there is an identity, but no durable offset of the log", Weight.HEALS, START),
     "DURABLE_STATE": Fault("its offsets contradict each other or the log", Weight.DAMAGE, REPAIR),
     "SYNC_FAILED": Fault("a sync of the log failed", Weight.DAMAGE, "run `towline store mend --yes`"),
     "CHECKPOINT": Fault("the checkpoint is damaged, or a real broker wrote it", Weight.HEALS, START),
@@ -88,6 +89,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "IDENTITY_FORM": Fault("it is not laid out as it was written", Weight.HEALS, REPAIR),
     "CONFIG": Fault("it cannot be read; the generation before it holds", Weight.HEALS, REPAIR),
     "CONFIG_LOST": Fault("neither it nor the generation before it can be read", Weight.DAMAGE, REPAIR),
+    "TOPIC_UNKNOWN": Fault("topics have queues, but no configuration", Weight.NOTE, NOTHING),
     "CONFIG_FORM": Fault("it is not laid out as it was written", Weight.HEALS, REPAIR),
     "CONFIG_MEMBER": Fault("it has a member that nobody writes", Weight.HEALS, REPAIR),
     "LEFTOVER": Fault("a file under construction was left", Weight.HEALS, START),
@@ -96,6 +98,12 @@ FAULTS: Final[dict[str, Fault]] = {
         "`abort` is there: the node runs, or it ended without closing the store", Weight.NOTE, START
     ),
 }
+
+
+def length_of(path: Path) -> int:
+    """Bytes of a file; of a link that leads nowhere its own. Raises FileNotFoundError."""
+    return path.stat().st_size if path.exists() else path.lstat().st_size
+
 
 PER_RULE_MAX: Final = 100  # rows of one rule of one file; the rest is counted
 

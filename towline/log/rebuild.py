@@ -20,7 +20,7 @@ from .index_service import IndexService
 from .queue_entries import QueueEntries
 from .recovery import RecoverySettings
 from .segment_files import segment_base
-from .verify_queues import GAP_MAX, QUEUE_ID_MAX
+from .verify_queues import GAP_MAX
 
 _FILES_OPEN_MAX: Final = 256
 
@@ -79,7 +79,7 @@ class Rebuild:
             return
         stale = range(log_end, max(log_end, self._log.queue.end))
         for topic, queue_id in ConsumeQueueFiles(self._old, self._files.file_size, 1).list_queues():
-            if queue_id > QUEUE_ID_MAX or self._directory.lookup(os.fsencode(topic), queue_id) in ends:
+            if self._directory.lookup(os.fsencode(topic), queue_id) in ends:
                 continue
             first, entries = last_deleted(self._old / topic / str(queue_id), log_min, stale)
             if len(entries):

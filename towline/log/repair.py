@@ -180,7 +180,8 @@ class Repair:
             for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
                 sync_directory(path) if path.is_dir() else sync_file(path)
         if store.durable.exists() and any(step.path == store.durable.name for step in plan.steps):
-            self._diverged.keep_file(store.durable, self._now)
+            keep = self._diverged.take if store.durable.is_dir() else self._diverged.keep_file
+            keep(store.durable, self._now)
         size = self._settings.segment_size
         state = Durable(
             flushed=plan.end,
@@ -247,7 +248,7 @@ class Repair:
         return TopicTable(topics=topics)
 
     def _taken(self, path: Path) -> str:
-        return str(self._diverged.take(path, self._now)) if path.exists() else ""
+        return str(self._diverged.take(path, self._now)) if os.path.lexists(path) else ""
 
 
 _FILE_ACTIONS: Final[dict[str, Callable[[Repair, Path], str]]] = {

@@ -33,8 +33,9 @@ def segment_name(base: int) -> str:
 
 
 def segment_base(name: str) -> int | None:
-    """The reverse; None for a name that is not 20 decimal digits."""
-    return int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else None
+    """The reverse; None for a name that is not 20 decimal digits, or no offset of 63 bits."""
+    base = int(name) if len(name) == NAME_DIGITS and name.isascii() and name.isdigit() else -1
+    return base if 0 <= base < 1 << 63 else None
 
 
 def create_segment(staging: Path, size: int, name: str) -> Path:

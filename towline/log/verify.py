@@ -31,6 +31,7 @@ from .verify_state import (
     verify_identity,
     verify_leftovers,
     verify_times,
+    verify_topics,
 )
 
 
@@ -84,6 +85,8 @@ def verify(
     count = _Count(progress)
     log, queues = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
     _report_gaps(store, settings, log, queues.gaps, findings)
+    if limit is None and store.identity.exists():
+        verify_topics(store, queues.topics, findings)
     if checkpoint is not None and limit is None and log.last_store_timestamp:
         verify_times(store, checkpoint, log.last_store_timestamp, findings)
     return Verified(

@@ -16,7 +16,7 @@ from towline.format.index_file import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT, SLOT
 from towline.kernels.verify import check_chains, key_entries
 
 from .dispatch import KEYS_MAX, Batch
-from .findings import START, Findings
+from .findings import START, Findings, length_of
 from .mapped_file import MappedFile
 
 _ENTRIES_AT_ONCE: Final = 800_000
@@ -84,7 +84,7 @@ class IndexVerifier:
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if running and path.name.endswith(".new"):
                 continue
-            length = path.stat().st_size
+            length = length_of(path)
             if path.name.endswith(".new"):
                 self._findings.add(path, 0, length, "INDEX_UNFINISHED")
             elif not (path.name.isascii() and path.name.isdecimal()) or path.is_dir():

@@ -14,16 +14,15 @@ from towline.format.record import TRANSACTION_PREPARED
 from towline.kernels.directory import NONE, QueueDirectory
 from towline.kernels.queues import NEW_QUEUE
 
-from .consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
+from .consume_queue import ConsumeQueueFiles, Entries, is_filler, is_queue_id, places_of
 from .dispatch import Batch
 from .extents import written, written_end
-from .findings import START, Findings, Weight
+from .findings import START, Findings, Weight, length_of
 from .queue_entries import QueueEntries, QueueRun
 from .segment_files import segment_base, segment_name
 
 _FILES_OPEN_MAX: Final = 256
 _BLOCK: Final = 65_536  # entries of one read
-QUEUE_ID_MAX: Final = 2**31 - 1
 GAP_MAX: Final = 1_000_000  # numbers of a queue that may be filled with holes; more is no gap, but a damaged number
 
 
@@ -256,16 +255,21 @@ class QueueVerifier:
 
     # --- the directory
 
+    @property
+    def topics(self) -> set[str]:
+        """Those that have queues."""
+        return {topic for topic, _ in self._bases}
+
     def _list(self) -> None:
         for topic in sorted(self._root.iterdir()) if self._root.is_dir() else ():
             if not topic.is_dir():
-                self._findings.add(topic, 0, topic.stat().st_size, "FOREIGN")
+                self._findings.add(topic, 0, length_of(topic), "FOREIGN")
                 continue
             for queue in sorted(topic.iterdir()):
                 name = queue.name
                 if not queue.is_dir():
-                    self._findings.add(queue, 0, queue.stat().st_size, "FOREIGN")
-                elif not (name.isascii() and name.isdigit() and str(int(name)) == name):
+                    self._findings.add(queue, 0, length_of(queue), "FOREIGN")
+                elif not is_queue_id(name):
                     said = "the name is no queue id: every reader skips it"
                     self._findings.add(queue, 0, 0, "FOREIGN", said, weight=Weight.NOTE)
                 else:
@@ -275,7 +279,7 @@ class QueueVerifier:
         bases, size = set(), self._files.file_size
         paths = sorted(queue.iterdir())
         for path in paths:
-            base, length = segment_base(path.name), path.stat().st_size
+            base, length = segment_base(path.name), length_of(path)
             if base is None or base % size or path.is_dir():
                 self._findings.add(path, 0, length, "FOREIGN", "the name is no offset of a queue file")
             elif length == 0 and self._running and path == paths[-1]:

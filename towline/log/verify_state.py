@@ -15,7 +15,7 @@ from towline.format import checkpoint as checkpoint_format
 from towline.format import durable_slots
 from towline.format.checkpoint import CHECKED_SIZE, Checkpoint
 from towline.format.durable import Durable
-from towline.format.topics import read_topics
+from towline.format.topics import SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.places import Store
 
 from . import config_file, identity
@@ -38,12 +38,19 @@ _FILES: Final = (
     "epochFileCheckpoint",
 )
 _BACKUP: Final = ".bak"
+_DIRECTORY: Final = "it is a directory"
+_NAMED_MAX: Final = 5  # topics of one sentence
 
 
 def verify_durable(store: Store, segment_size: int, findings: Findings) -> Durable | None:
     """The state that holds; None without the file, or if neither slot is whole."""
     path = store.durable
     if not path.exists():
+        if store.identity.exists():
+            findings.add(path, 0, 0, "NO_DURABLE")
+        return None
+    if path.is_dir():
+        findings.add(path, 0, durable_slots.SIZE, "DURABLE", _DIRECTORY)
         return None
     data = path.read_bytes()
     try:
@@ -65,6 +72,9 @@ def verify_checkpoint(store: Store, findings: Findings) -> Checkpoint | None:
     """The checkpoint; None without one that can be read."""
     path = store.checkpoint
     if not path.exists():
+        return None
+    if path.is_dir():
+        findings.add(path, 0, CHECKED_SIZE, "CHECKPOINT", _DIRECTORY, remedy=REPAIR)
         return None
     data = path.read_bytes()
     try:
@@ -96,6 +106,9 @@ def verify_identity(store: Store, findings: Findings) -> None:
     file = identity.IdentityFile(store.root)
     if not path.exists():
         return
+    if path.is_dir():
+        findings.add(path, 0, 0, "IDENTITY", _DIRECTORY)
+        return
     data = path.read_bytes()
     try:
         found = file.load()
@@ -116,6 +129,18 @@ def verify_config(store: Store, findings: Findings, *, running: bool) -> None:
     names = {path.name.removesuffix(_BACKUP) for path in paths}
     for name in sorted(name for name in names if name.endswith(".json")):
         _generations(store.config / name, store.config / (name + _BACKUP), findings)
+
+
+def verify_topics(store: Store, topics: set[str], findings: Findings) -> None:
+    """Topics that have queues stand in topics.json, but for those that nobody makes by hand."""
+    path = store.config / "topics.json"
+    content = readable(path) or readable(path.with_name(path.name + _BACKUP)) or {}
+    known = set(content.get("topicConfigTable", {})) | SYSTEM_TOPICS
+    unknown = sorted(topic for topic in topics - known if not topic.startswith((*SYSTEM_PREFIXES, "%")))
+    if unknown:
+        named = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")
+        said = f"{len(unknown)} topics have queues, but no configuration: {named}"
+        findings.add(path, 0, 0, "TOPIC_UNKNOWN", said)
 
 
 def _generations(primary: Path, backup: Path, findings: Findings) -> None:
@@ -148,6 +173,8 @@ def readable(path: Path) -> dict[str, Any] | None:
         try:
             read_topics(content, str(path))
         except MalformedFile:
+            return None
+        if "topicConfigTable" not in content:
             return None
     return content
 
