@@ -1,8 +1,11 @@
 """Slaves that join a master: in the middle of its log, and several of one broker name."""
 
+from dataclasses import replace
+
 import pytest
 
 from towline.format.status import PutStatus
+from towline.log.durable_file import DurableFile
 from towline.runtime.positions import Position
 
 from .nodes import POOLED, SEGMENT, TestNode, check_nothing_is_left, ended, free_port
@@ -46,6 +49,9 @@ def test_an_empty_slave_joins_a_log_whose_first_segment_has_gone(nodes):
     master.start("--set", "slave_timeout=50")
     put(master, 12)
     master.stop()
+    durable = DurableFile(master.store.root)
+    durable.save(replace(durable.load(), log_min=SEGMENT))  # as cleaning does before it deletes
+    durable.close()
     (master.store.commitlog / f"{0:020d}").unlink()
     master.start()
     assert master.at(Position.LOG_MIN) == SEGMENT
