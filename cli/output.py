@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from towline.errors import MissingPackage, TowlineError
+from towline.start import loading
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, errors too.")]
 StoreDir = Annotated[Path, typer.Option("--store", help="Store directory of the node.", file_okay=False)]
@@ -81,7 +82,8 @@ def sized(size: float) -> str:
 def door(module: str, extra: str) -> Any:
     """A module that needs the packages of an extra, loaded when a command asks for it. Raises MissingPackage."""
     try:
-        return import_module(module)
+        with loading():
+            return import_module(module)
     except ModuleNotFoundError as error:
         raise MissingPackage(error.name or module, extra) from None
 

@@ -4,7 +4,11 @@ The folders have common names (`flush`, `ha`, `cli`). In a checkout and in site-
 `towline`; another package of such a name found earlier on the path would be started in their place.
 """
 
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,10 +36,28 @@ def check_siblings() -> None:
             raise ShadowedPackage(name, str(found or "nowhere"), str(home()))
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """While modules are imported, Ctrl-C ends the process at once: there is nothing to clean up yet.
+
+    A KeyboardInterrupt would now and then be raised where Python can only print it and go on.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # somebody has something to clean up, or ignores it
+        return
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main() -> None:
     try:
-        check_siblings()
-        import_module("cli.main").main()
+        with loading():
+            check_siblings()
+            command = import_module("cli.main")
+        command.main()
     except ShadowedPackage as error:
         sys.exit(f"towline: {error}")
     except KeyboardInterrupt:  # Ctrl-C while the command was still loading

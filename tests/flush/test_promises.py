@@ -4,13 +4,13 @@ The model of the disk holds what a successful sync wrote, and nothing else. A sy
 as the kernel does: the next sync of them succeeds and writes nothing (H5).
 """
 
-import contextlib
 import errno
 import os
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -32,14 +32,11 @@ from .bench import ENTRY, Bench
 
 SEGMENT = 64 << 10
 TOPICS = (b"orders", b"stocks")
+OS_OPEN, OS_CLOSE = os.open, os.close
 
 
 class Killed(BaseException):
     """The flush process ends inside a sync."""
-
-
-def open_fds() -> set[int]:
-    return {int(path.name) for path in Path("/proc/self/fd").iterdir()}
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.fds = open_fds()
+        self.fds: set[int] = set()  # plain descriptors that nobody closed: a process takes them with it
         self.root = Path(tempfile.mkdtemp(prefix="towline-promises-", dir=Path("/dev/shm")))
         flags = {"transient_store_pool_enable": True, "transient_store_pool_size": 40} if self.pooled else {}
         self.bench = Bench(self.root, segment=SEGMENT, flush_disk_type="ASYNC_FLUSH", **flags)
@@ -90,6 +87,8 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
             mock.patch.object(SyncThread, "start"),
             mock.patch.object(MappedFile, "sync", lambda mapped, start, end: self._log_sync(mapped, start, end)),
             mock.patch.object(os, "fdatasync", self._data_sync),
+            mock.patch.object(os, "open", self._open),
+            mock.patch.object(os, "close", self._close),
         ]
         for patch in self.patches:
             patch.start()
@@ -100,10 +99,18 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
     def teardown(self) -> None:
         for patch in reversed(getattr(self, "patches", [])):
             patch.stop()
-        for fd in open_fds() - getattr(self, "fds", open_fds()):  # of flush processes, which a real one takes with it
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        for fd in getattr(self, "fds", ()):
+            os.close(fd)
         shutil.rmtree(getattr(self, "root", "nowhere"), ignore_errors=True)
+
+    def _open(self, *arguments: Any, **more: Any) -> int:
+        fd = OS_OPEN(*arguments, **more)
+        self.fds.add(fd)
+        return fd
+
+    def _close(self, fd: int) -> None:
+        self.fds.discard(fd)
+        OS_CLOSE(fd)
 
     # --- the other processes
 

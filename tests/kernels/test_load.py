@@ -18,7 +18,7 @@ def test_everything_is_loaded_once() -> None:
 
 def test_the_command_says_what_it_did() -> None:
     done = subprocess.run([sys.executable, "-m", "towline.kernels"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{load.load_all()} kernels ready in ")
+    assert done.stdout.startswith(f"{load.load_tools()} kernels ready in ")
 
 
 def test_read_only_and_writable_arrays_are_taken_where_a_kernel_only_reads() -> None:

@@ -14,9 +14,11 @@ from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.format.status import GetStatus, PutStatus
+from towline.log.consume_queue import ConsumeQueueFiles
 from towline.node.context import runtime_of
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
 
 from .nodes import SEGMENT, TestNode, check_nothing_is_left, ended, free_port
 from .waiting import await_
@@ -103,6 +105,20 @@ def minima(node: TestNode) -> dict[int, int]:
     ends = QueueEnds.open(runtime_of(node.store.root).queue_ends)
     found = {end.queue_id: end.min_offset for end in ends}
     ends.close()
+    return found
+
+
+def due_minima(node: TestNode) -> dict[int, int]:
+    """By the queues' files: the first entry of each that leads to a record still in the log."""
+    settings = Settings.from_json(node.store.settings.read_text(encoding="utf-8"))
+    files = ConsumeQueueFiles(node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUES)
+    ends = QueueEnds.open(runtime_of(node.store.root).queue_ends)
+    low = node.at(Position.LOG_MIN)
+    found = {
+        end.queue_id: files.min_offset_after(TOPIC, end.queue_id, low, end.min_offset, end.max_offset) for end in ends
+    }
+    ends.close()
+    files.close()
     return found
 
 
@@ -234,6 +250,7 @@ def check_same_log(master: TestNode, slave: TestNode) -> None:
 
 def check_restarts(node: TestNode) -> None:
     """The minima are there at once after a clean stop and after a kill of everything, and so are the files."""
+    await_(lambda: minima(node) == due_minima(node), 10.0, "the queues begin where the log does")
     low, known = node.at(Position.LOG_MIN), minima(node)
     assert min(known.values()) > 0
     assert node.stop()

@@ -3,9 +3,9 @@
 import sys
 import time
 
-from .load import load_all
+from .load import load_tools
 
 if __name__ == "__main__":
     started = time.perf_counter()
-    count = load_all()
+    count = load_tools()
     sys.stdout.write(f"{count} kernels ready in {time.perf_counter() - started:.1f} s\n")

@@ -1,4 +1,4 @@
-"""Loads every kernel, so that processes forked afterwards find them in memory (H10)."""
+"""Loads every kernel of a node, so that processes forked afterwards find them in memory (H10)."""
 
 from importlib import import_module
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from .compiled import ready
 
 MODULES: Final = ("hashing", "crc", "stamp", "first_word", "scan", "directory", "dispatch", "queues", "index")
+TOOLS: Final = ("verify",)  # no process of a node calls these
 
 
 def load_all() -> int:
@@ -13,3 +14,10 @@ def load_all() -> int:
     for name in MODULES:
         import_module(f"towline.kernels.{name}")
     return ready()
+
+
+def load_tools() -> int:
+    """The kernels of the tools as well; returns how many are ready."""
+    for name in TOOLS:
+        import_module(f"towline.kernels.{name}")
+    return load_all()
