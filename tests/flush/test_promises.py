@@ -5,6 +5,7 @@ as the kernel does: the next sync of them succeeds and writes nothing (H5).
 """
 
 import errno
+import gc
 import os
 import shutil
 import tempfile
@@ -101,6 +102,10 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
             patch.stop()
         for fd in getattr(self, "fds", ()):
             os.close(fd)
+        for name in ("agent", "bench", "pool", "confirmed", "patches"):
+            self.__dict__.pop(name, None)
+        gc.unfreeze()  # an agent froze what there was: its mappings are to go
+        gc.collect()
         shutil.rmtree(getattr(self, "root", "nowhere"), ignore_errors=True)
 
     def _open(self, *arguments: Any, **more: Any) -> int:

@@ -126,10 +126,13 @@ class Nursery:
 
     def _hear(self, timeout_ms: int) -> None:
         """Collect what the zygote says within the time."""
-        ready, _, _ = select.select([self._control, self._woken], [], [], timeout_ms / 1000)
+        poll = select.poll()  # not select: whoever starts a node may hold more than 1024 descriptors
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(timeout_ms)}
         if self._woken in ready:
             os.read(self._woken, 4096)
-        if self._control not in ready:
+        if self._control.fileno() not in ready:
             return
         try:
             data = self._control.recv(65_536)
