@@ -244,7 +244,10 @@ def test_a_slave_whose_disk_is_full_serves_what_it_has_and_catches_up_when_there
         slave.start("--set", "clean_file_forcibly_enable=false")
         before = master.pids(), slave.pids()
         putter = putting(master)
-        for _ in range(60):
+        assert putter.put(), putter.why
+        known = slave.store.config / "topics.json"
+        await_(lambda: known.exists() and TOPIC in known.read_text(), 20.0, "the slave knows the topic while it can")
+        for _ in range(59):
             assert putter.put(), putter.why
         await_(lambda: slave.positions.flags & Flag.DISK_FULL, 20.0, "the slave's disk is full")
         await_(lambda: behind(slave) < 4096, 10.0, "it has dispatched all but the record that it has in part")
