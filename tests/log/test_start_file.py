@@ -70,14 +70,16 @@ class TestTheStartFile:
         assert begins_at(maker) == 0
 
     def test_is_never_one_whose_first_record_has_no_time(self, maker: StoreMaker) -> None:
-        checkpoint(maker, 299)
+        (maker.root / "abort").touch()  # of a closed store such a record is damage
+        checkpoint(maker, 299, index=299)
         maker.write(2 * SEGMENT + record.LAYOUT.offset["store_timestamp"], bytes(8))
         recovered = maker.recover()
         assert recovered.dispatched // SEGMENT == 1
         assert recovered.end == 2 * SEGMENT  # a record without a time ends the log
 
     def test_is_never_one_whose_first_record_is_damaged(self, maker: StoreMaker) -> None:
-        checkpoint(maker, 299)
+        (maker.root / "abort").touch()  # of a closed store such a record is damage
+        checkpoint(maker, 299, index=299)
         maker.write(2 * SEGMENT + 200, b"\xff")
         recovered = maker.recover()
         assert recovered.dispatched // SEGMENT == 1
