@@ -20,7 +20,7 @@ def cpu_s(pids) -> float:
     return spent / 1e9
 
 
-def test_an_idle_master_and_slave_together_use_less_than_3_percent_of_a_core(pair):
+def test_an_idle_master_and_slave_together_use_less_than_5_percent_of_a_core(pair):
     pair.await_linked()
     pids = [pid for node in pair.nodes for pid in node.pids().values()]
     began, before = time.monotonic(), cpu_s(pids)
@@ -28,7 +28,7 @@ def test_an_idle_master_and_slave_together_use_less_than_3_percent_of_a_core(pai
     share = (cpu_s(pids) - before) / (time.monotonic() - began)
     print(f"{len(pids)} processes used {share:.2%} of a core")
     assert len(pids) >= 16
-    assert share < 0.03
+    assert share < 0.05
 
 
 def test_all_processes_of_a_node_fit_in_400_mib(pair):
