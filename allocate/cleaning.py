@@ -70,6 +70,11 @@ class Cleaner:
         self._rounds = 0  # that are left of what an operator asked for
         self._step_at = 0
 
+    @property
+    def pending(self) -> bool:
+        """Whether segments wait for their deletion, or files have to go whatever their age."""
+        return bool(self._since) or self._rounds > 0 or self._pressed()
+
     def turn(self, now_ms: int) -> int:
         """A look that is due, or one deletion. How many things were done."""
         if self._seen_min < self._log_min.get():

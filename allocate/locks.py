@@ -36,6 +36,11 @@ class SegmentLocks:
                 3 * self._size >> 20,
             )
 
+    @property
+    def pending(self) -> bool:
+        """Whether a segment that the writer has left is still locked."""
+        return bool(self._left_ms)
+
     def turn(self, writer_base: int, now_ms: int) -> None:
         """Lets go of what the writer, now in the segment of `writer_base`, has left long enough ago."""
         for base in [base for base in self._held if base < writer_base]:

@@ -53,6 +53,11 @@ class SegmentsAhead:
         self._ringer = self._node.ringer(Duty.PUT, Duty.RECEIVE)
         self._locks = SegmentLocks(self._node)
 
+    @property
+    def pending(self) -> bool:
+        """Whether something is asked for that is not done yet, or is to be let go of later."""
+        return len(self._table) > 0 or self._locks.pending
+
     def turn(self, now_ms: int) -> int:
         """How many things were done."""
         wanted = self._node.positions.get(Position.WANTED)

@@ -66,7 +66,7 @@ class SendAgent:
         gc.freeze()
 
     def do_work(self) -> int:
-        done = self._take_requests()
+        done = 0 if self._poller.was_silent() else self._take_requests()
         confirmed, end = self._confirmed(), self._node.positions.get(self._written)
         now = self._node.clock.monotonic_ms()
         self._let_go(now)

@@ -21,6 +21,7 @@ from .admission import page_cache_busy
 from .intake import Intake
 
 LOOK_MS: Final = 100
+REST_MS: Final = 1000  # without a turn: then the front sleeps until the next one begins
 STEP_MS: Final = 5  # how long the main thread may have to wait for the socket when its turn is over
 _MS: Final = 1_000_000  # ns
 _S: Final = 1000  # ms
@@ -36,6 +37,9 @@ class Front:
         self._look_ms = max(STEP_MS, min(LOOK_MS, busy_ms, waited_ms // 2))
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._turns = 0
+        self._rests = False
+        self._woken = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="front", daemon=True)
 
@@ -48,6 +52,9 @@ class Front:
     def enter(self, now_ns: int) -> None:
         """The main thread goes into the mapping, at CLOCK_MONOTONIC `now_ns`."""
         self._line.turn_began_ns = now_ns
+        self._turns += 1
+        if self._rests:  # read after the count was stored, as the front reads the count after it says that it rests
+            self._woken.set()
         self._lock.release()
 
     def leave(self) -> None:
@@ -60,6 +67,7 @@ class Front:
     def close(self) -> None:
         """Before the server is closed."""
         self._closed.set()
+        self._woken.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -67,13 +75,27 @@ class Front:
 
     def _run(self) -> None:
         pause_ms = self._look_ms
+        seen = looks = 0
         while not self._closed.wait(pause_ms / _S):
+            looks = 0 if seen != self._turns else looks + 1
+            seen = self._turns
+            if looks * self._look_ms >= REST_MS:
+                self._rest(seen)
+                looks = 0
             began = self._line.turn_began_ns
             lasted_ms = _since_ms(began)
             if began and lasted_ms >= self._look_ms:
                 self._stand_in(began)
             # A turn that is under way now may become a long one: look again when it does.
             pause_ms = self._look_ms - lasted_ms if began and lasted_ms < self._look_ms else self._look_ms
+
+    def _rest(self, seen: int) -> None:
+        """Until a turn begins that was not seen yet: a node to which nothing is put wakes nobody for it."""
+        self._rests = True
+        if self._turns == seen and not self._closed.is_set():
+            self._woken.wait()
+        self._rests = False
+        self._woken.clear()
 
     def _stand_in(self, began: int) -> None:
         """Until the turn that began then is over."""

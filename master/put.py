@@ -62,6 +62,7 @@ class PutAgent:
         self._answered_ms = 0
         self._told = Cause.REQUEST
         self._drain_until: int | None = None
+        self._prepared: tuple[int, int] | None = None  # APPENDED and ALLOCATED for which nothing is left to populate
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -111,7 +112,8 @@ class PutAgent:
         gc.disable()
 
     def do_work(self) -> int:
-        done = self._intake.take() + self._append_slice()
+        taken = 0 if self._poller.was_silent() else self._intake.take()
+        done = taken + self._append_slice()
         done += self._answer_stored() + self._intake.answer()
         return done or self._prepare()
 
@@ -190,11 +192,17 @@ class PutAgent:
 
     def _prepare(self) -> int:
         """Populates ahead while there is nothing else to do: into the mapping, so the front stands by."""
+        positions = self._node.positions
+        ends = positions.get(Position.APPENDED), positions.get(Position.ALLOCATED)
+        if ends == self._prepared:
+            return 0
         self._front.enter(time.monotonic_ns())
         try:
-            return int(self._appender.prepare())
+            done = self._appender.prepare()
         finally:
             self._front.leave()
+        self._prepared = None if done else ends
+        return int(done)
 
     def _tell(self, refusal: Refusal) -> None:
         """The log hears once of what an operator has to look at, until a put is stored again."""

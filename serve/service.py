@@ -130,7 +130,9 @@ class ServeAgent:
             self._go_on(held, over=False)
         for held in overdue:
             self._go_on(held, over=True)
-        done = len(woken) + len(overdue) + self._try_paused() + self._take_requests()
+        done = len(woken) + len(overdue) + self._try_paused()
+        if not self._poller.was_silent():
+            done += self._take_requests()
         return done + self._log.let_go(self._now())
 
     def _let_go(self) -> None:

@@ -3,9 +3,12 @@
 import time
 from pathlib import Path
 
+from allocate.segments import AHEAD
 from towline.limits import MIB
 from towline.node.status import read_status
+from towline.runtime.positions import Position
 
+from .nodes import SEGMENT
 from .waiting import await_
 
 WATCHED_S = 5.0
@@ -20,15 +23,22 @@ def cpu_s(pids) -> float:
     return spent / 1e9
 
 
-def test_an_idle_master_and_slave_together_use_less_than_5_percent_of_a_core(pair):
+def settled(node) -> bool:
+    """Nothing is left to do for a writer that has not come yet."""
+    ahead = node.at(Position.WANTED) + (AHEAD + 1) * SEGMENT
+    return node.at(Position.ALLOCATED) == node.at(Position.WARM) == ahead
+
+
+def test_an_idle_master_and_slave_together_use_less_than_3_percent_of_a_core(pair):
     pair.await_linked()
+    await_(lambda: all(map(settled, pair.nodes)), 30.0, "the segments ahead are made and warm")
     pids = [pid for node in pair.nodes for pid in node.pids().values()]
     began, before = time.monotonic(), cpu_s(pids)
     await_(lambda: time.monotonic() - began >= WATCHED_S, WATCHED_S + 5, "the watched time")
     share = (cpu_s(pids) - before) / (time.monotonic() - began)
     print(f"{len(pids)} processes used {share:.2%} of a core")
     assert len(pids) >= 16
-    assert share < 0.05
+    assert share < 0.03
 
 
 def test_all_processes_of_a_node_fit_in_400_mib(pair):

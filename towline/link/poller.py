@@ -29,6 +29,7 @@ class Poller:
     def __init__(self, *sources: Pollable | int) -> None:
         self._poller = zmq.Poller()
         self._ready: dict[object, int] = {}
+        self._silent = False
         for source in sources:
             self.add(source)
 
@@ -46,8 +47,15 @@ class Poller:
         """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait."""
         assert timeout_ms >= 0, "an endless wait would miss a lost wake-up"
         found = self._poller.poll(timeout_ms)
+        self._silent = not found
         self._ready = dict(found)
         return bool(found)
+
+    def was_silent(self) -> bool:
+        """True once after a `poll` that found nothing: to look at a socket again costs more than all else of such a
+        turn, and what has arrived since wakes the next poll."""
+        silent, self._silent = self._silent, False
+        return silent
 
     def ready(self, source: Pollable | int) -> bool:
         """Whether the last `poll` found this source readable."""

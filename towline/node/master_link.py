@@ -75,7 +75,7 @@ class MasterLink:
 
     def receive(self) -> list[Buffer] | None:
         """The next message. Raises LinkRefused."""
-        return self._link.receive() if self._link is not None else None
+        return None if self._link is None or self._poller.was_silent() else self._link.receive()
 
     def wait(self, timeout_ms: int) -> bool:
         """Whether the bell rang."""
