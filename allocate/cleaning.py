@@ -42,7 +42,7 @@ from .space import DiskSpace
 
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
 STEP_MS: Final = 50  # between two looks at what a deletion waits for
-RETURN_MS: Final = 1000  # after a deletion, before more goes: its blocks are free when the last reader has let go of it
+RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to let go
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
 
@@ -190,6 +190,7 @@ class Cleaner:
             return 0
         if ARMED:
             reach("allocate.before_unlink")
+        before = self._space.available()
         try:
             self._path(base).unlink(missing_ok=True)
             sync_directory(self._node.store.commitlog)
@@ -201,7 +202,9 @@ class Cleaner:
         if ARMED:
             reach("allocate.after_unlink")
         self._step_at = now_ms + self._node.settings.delete_commit_log_files_interval
-        self._pressed_at = self._settled_at = now_ms + RETURN_MS
+        if self._space.available() - before < self._size // 2:  # somebody has it mapped, and lets go of it soon
+            self._settled_at = now_ms + RETURN_MS
+        self._pressed_at = self._settled_at
         del self._since[base]
         self._told.discard(base)
         doomed = self._why.pop(base, Doomed(base, Why.LEFT_OVER, 0))

@@ -51,11 +51,15 @@ class DiskSpace:
 
     def has_room(self, base: int) -> bool:
         """Whether the segment of `base` may be tried: what was given up for state files and queues is left to them."""
-        self.use = self._use_of(self._node.store.root)
-        if self.use.available >= self._segment_size + self._headroom:
+        if self.available() >= self._segment_size + self._headroom:
             return True
         self.failed(base)
         return False
+
+    def available(self) -> int:
+        """Bytes, asked for now; this is what `use` and `lacking` go by from here on."""
+        self.use = self._use_of(self._node.store.root)
+        return self.use.available
 
     def failed(self, base: int) -> None:
         """There was no room for the segment of `base`."""

@@ -70,7 +70,11 @@ def move(node: Node, position: Position, value: int, duty: Duty = Duty.PUT) -> N
 
 def resident(node: Node, base: int) -> float:
     """Share of a segment's pages that are in memory."""
-    mapped = MappedFile.open(node.store.commitlog / segment_name(base), SIZE, writable=False)
+    return share_in_memory(node.store.commitlog / segment_name(base))
+
+
+def share_in_memory(path: Path) -> float:
+    mapped = MappedFile.open(path, SIZE, writable=False)
     return mapped.resident(0, SIZE) * PAGE / SIZE
 
 
@@ -86,6 +90,8 @@ def test_the_writers_segment_next_and_next_next_are_made_whole_and_in_order(agen
 
 def test_all_of_them_exist_before_the_first_is_warmed_and_then_they_are_warmed_in_order(agent, node):
     bases = [number * SIZE for number in range(AHEAD + 1)]
+    written = node.runtime.root / "written"  # an older file, just written: what the kernel drops of it, it may drop
+    written.write_bytes(bytes(SIZE))
     warm = []
     while agent.do_work():
         if node.positions.get(Position.WARM) == 0:
@@ -94,7 +100,8 @@ def test_all_of_them_exist_before_the_first_is_warmed_and_then_they_are_warmed_i
     assert sorted(set(warm)) == [0, SIZE, 2 * SIZE, 3 * SIZE]
     assert warm == sorted(warm)
     assert max(warm.count(value) for value in set(warm)) >= SIZE // STEP, "warming is done in steps"
-    assert all(resident(node, base) >= 0.99 for base in bases)
+    kept = share_in_memory(written)
+    assert min(resident(node, base) for base in bases) >= min(kept, 0.99)
 
 
 def test_a_segment_to_be_made_comes_before_one_that_is_being_warmed(agent, node):

@@ -196,7 +196,7 @@ def test_a_log_larger_than_its_disk_goes_on_for_ever(node, disk, putting):
     assert (node.at(Position.APPENDED) - node.at(Position.LOG_MIN)) > DISK // 2
     assert node.stop()
     told = f"refused {refused} times, for {longest:.2f} s at most"
-    assert longest < 2 * AGAIN_S, told  # cleaning and the writer take turns on a busy machine
+    assert longest < AGAIN_S, told
     print(f"\n{told}, while {putter.stored} records went through a disk of {DISK // MIB} MiB")
 
 
