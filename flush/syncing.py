@@ -31,7 +31,7 @@ class Syncer:
         self._segments = OpenSegments(node.store.commitlog, self._size, commits=False)
         self._segments.look(self._flushed.get())
         self._seen_allocated = -1
-        self._policy = policy_of(node.settings, pooled=pooled)
+        self._policy = policy_of(node.settings, node.clock.monotonic_ms(), pooled=pooled)
         self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE, Duty.REPUT, Duty.SEND)
 
     def turn(self, written: int, timestamp: int, *, all_of_it: bool = False) -> int:
@@ -137,8 +137,11 @@ class SyncThread:
             self._error = error
 
 
-def policy_of(settings: Settings, *, pooled: bool) -> GroupCommit | FlushRealTime:
-    """When the segment files are synced. Under ASYNC_FLUSH a put, or a commit, ends the pause only if it wakes us."""
+def policy_of(settings: Settings, now_ms: int, *, pooled: bool) -> GroupCommit | FlushRealTime:
+    """When the segment files are synced. Under ASYNC_FLUSH a put, or a commit, ends the pause only if it wakes us.
+
+    The first pause begins now: what an earlier process left is much after a kill, and its sync would hold up the start.
+    """
     if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         return GroupCommit()
     return FlushRealTime(
@@ -146,4 +149,6 @@ def policy_of(settings: Settings, *, pooled: bool) -> GroupCommit | FlushRealTim
         settings.flush_commit_log_least_pages,
         settings.flush_commit_log_thorough_interval,
         timed=settings.flush_commit_log_timed or not (pooled or settings.wake_flush_when_put_message),
+        last_ms=now_ms,
+        last_thorough_ms=now_ms,
     )

@@ -296,4 +296,4 @@ def test_the_pause_between_two_flushes_ends_early_only_if_it_is_not_timed_and_so
     settings, pooled, timed
 ):
     given = read_settings(None, {key: str(value) for key, value in settings.items()}, {})
-    assert policy_of(given, pooled=pooled).timed is timed
+    assert policy_of(given, 0, pooled=pooled).timed is timed

@@ -22,9 +22,10 @@ MODULES: Final = {
     Duty.FOLLOW: "slave.follow",
 }
 
-# In the order of starting; stopped in the order of `STOP_ORDER`.
-MASTER: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.SEND, Duty.PUT)
-SLAVE: Final = (Duty.ALLOCATE, Duty.FLUSH, Duty.REPUT, Duty.SERVE, Duty.RECEIVE, Duty.FOLLOW)
+# In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for: flush and allocate
+# may begin with much work, and take the CPUs for it.
+MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
+SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 
 # Writers first; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.

@@ -41,6 +41,7 @@ STOP_STEP_MS: Final = 50
 LOCK_STEP_S: Final = 0.01
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
+SERVING: Final = (State.RUNNING, State.SYNCING, State.KERNEL)  # flush may begin with a long sync
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
 
 
@@ -194,7 +195,7 @@ class Supervisor:
 
     def _await_running(self) -> None:
         deadline = time.monotonic() + START_MAX_S
-        while any(self._positions.duty(duty).state is not State.RUNNING for duty in self._pieces):
+        while any(self._positions.duty(duty).state not in SERVING for duty in self._pieces):
             for gone in self.nursery.listen(START_STEP_MS):
                 duty = next(piece.duty for piece in self._pieces.values() if piece.pid == gone.pid)
                 self._raise_failure(duty, gone.status)
