@@ -18,7 +18,6 @@ from .cleaning import Cleaner
 from .segments import SegmentsAhead
 from .space import DiskSpace
 
-
 REST_MS: Final = 250  # between two looks at the disk and the clock, while nothing moves and nothing is being done
 WATCHED: Final = (Position.WANTED, Position.LOG_MIN, Position.COMMITTED)  # what makes work for allocate
 
