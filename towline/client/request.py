@@ -1,0 +1,215 @@
+"""Requests and their replies, by the properties of RocketMQ (spec 2.3).
+
+    CORRELATION_ID    which request a reply is for
+    REPLY_TO_CLIENT   who asked; in a reply the tag as well, so that nobody else's replies are read
+    TTL               how long the requester waits, ms
+    CLUSTER           its reply topic is <cluster>_REPLY_TOPIC
+    MSG_TYPE          "reply" in a reply
+
+A broker of RocketMQ pushes a reply to the requester. Here the requester reads the reply topic, from where it ended
+before the first request.
+"""
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from towline.errors import IllegalProperty, NoAnswer, TowlineError
+from towline.format.properties import CLUSTER
+
+from .connection import remaining_ms
+from .consumer import Consumer
+from .errors import ClientClosed
+from .message import Message, ReceivedMessage
+from .request_errors import NotARequest, RequestTimeout
+
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+MESSAGE_TYPE: Final = "MSG_TYPE"
+REPLY: Final = "reply"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+POLL_MS: Final = 250  # the reader looks up so often whether it is to end
+
+_OF_REQUESTS: Final = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
+
+log = logging.getLogger(__name__)
+
+
+def reply_topic(cluster: str) -> str:
+    return f"{cluster}{REPLY_TOPIC_SUFFIX}"
+
+
+def reply(request: ReceivedMessage, body: bytes) -> Message:
+    """The reply to a request, to be sent by any producer of the same cluster. Raises NotARequest."""
+    found = request.properties
+    for name in (CLUSTER, *_OF_REQUESTS):
+        if name not in found:
+            raise NotARequest(name)
+    kept = {name: found[name] for name in _OF_REQUESTS}
+    return Message(
+        reply_topic(found[CLUSTER]),
+        body,
+        tags=found[REPLY_TO_CLIENT],
+        queue_id=0,
+        properties={**kept, MESSAGE_TYPE: REPLY},
+    )
+
+
+def is_expired(request: ReceivedMessage, now_ms: int) -> bool:
+    """Whether the requester has stopped waiting by now, ms since 1970 by the requester's clock. Raises NotARequest."""
+    try:
+        return now_ms > request.born_timestamp + int(request.properties[TTL])
+    except (KeyError, ValueError):
+        raise NotARequest(TTL) from None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request without its reply."""
+
+    correlation_id: str
+    answered: threading.Event = field(default_factory=threading.Event)
+    reply: ReceivedMessage | None = None
+    error: TowlineError | None = None
+
+
+class Replies(threading.Thread):
+    """Reads the replies to one client, until `close` or an error that reading does not survive."""
+
+    def __init__(self, endpoint: str, cluster: str) -> None:
+        """`endpoint` of the node's serve process."""
+        super().__init__(name=f"towline replies of {endpoint}", daemon=True)
+        self.client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
+        self.topic = reply_topic(cluster)
+        self.cluster = cluster
+        self.late = 0  # replies for which nobody waited any more
+        self._consumer = Consumer(endpoint, self.topic, tags=self.client_id, queues=[0], start="last", cluster=cluster)
+        self._waiting: dict[str, Waiting] = {}
+        self._lock = threading.Lock()
+        self._ready = threading.Event()
+        self._stopping = False
+        self._error: TowlineError | None = None
+
+    def await_ready(self, timeout_ms: int) -> bool:
+        """Whether the position to read from is fixed, so that no reply can be missed. Raises what ended the reader."""
+        ready = self._ready.wait(timeout_ms / 1000)
+        if self._error is not None:
+            raise self._error
+        return ready
+
+    def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, Waiting]:
+        """The message as a request, and what its reply comes into. Raises IllegalProperty."""
+        waiting = Waiting(secrets.token_hex(16))
+        own = dict(message.properties or {})
+        for name in _OF_REQUESTS:
+            if name in own:
+                raise IllegalProperty(name, "a request gets it from the producer")
+        own |= {CORRELATION_ID: waiting.correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(timeout_ms)}
+        with self._lock:
+            self._waiting[waiting.correlation_id] = waiting
+        return replace(message, properties={**own, CLUSTER: self.cluster}), waiting
+
+    def forget(self, waiting: Waiting) -> None:
+        with self._lock:
+            self._waiting.pop(waiting.correlation_id, None)
+
+    def close(self) -> None:
+        self._stopping = True
+        self.join()
+
+    # --- the thread
+
+    def run(self) -> None:
+        error: TowlineError = ClientClosed("producer")
+        try:
+            while not self._stopping:
+                self._step()
+        except TowlineError as trouble:
+            log.error("replies are not read any more: %s", trouble)
+            error = trouble
+        finally:
+            self._consumer.close()
+            self._give_up(error)
+
+    def _step(self) -> None:
+        try:
+            if not self._ready.is_set():
+                self._consumer.position()
+                self._ready.set()
+            messages = self._consumer.poll(POLL_MS)
+        except NoAnswer:
+            return  # requests time out meanwhile; the reader goes on where it stood
+        for message in messages:
+            with self._lock:
+                waiting = self._waiting.pop(message.properties.get(CORRELATION_ID, ""), None)
+            if waiting is None:
+                self.late += 1
+                continue
+            waiting.reply = message
+            waiting.answered.set()
+
+    def _give_up(self, error: TowlineError) -> None:
+        with self._lock:
+            left, self._waiting = list(self._waiting.values()), {}
+            self._error = error
+        for waiting in left:
+            waiting.error = error
+            waiting.answered.set()
+        self._ready.set()
+
+
+class Requester:
+    """What a producer needs for requests. Nothing is read before the first; any thread may ask."""
+
+    def __init__(self, begin: Callable[[Message], Replies], send: Callable[[Message, int], bool]) -> None:
+        """`begin` makes the reader, given the first request.
+
+        `send` sends a message and says whether it was acknowledged within so many ms.
+        """
+        self._begin = begin
+        self._send = send
+        self._replies: Replies | None = None
+        self._lock = threading.Lock()
+        self._late = 0
+
+    @property
+    def late(self) -> int:
+        return self._late + (self._replies.late if self._replies is not None else 0)
+
+    def request(self, message: Message, timeout_ms: int) -> ReceivedMessage:
+        """Raises RequestTimeout, and what `begin`, `send` and reading raise."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        replies = self._reader(message)
+        if not replies.await_ready(remaining_ms(deadline)):
+            raise NoAnswer(replies.topic, timeout_ms, "the reply topic could not be read")
+        stamped, waiting = replies.stamped(message, timeout_ms)
+        try:
+            acknowledged = self._send(stamped, remaining_ms(deadline))
+            if not waiting.answered.wait(remaining_ms(deadline) / 1000):
+                raise RequestTimeout(message.topic, waiting.correlation_id, timeout_ms, acknowledged)
+        finally:
+            replies.forget(waiting)
+        if waiting.error is not None:
+            raise waiting.error
+        assert waiting.reply is not None
+        return waiting.reply
+
+    def close(self) -> None:
+        with self._lock:
+            if self._replies is not None:
+                self._replies.close()
+
+    def _reader(self, message: Message) -> Replies:
+        with self._lock:
+            if self._replies is None or not self._replies.is_alive():
+                self._late = self.late
+                self._replies = None
+                self._replies = self._begin(message)
+                self._replies.start()
+            return self._replies
