@@ -8,6 +8,7 @@ import pytest
 from towline import errors
 from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
+from towline.filter import errors as filter_errors
 from towline.log import errors as store_errors
 from towline.runtime import settings_errors
 
@@ -17,7 +18,7 @@ _FACTS = {"int": 7, int: 7, "str": "a fact", str: "a fact", "bytes": b"fact", by
 def _every_error() -> list[type[TowlineError]]:
     named = {
         name: kind
-        for module in (errors, store_errors, client_errors, settings_errors)
+        for module in (errors, store_errors, client_errors, filter_errors, settings_errors)
         for name, kind in vars(module).items()
     }
     return [kind for kind in named.values() if isinstance(kind, type) and issubclass(kind, TowlineError)]

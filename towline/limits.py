@@ -37,6 +37,10 @@ GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting
 # --- the client
 DECOMPRESSED_SIZE_MAX: Final = 64 * MIB  # a reader's cap on one body, so that a small record cannot fill its memory
 
+# --- filters
+FILTER_SIZE_MAX: Final = 32 * KIB  # characters of one SQL92 expression
+FILTER_DEPTH_MAX: Final = 100  # conditions inside conditions; evaluating one takes a Python frame for each
+
 # --- shared tables
 QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
 SLAVES_MAX: Final = 16

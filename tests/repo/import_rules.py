@@ -9,8 +9,9 @@ from tests.repo.trees import PACKAGES, PROCESSES, Broken, Source, functions
 _BASE = frozenset({"towline.errors", "towline.limits"})
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
+_FILTER = _BASE | {"towline.format"}
 _NODE = _KERNELS | {"towline.log", "towline.runtime", "towline.link", "towline.start"}
-_PROCESS = _NODE | {"towline.node"}
+_PROCESS = _NODE | {"towline.node", "towline.filter"}
 _EVERYTHING = _PROCESS | {"towline.client", "towline.spark"}
 
 # place -> places it may import besides itself. The arrows of ARCHITECTURE.md point the same way.
@@ -21,11 +22,12 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline.places": _BASE,
     "towline.start": _BASE | {"towline"},
     "towline.format": _BASE,
+    "towline.filter": _FILTER,
     "towline.kernels": _FORMAT,
     "towline.log": _KERNELS,
     "towline.runtime": _KERNELS,
     "towline.link": _FORMAT,
-    "towline.client": _BASE | {"towline.format", "towline.link"},
+    "towline.client": _BASE | {"towline.format", "towline.filter", "towline.link"},
     "towline.spark": _KERNELS | {"towline.log"},
     "towline.node": _NODE,
     **dict.fromkeys(PROCESSES, _PROCESS),
@@ -44,6 +46,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("towline.runtime.settings",),
     "javaproperties": ("towline.runtime.broker_conf",),
     "psutil": ("towline.node", "cli", "loadtest"),
+    "lark": ("towline.filter.grammar",),
+    "mmh3": ("towline.filter.bloom",),
     "lz4": ("towline.client.compression",),
     "zstandard": ("towline.client.compression",),
     "typer": ("cli",),
@@ -55,7 +59,11 @@ DOORS: dict[str, tuple[str, ...]] = {
 }
 
 # Places and modules that decide, and leave acting to others.
-PURE = ("towline.format", *(f"{process}.{name}" for process in PROCESSES for name in ("policy", "batch", "acks")))
+PURE = (
+    "towline.format",
+    "towline.filter",
+    *(f"{process}.{name}" for process in PROCESSES for name in ("policy", "batch", "acks")),
+)
 ACTING = {"os", "time", "socket", "logging", "mmap", "threading", "subprocess", "select", "zmq"}
 
 # (module, library): imported inside a function, because the library is an extra that a user may not have.

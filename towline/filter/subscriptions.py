@@ -1,0 +1,228 @@
+"""SQL92 subscriptions of a node and the file config/consumerFilter.json (spec 7.3, RocketMQ's ConsumerFilterManager).
+
+A record's bitmap speaks for a subscription only if reput evaluated it when it dispatched the record: if the record was
+stored after `born_time`. So a new or changed subscription waits, with PENDING for its birth, until reput has said that
+it evaluates it. One that nobody uses any more is dead; reput goes on evaluating it for a day, so its consumers may come
+back to a bitmap that still speaks for it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from towline.errors import MalformedFile
+from towline.format.topics import loads_fastjson
+
+from . import sql
+from .bloom import Bloom, hash64
+from .errors import BadExpression
+
+PENDING: Final = 2**63 - 1  # of a birth: later than every record, for a real broker too
+DEAD_KEPT_MS: Final = 24 * 3600 * 1000
+GENERATION: Final = "towlineGeneration"  # a member of the file that a real broker ignores
+SILENT_MS: Final = 30 * 1000  # how long before a start its subscribers count as gone
+
+_WORD: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterData:
+    """One subscription. Times in epoch ms; `bit_positions` in a bitmap of `bit_count` bits."""
+
+    consumer_group: str
+    topic: str
+    expression: str
+    bit_positions: tuple[int, ...]
+    bit_count: int
+    born_time: int = PENDING
+    dead_time: int = 0
+    client_version: int = 0
+    expression_type: str = sql.TYPE
+
+    @property
+    def is_pending(self) -> bool:
+        return self.born_time == PENDING
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time > 0 and (self.is_pending or self.dead_time >= self.born_time)
+
+    def is_in_live(self, store_timestamp: int) -> bool:
+        """Whether the bitmap of a record stored then speaks for this subscription."""
+        return store_timestamp > self.born_time
+
+    def compiled(self) -> sql.Expression:
+        return sql.compile(self.expression)
+
+
+class FilterTable:
+    """The subscriptions of a node, one for each topic and group. Whoever changes it saves `content()`."""
+
+    def __init__(self, bloom: Bloom, entries: Iterable[FilterData] = (), generation: int = 0) -> None:
+        self.bloom = bloom
+        self._generation = generation  # grows with each new expression: a table that comes back is not the old one
+        self._entries = {(each.topic, each.consumer_group): each for each in entries}
+
+    def __iter__(self) -> Iterator[FilterData]:
+        """By topic and group, dead ones too."""
+        return iter([self._entries[key] for key in sorted(self._entries)])
+
+    def get(self, topic: str, group: str) -> FilterData | None:
+        return self._entries.get((topic, group))
+
+    def of_topic(self, topic: str) -> list[FilterData]:
+        """What reput evaluates for a record of the topic: dead ones too, in the order of their groups."""
+        return [each for each in self if each.topic == topic]
+
+    @property
+    def fingerprint(self) -> int:
+        """A number in [0, 2**63) for what is to be evaluated. reput publishes that of the table which it uses.
+
+        It does so between two batches and before the first record that it evaluates with the table.
+        """
+        facts = [(each.topic, each.consumer_group, each.expression) for each in self]
+        shape = (self.bloom.k, self.bloom.m)
+        return hash64(json.dumps([self._generation, shape, facts])) & _WORD
+
+    def register(self, group: str, topic: str, expression: str, *, now: int, client_version: int | None = None) -> bool:
+        """A subscriber says what it wants. True if the file should be saved. Raises BadExpression, changing nothing.
+
+        A changed expression is a new subscription. `client_version` is the client's time of subscribing: one below the
+        known version comes too late and is ignored. Without it, this call is the newest.
+        """
+        sql.compile(expression)
+        version = now if client_version is None else client_version
+        known = self._entries.get((topic, group))
+        if known is not None and version < known.client_version:
+            return False
+        positions = self.bloom.positions(group, topic)
+        if known is None or known.expression != expression:
+            entry = FilterData(
+                consumer_group=group,
+                topic=topic,
+                expression=expression,
+                bit_positions=positions,
+                bit_count=self.bloom.m,
+                client_version=version,
+            )
+            self._generation = max(self._generation + 1, now)
+        else:
+            entry = replace(known, client_version=version, dead_time=0)
+        self._entries[topic, group] = entry
+        return known is None or known.expression != expression or known.is_dead
+
+    def retire(self, group: str, *, now: int, still: Iterable[str] = ()) -> bool:
+        """The group has left, or subscribes only to the topics in `still`. True if the file should be saved."""
+        kept = set(still)
+        leaving = [
+            each for each in self if each.consumer_group == group and each.topic not in kept and not each.is_dead
+        ]
+        for each in leaving:
+            dead_time = now if each.is_pending else max(now, each.born_time)  # a clock may have gone back
+            self._entries[each.topic, group] = replace(each, dead_time=dead_time)
+        return bool(leaving)
+
+    def clean(self, now: int) -> bool:
+        """Forgets what has been dead for a day. True if something was forgotten."""
+        old = [each for each in self if each.is_dead and now - each.dead_time >= DEAD_KEPT_MS]
+        for each in old:
+            del self._entries[each.topic, each.consumer_group]
+        return bool(old)
+
+    def confirm(self, fingerprint: int, born_time: int) -> list[FilterData]:
+        """reput has published the fingerprint: what was pending is born, if it is this table's. Those are returned.
+
+        `born_time` is now, or the store time of the newest dispatched record if that is later, read after the
+        fingerprint: whatever is dispatched from now on is evaluated.
+        """
+        if fingerprint != self.fingerprint:
+            return []
+        born = [replace(each, born_time=born_time) for each in self if each.is_pending]
+        for each in born:
+            self._entries[each.topic, each.consumer_group] = each
+        return born
+
+    def restart(self, now: int) -> None:
+        """The server of subscribers begins anew: all of them count as gone until they say that they are there.
+
+        What was pending is forgotten: nothing has relied on it.
+        """
+        for each in self:
+            if each.is_pending:
+                del self._entries[each.topic, each.consumer_group]
+            elif each.dead_time == 0:
+                dead_time = max(now - SILENT_MS, each.born_time)
+                self._entries[each.topic, each.consumer_group] = replace(each, dead_time=dead_time)
+
+    def content(self) -> dict[str, Any]:
+        """The object that consumerFilter.json holds."""
+        topics: dict[str, Any] = {}
+        for each in self:
+            topic = topics.setdefault(each.topic, {"groupFilterData": {}, "topic": each.topic})
+            topic["groupFilterData"][each.consumer_group] = _members(each)
+        return {"filterDataByTopic": topics, GENERATION: self._generation}
+
+
+def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
+    """The table in the object of the file at `path`, by Towline or RocketMQ. Raises MalformedFile, with the path.
+
+    Empty if any of its bitmaps have another shape than `bloom`: all of the file is then out of date. Left out are
+    expressions that cannot be compiled here, because their bits would be missing in what is dispatched from now on.
+    """
+    try:
+        groups = [
+            members
+            for topic in content.get("filterDataByTopic", {}).values()
+            for members in topic.get("groupFilterData", {}).values()
+        ]
+        entries = [_entry(members) for members in groups]
+        generation = int(content.get(GENERATION, 0))
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise MalformedFile(path, f"it does not hold subscriptions ({problem!r})") from problem
+    if any((len(each.bit_positions), each.bit_count) != (bloom.k, bloom.m) for each in entries):
+        return FilterTable(bloom, generation=generation)
+    return FilterTable(bloom, filter(_is_evaluated, entries), generation)
+
+
+def loads(text: str, bloom: Bloom, path: str) -> FilterTable:
+    """As `read`, from the text of the file."""
+    return read(loads_fastjson(text, path), bloom, path)
+
+
+def _is_evaluated(entry: FilterData) -> bool:
+    if entry.expression_type != sql.TYPE:
+        return False
+    try:
+        sql.compile(entry.expression)
+    except BadExpression:
+        return False
+    return True
+
+
+def _members(entry: FilterData) -> dict[str, object]:
+    return {
+        "bloomFilterData": {"bitNum": entry.bit_count, "bitPos": list(entry.bit_positions)},
+        "bornTime": entry.born_time,
+        "clientVersion": entry.client_version,
+        "consumerGroup": entry.consumer_group,
+        "deadTime": entry.dead_time,
+        "expression": entry.expression,
+        "expressionType": entry.expression_type,
+        "topic": entry.topic,
+    }
+
+
+def _entry(members: dict[str, Any]) -> FilterData:
+    bits = members.get("bloomFilterData") or {}
+    return FilterData(
+        consumer_group=str(members["consumerGroup"]),
+        topic=str(members["topic"]),
+        expression=str(members["expression"]),
+        expression_type=str(members["expressionType"]),
+        born_time=int(members.get("bornTime", PENDING)),
+        dead_time=int(members.get("deadTime", 0)),
+        client_version=int(members.get("clientVersion", 0)),
+        bit_positions=tuple(map(int, bits.get("bitPos", ()))),
+        bit_count=int(bits.get("bitNum", 0)),
+    )
