@@ -166,7 +166,7 @@ CHECKS: Final = (
     Check(4, (PutStatus.MESSAGE_ILLEGAL,), "master.append: a topic that is too long"),
     Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
     Check(7, (PutStatus.MESSAGE_ILLEGAL,), "master.append: numbers of the groups that do not fit"),
-    Check(8, (PutStatus.WHEEL_TIMER_NOT_ENABLE,), "the append kernel: a timer property, there is no timer wheel"),
+    Check(8, (PutStatus.WHEEL_TIMER_MSG_ILLEGAL,), "the append kernel: what a timer record says of its time"),
     Check(12, (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.DISK_FULL), "master.append: the next segment"),
     Check(10, (PutStatus.PROPERTIES_SIZE_EXCEEDED,), "the append kernel"),
     Check(11, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel"),
@@ -181,8 +181,8 @@ NEVER: Final = {
     PutStatus.UNKNOWN_ERROR: "put names what it refuses; what it did not foresee ends the process, which starts again",
     PutStatus.PUT_TO_REMOTE_BROKER_FAIL: "puts are not handed to another broker",
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: "there are no light queues (LMQ)",
-    PutStatus.WHEEL_TIMER_FLOW_CONTROL: "there is no timer wheel (spec 5.2: named only)",
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "there is no timer wheel (spec 5.2: named only)",
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: "no slot of a wheel can be full: what waits for its time is a queue",
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: "timers cannot be switched off here",
 }
 
 

@@ -6,7 +6,7 @@ before the answer, and the queue-offset table changes only when everything has p
 """
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,12 +32,16 @@ from towline.runtime.positions import Position
 
 from .admission import Refusal, no_room
 from .offsets import QueueOffsets
+from .targets import Targets
 from .topics import Topics
 
 FIRST_WORD: Final = 8
 _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5.1)
     Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
-    Rule.TIMER_NOT_SERVED: PutStatus.WHEEL_TIMER_NOT_ENABLE,
+    **dict.fromkeys(
+        (Rule.TIMER_MISPLACED, Rule.TIMER_FORM, Rule.TIMER_TOO_FAR, Rule.CANCEL_FORM, Rule.CANCEL_TOO_LATE),
+        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+    ),
 }
 PROPERTY_NAME_SHOWN: Final = 60  # bytes
 
@@ -57,6 +61,9 @@ class Appender:
         self._node = node
         self._topics = topics
         settings = node.settings
+        self._targets = Targets(
+            topics, levels=len(settings.delay_levels_ms), timer_max_delay_sec=settings.timer_max_delay_sec
+        )
         self._appended = node.writer(Position.APPENDED)
         self._timestamp = node.writer(Position.STORE_TIMESTAMP)
         self._request_limit = settings.request_limit
@@ -71,17 +78,25 @@ class Appender:
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._full: DiskFull | None = None
 
-    def resume(self) -> None:
-        """At the published end, after zeroing what a killed writer may have left behind it (H1, H11)."""
+    def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
+        """At the published end, after zeroing what a killed writer may have left behind it (H1, H11).
+
+        `floors`: numbers at which queues of deleted topics go on.
+        """
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
         directory = QueueDirectory()
         self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
+        self._offsets.raise_to(floors)
         self._open_tail()
 
     def queues(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue that the store has; known once it has resumed."""
         return self._offsets.queues()
+
+    def numbers_of(self, topic: bytes) -> dict[int, int]:
+        """The next number of each queue of a topic that ever held a record."""
+        return self._offsets.numbers_of(topic)
 
     def close(self) -> None:
         if hasattr(self, "_tail"):
@@ -91,9 +106,14 @@ class Appender:
         """Populates a step ahead when there is nothing else to do. False when there is none."""
         return self._full is None and self._tail.prepare()
 
-    def append(self, groups: Sequence[Group], records: Buffer, now_ms: int) -> Appended | Refusal:
-        """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970."""
-        refusal = self._admit(groups, len(records))
+    def append(
+        self, groups: Sequence[Group], records: Buffer, now_ms: int, *, trusted: bool = False
+    ) -> Appended | Refusal:
+        """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970.
+
+        `trusted`: it comes from a piece of this node, which may say what no client may (H23).
+        """
+        refusal = self._admit(groups, len(records), trusted=trusted)
         if refusal is not None:
             return refusal
         if self._full is not None and self._open_tail() is not None:
@@ -120,7 +140,8 @@ class Appender:
             timestamp,
             self._host,
             self._body_max,
-            self._checks,
+            self._checks & ~FROM_CLIENT if trusted else self._checks,
+            self._targets.reals(now_ms),
             self._result,
         )
         if rule != Rule.OK:
@@ -159,7 +180,7 @@ class Appender:
             self._appended.advance(self._tail.blank())
             self._tail.roll()
 
-    def _admit(self, groups: Sequence[Group], size: int) -> Refusal | None:
+    def _admit(self, groups: Sequence[Group], size: int, *, trusted: bool) -> Refusal | None:
         if size > self._request_limit:
             return Refusal(
                 PutStatus.MESSAGE_ILLEGAL,
@@ -168,8 +189,8 @@ class Appender:
         if sum(group.size for group in groups) != size or size <= FIRST_WORD:
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
         for group in groups:
-            queues = self._topics.write_queues(group.topic)
-            if not 0 <= group.queue_id < queues:
+            queues = self._targets.queues(group, trusted=trusted)
+            if not 0 <= group.queue_id < queues and (trusted or not self._targets.form(group)):
                 return self._not_there(group, queues)
         if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
@@ -180,7 +201,7 @@ class Appender:
         name = group.topic.decode("utf-8", "replace")
         if not is_topic_size(group.topic):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.TOPIC_LENGTH.sentence, Rule.TOPIC_LENGTH)
-        if is_system_topic(name):
+        if is_system_topic(name) and queues <= 0:
             return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is the broker's own: no client writes to it")
         if queues < 0:
             return Refusal(PutStatus.TOPIC_NOT_EXIST, f"the topic {name!r} does not exist; create it first")
@@ -196,7 +217,8 @@ class Appender:
             end = at + len(group.topic)
             self._arena_view[at:end] = group.topic
             following = self._offsets.next_of(group.topic, group.queue_id)
-            self._groups[row] = (group.size, group.count, following, at, len(group.topic), group.queue_id)
+            form = self._targets.form(group)
+            self._groups[row] = (group.size, group.count, following, at, len(group.topic), group.queue_id, form)
             places.append((following, before))
             at, before = end, before + group.size
         return places

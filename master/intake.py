@@ -12,6 +12,7 @@ from towline.format.refusals import Cause
 from towline.limits import KIB, MIB, PARTS_MAX, REQUEST_GROUPS_MAX
 from towline.link.server import Request, Sent, Server
 from towline.node.context import Node
+from towline.node.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter
 
 from .admission import Refusal
@@ -28,7 +29,10 @@ ASKED_NS: Final = 5_000_000  # spent on questions per turn: a new topic is sever
 
 @dataclass(slots=True)
 class Arrived:
-    """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes."""
+    """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes.
+
+    `trusted`: a piece of this node sent it.
+    """
 
     peer: bytes
     request_id: int
@@ -37,6 +41,7 @@ class Arrived:
     records: Buffer
     arrived_ms: int
     memory: int
+    trusted: bool
 
 
 @dataclass(slots=True)
@@ -114,7 +119,10 @@ class Intake:
                 head, records = request.parts
                 request_id, _epoch, deadline, groups = decode_put(head, REQUEST_GROUPS_MAX)
                 memory = len(head) + len(records) + GROUP_MEMORY * len(groups)
-                self._waiting.append(Arrived(request.peer, request_id, deadline, groups, records, now_ms, memory))
+                trusted = request.session.facts.get("role") == SCHEDULE_ROLE  # its greeting showed the secret
+                self._waiting.append(
+                    Arrived(request.peer, request_id, deadline, groups, records, now_ms, memory, trusted)
+                )
                 self._bytes += memory
             elif kind == Kind.ASK and len(request.parts) == 2:
                 self._questions.append(_question(request))

@@ -2,19 +2,21 @@
 
 import gc
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from towline.errors import MalformedFrame, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, TowlineError
 from towline.format.frames import ANSWER, Kind, encode_put_answer, json_part, read_json
 from towline.format.refusals import Cause
 from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.link.server import Sent, Server
+from towline.link.server import Greet, Sent, Server
 from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, is_secret, make_secret
 from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
@@ -27,6 +29,8 @@ from .admission import Gate, Limits, Refusal, expired, waited_too_long
 from .append import Appender
 from .front import Front
 from .intake import Arrived, Intake, Question
+from .statistics import PutStatistics
+from .topic_questions import TopicQuestions
 from .topics import Topics
 
 # Then answers go out and doorbells ring, so that clients, flush and the sender work while put goes on. With 16 MiB a
@@ -78,9 +82,15 @@ class PutAgent:
         self._topics.load()
         self._ringer = node.ringer(*woken_by_put(settings, pooled=pool_of(node) is not None))
         self._sender_ringer = node.ringer(*(() if pool_of(node) is not None else (Duty.SEND,)))
+        self._statistics = PutStatistics(node)
         self._appender = Appender(node, self._topics)
-        self._appender.resume()
+        self._appender.resume(self._topics.floors())
         self._topics.adopt(self._appender.queues())
+        log_min = node.positions.get(Position.LOG_MIN)
+        self._topics.forget(log_min, {topic for topic, _ in self._appender.queues()})
+        self._topic_questions = TopicQuestions(
+            self._topics, self._appender, lambda: node.positions.get(Position.APPENDED), self._ring
+        )
         limits = Limits(
             waiting_max=settings.put_waiting_max,
             flush_backlog_max=settings.flush_backlog_max,
@@ -95,12 +105,14 @@ class PutAgent:
             self._context,
             endpoints_of(settings, node.runtime, "master")["put"],
             own=own_facts(node, "put"),
-            greet=welcome(
-                node,
+            greet=self._greet(
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
                 store_host_ipv6=int(":" in settings.broker_ip1),
                 append_property_crc=int(settings.enabled_append_prop_crc),
+                delay_levels=len(settings.delay_levels_ms),
+                timer_max_delay_sec=settings.timer_max_delay_sec,
+                serve_port=settings.serve_port,
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
             ),
             frame_size_max=FRAME_SIZE_MAX,
@@ -173,7 +185,7 @@ class PutAgent:
             reach("put.before_append")
         self._front.enter(began_ns)
         try:
-            result = self._appender.append(arrived.groups, arrived.records, now)
+            result = self._appender.append(arrived.groups, arrived.records, now, trusted=arrived.trusted)
         finally:
             self._front.leave()
         ended_ns = time.monotonic_ns()
@@ -187,7 +199,10 @@ class PutAgent:
         self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
         self._line.count(Counter.BYTES, len(arrived.records))
         stored_ms = ended_ns // NS_PER_MS
-        self._waiting.add(Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places))
+        self._statistics.stored(arrived.groups)
+        self._waiting.add(
+            Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places, arrived.arrived_ms)
+        )
         return len(arrived.records)
 
     def _prepare(self) -> int:
@@ -221,6 +236,7 @@ class PutAgent:
             answer = encode_put_answer(stored.request_id, status, stored.places)
             if self._server.send(stored.peer, [answer]) is Sent.PAUSED:
                 self._server.forget(stored.peer)  # it does not read its answers: it has to greet again (H20)
+            self._statistics.answered(stored.arrived_ms, now)
             done += 1
         if done:
             self._answered_ms = now
@@ -237,6 +253,19 @@ class PutAgent:
             self._slave_seen_ms = now_ms
         return Progress(flushed, positions.get(Position.REPLICATED), now_ms - self._slave_seen_ms)
 
+    # --- greetings
+
+    def _greet(self, **limits: int) -> Greet:
+        """Anybody may come as a client; as a piece of this node only who shows the secret."""
+        secret, welcomed = make_secret(self._node.runtime.secret), welcome(self._node, **limits)
+
+        def greet(facts: dict[str, Any]) -> Mapping[str, Any]:
+            if facts.get("role") == SCHEDULE_ROLE and not is_secret(facts.get(SECRET_FACT), secret):
+                raise LinkRefused("ROLE", f"the role {SCHEDULE_ROLE!r} is for pieces of this node")
+            return welcomed(facts)
+
+        return greet
+
     # --- questions about topics
 
     def _ask(self, question: Question) -> None:
@@ -248,27 +277,10 @@ class PutAgent:
         self._server.send(question.peer, [head, json_part(facts)])
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        match question:
-            case {"op": "route", "topic": str(name)}:
-                queues = question.get("queues", 0)
-                if not isinstance(queues, int):
-                    raise MalformedFrame(f"the number of queues is {queues!r}")
-                return self._route(self._topics.route(name, queues).topic_name)
-            case {"op": "create_topic", "topic": str(name), "queues": int(queues)}:
-                return self._route(self._topics.create(name, queues).topic_name)
-            case {"op": "topics"}:
-                return {"topics": [self._route(name) for name in self._topics.names()]}
-        raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")
-
-    def _route(self, name: str) -> dict[str, Any]:
-        topic = self._topics.get(name)
-        assert topic is not None
-        return {
-            "topic": name,
-            "write_queues": topic.write_queue_nums,
-            "read_queues": topic.read_queue_nums,
-            "perm": topic.perm,
-        }
+        facts = self._topic_questions.answer(question)
+        if facts is None:
+            raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")
+        return facts
 
 
 def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:

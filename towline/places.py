@@ -122,6 +122,21 @@ class Runtime:
         return self.root / "queue_ends"
 
     @property
+    def secret(self) -> Path:
+        """What the node's own pieces show put: see `towline.node.secret`."""
+        return self.root / "secret"
+
+    @property
+    def put_stats(self) -> Path:
+        """What put took, per queue; put writes it."""
+        return self.root / "put_stats"
+
+    @property
+    def get_stats(self) -> Path:
+        """What serve answered, per queue; serve writes it."""
+        return self.root / "get_stats"
+
+    @property
     def page_cache(self) -> Path:
         """Which page cache holds what the running node writes."""
         return self.root / "page_cache"

@@ -8,6 +8,7 @@ import numpy as np
 
 from towline.errors import BenchFailed
 from towline.format.rules import Rule
+from towline.kernels.forms import RealTopics
 from towline.kernels.ownership import own_values
 from towline.kernels.rows import GROUP
 from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_request
@@ -46,6 +47,7 @@ class Appends:
         self._groups = np.zeros(1, dtype=GROUP)
         self._topic = np.frombuffer(TOPIC.encode(), dtype=np.uint8)
         self._own = own_values("DefaultCluster")
+        self._reals = RealTopics().at(0, 0)
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._next, self._tail = 0, self._from_the_start()
 
@@ -65,7 +67,7 @@ class Appends:
 
     def _append(self, size: int, check_crc: bool) -> None:
         tail = self._tail
-        self._groups[0] = (size, self._load.shape.records, self._next, 0, len(self._topic), 0)
+        self._groups[0] = (size, self._load.shape.records, self._next, 0, len(self._topic), 0, 0)
         at = tail.make_room(size)
         rule = append_request(
             tail.array,
@@ -80,6 +82,7 @@ class Appends:
             HOST,
             MESSAGE_BODY_MAX,
             FROM_CLIENT | (CHECK_CRC if check_crc else 0),
+            self._reals,
             self._result,
         )
         if rule != Rule.OK:

@@ -12,7 +12,7 @@ from towline.errors import MalformedRecord
 from towline.format import record
 from towline.format.record import Host, Record
 from towline.format.rules import Rule
-from towline.kernels import ownership, rows, stamp
+from towline.kernels import forms, ownership, rows, stamp
 
 AT = 40
 AFTER = 70  # bytes of the log behind a request
@@ -21,6 +21,7 @@ NOW = 1_700_000_000_123
 V4 = Host(bytes([10, 0, 0, 1]), 10911)
 V6 = Host(bytes(range(16)), 10911)
 MAX_BODY = 4_194_304
+LATEST_MS = 1000
 PROPERTIES = b"KEYS\x01k1 k2\x02TAGS\x01TagA\x02"
 
 
@@ -32,6 +33,7 @@ class Group:
     next_offset: int = 100
     size: int | None = None
     count: int | None = None
+    form: int = 0
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Request:
     max_body: int = MAX_BODY
     checks: int = stamp.CHECK_CRC
     cluster: str = "cluster-a"
+    reals: dict[bytes, int] = field(default_factory=dict)
     log: bytes = b""
     result: np.ndarray = field(default_factory=lambda: np.zeros(stamp.RESULT_SIZE, np.int64))
 
@@ -54,8 +57,10 @@ class Request:
         for number, group in enumerate(self.groups):
             size = sum(map(len, group.records)) if group.size is None else group.size
             count = len(group.records) if group.count is None else group.count
-            table[number] = (size, count, group.next_offset, len(arena), len(group.topic), group.queue_id)
+            table[number] = (size, count, group.next_offset, len(arena), len(group.topic), group.queue_id, group.form)
             arena += group.topic
+        real_topics = forms.RealTopics()
+        real_topics.replace(self.reals)
         rule = stamp.append_request(
             log,
             AT,
@@ -69,6 +74,7 @@ class Request:
             np.frombuffer(self.host.packed, np.uint8),
             self.max_body,
             self.checks,
+            real_topics.at(NOW, NOW + LATEST_MS),
             self.result,
         )
         assert not log[AT : AT + 8].any(), "the first 8 bytes are the caller's"

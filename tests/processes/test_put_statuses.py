@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from towline.format.forms import FORM_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from towline.format.record import INNER_BATCH, TRANSACTION_PREPARED, Record, encode
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
@@ -67,7 +68,7 @@ STEPS = [
     ),
     Step("the queue", lambda d: replace(d, queue_id=9), PutStatus.UNKNOWN_QUEUE),
     Step("7: inner batch", lambda d: replace(d, sys_flag=INNER_BATCH), PutStatus.MESSAGE_ILLEGAL, Rule.SYS_FLAG),
-    Step("8: timer", with_pair("TIMER_DELAY_SEC"), PutStatus.WHEEL_TIMER_NOT_ENABLE, Rule.TIMER_NOT_SERVED),
+    Step("8: timer", with_pair("TIMER_DELAY_SEC"), PutStatus.WHEEL_TIMER_MSG_ILLEGAL, Rule.TIMER_MISPLACED),
     Step(
         "10: properties of 32768 bytes",
         lambda d: replace(d, properties=d.properties + b"A\x01" + b"x" * (32_768 - len(d.properties) - 3) + b"\x02"),
@@ -99,9 +100,9 @@ OTHERS = [
         PutStatus.MESSAGE_ILLEGAL,
         Rule.SYS_FLAG,
     ),
-    Step("8: delay", with_pair("DELAY", "3"), PutStatus.MESSAGE_ILLEGAL, Rule.DELAY_NOT_SERVED),
+    Step("8: delay", with_pair("DELAY", "3"), PutStatus.MESSAGE_ILLEGAL, Rule.DELAY_MISPLACED),
     Step(
-        "a half message by name", with_pair("TRAN_MSG", "true"), PutStatus.MESSAGE_ILLEGAL, Rule.TRANSACTION_NOT_SERVED
+        "a half message by name", with_pair("TRAN_MSG", "true"), PutStatus.MESSAGE_ILLEGAL, Rule.TRANSACTION_MISPLACED
     ),
     Step("REAL_TOPIC", with_pair("REAL_TOPIC", "orders"), PutStatus.MESSAGE_ILLEGAL, Rule.PROPERTY_OF_THE_BROKER),
     Step("REAL_QID", with_pair("REAL_QID", "0"), PutStatus.MESSAGE_ILLEGAL, Rule.PROPERTY_OF_THE_BROKER),
@@ -123,7 +124,15 @@ OTHERS = [
     Step("11: more than a segment", lambda d: replace(d, body=bytes(SEGMENT - 100)), PutStatus.MESSAGE_ILLEGAL),
     *(
         Step(f"the system topic {name}", lambda d, name=name: replace(d, topic=name.encode()), PutStatus.NO_PERMISSION)
-        for name in (*sorted(SYSTEM_TOPICS), "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer")
+        for name in (*sorted(SYSTEM_TOPICS - FORM_TOPICS), "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_anything")
+    ),
+    *(
+        Step(
+            f"a queue that {name} has not",
+            lambda d, name=name: replace(d, topic=name.encode(), queue_id=18),
+            PutStatus.NO_PERMISSION,
+        )
+        for name in sorted(FORM_TOPICS)
     ),
 ]
 
@@ -193,6 +202,23 @@ def test_of_several_reasons_the_first_is_named(client: WireClient, number: int) 
         draft = step.spoil(draft)
     answer = put(client, draft)
     assert (PutStatus(answer.status), Rule(answer.rule)) == (STEPS[number].status, STEPS[number].rule), answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("topic", "status", "rule"),
+    [
+        (SCHEDULE_TOPIC, PutStatus.MESSAGE_ILLEGAL, Rule.DELAY_LEVEL),
+        (HALF_TOPIC, PutStatus.MESSAGE_ILLEGAL, Rule.HALF_FORM),
+        (TIMER_TOPIC, PutStatus.WHEEL_TIMER_MSG_ILLEGAL, Rule.TIMER_FORM),
+    ],
+)
+def test_a_topic_of_the_brokers_own_takes_its_form_alone(
+    node: TestNode, client: WireClient, topic: str, status: PutStatus, rule: Rule
+) -> None:
+    end = node.at(Position.APPENDED)
+    answer = put(client, replace(Draft(), topic=topic.encode()))
+    assert (PutStatus(answer.status), Rule(answer.rule), answer.record) == (status, rule, 0), answer.sentence
+    assert node.at(Position.APPENDED) == end
 
 
 def test_a_refusal_names_the_property(client: WireClient) -> None:

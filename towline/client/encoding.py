@@ -4,7 +4,7 @@ The node stamps offsets, store time and store host into the same bytes; nothing 
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from time import time_ns
 from typing import Final
@@ -12,7 +12,9 @@ from typing import Final
 import numpy as np
 
 from towline.errors import IllegalProperty
+from towline.format.forms import TIMER_DELIVER_MS
 from towline.format.properties import (
+    DELAY,
     KEY_SEPARATOR,
     KEYS,
     NAME_END,
@@ -37,7 +39,13 @@ _KEY_SIZE: Final = 32
 _NO_KEY: Final = "0" * _KEY_SIZE
 _NUL: Final = "\x00"
 _CRC_MASK: Final = 0x7FFF_FFFF
-_OWN_NAMES: Final = {TAGS: "tags", KEYS: "keys", SHARDING_KEY: "sharding_key"}
+_OWN_NAMES: Final = {
+    TAGS: "tags",
+    KEYS: "keys",
+    SHARDING_KEY: "sharding_key",
+    DELAY: "delay_level",
+    TIMER_DELIVER_MS: "deliver_at",
+}
 # What names another broker depends on the value, which the node judges.
 _REFUSED: Final = (name for name, rule in RESERVED.items() if rule is not Rule.PROPERTY_OF_ANOTHER_BROKER)
 _NOT_TO_BE_SET: Final = frozenset([*_OWN_NAMES, *_REFUSED])
@@ -82,8 +90,11 @@ class TopicEncoder:
             }
         )
 
-    def encode(self, message: Message, queue_id: int) -> tuple[bytes, str]:
-        """The record and its unique key. Raises MessageTooLarge, IllegalProperty, MalformedRecord."""
+    def encode(self, message: Message, queue_id: int, pairs: Iterable[tuple[str, str]] = ()) -> tuple[bytes, str]:
+        """The record and its unique key. Raises MessageTooLarge, IllegalProperty, MalformedRecord.
+
+        `pairs` are a form's properties (`towline.client.forms`), which the message itself may not have.
+        """
         body = message.body
         sys_flag = 0
         if len(body) > self._compress_above:
@@ -92,6 +103,8 @@ class TopicEncoder:
             raise MessageTooLarge(len(body), self._body_size_max)
         now = time_ns() // NS_PER_MS
         properties, key = _properties(message, self._keys, now)
+        if pairs:
+            properties += encode_properties(pairs)
         return self._encode(queue_id, body, properties, message.flag, sys_flag, now), key
 
     def encode_bodies(

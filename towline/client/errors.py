@@ -149,3 +149,62 @@ class AskRefused(TowlineError):
 
     def describe(self) -> str:
         return f"{self.op}: {self.error}: {self.sentence}"
+
+
+class FilterRefused(TowlineError):
+    """A node does not take a consumer's filter. Facts: the error's name, the position of what is wrong, a sentence.
+
+    `position` counts the characters before it; -1 where the expression is not what is wrong.
+    """
+
+    remedy = Remedy.FIX_CALL
+    advice = "mend the expression where the position says, or set enable_property_filter on the node"
+
+    def __init__(self, error: str, position: int, sentence: str) -> None:
+        self.error, self.position, self.sentence = error, position, sentence
+        super().__init__(error, position, sentence)
+
+    def describe(self) -> str:
+        return f"{self.error}: {self.sentence}"
+
+
+class IllegalDelay(TowlineError):
+    """A message asks for a delivery later that cannot be. Facts: which of its fields, the value, why not."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "give a delay_level from 1 on, or a deliver_at in ms since 1970 within timer_max_delay_sec"
+
+    def __init__(self, name: str, value: str, why: str) -> None:
+        self.name, self.value, self.why = name, value, why
+        super().__init__(name, value, why)
+
+    def describe(self) -> str:
+        return f"{self.name} is {self.value}: {self.why}"
+
+
+class IllegalHandle(TowlineError):
+    """What was given to `cancel` is no handle of a message. Facts: its text."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "give the `handle` of the result of a message that was sent with deliver_at"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(text)
+
+    def describe(self) -> str:
+        return f"{self.text[:80]!r} is no handle of a message that waits for its time"
+
+
+class ReadRefused(TowlineError):
+    """A topic's permission does not let anybody read from it. Facts: the node's sentence."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "let the topic be read (`towline topic alter --perm rw`), or read another one"
+
+    def __init__(self, sentence: str) -> None:
+        self.sentence = sentence
+        super().__init__(sentence)
+
+    def describe(self) -> str:
+        return f"NO_PERMISSION: {self.sentence}"

@@ -139,6 +139,10 @@ class Sender(threading.Thread):
         """What the node said when the link began; empty before."""
         return self._connection.welcome
 
+    def server_now_ms(self) -> int:
+        """The node's clock, ms since 1970."""
+        return self._connection.server_now_ms()
+
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
         """From another thread. Raises NoAnswer, LinkRefused, ClientClosed and what the answer says."""
         asking = Asking(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)

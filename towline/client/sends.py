@@ -20,6 +20,8 @@ class SendResult:
     """Where the node stored a message, and what it promises (`status`; only PUT_OK is an acknowledgement).
 
     After a bulk call it stands for `count` messages: the offsets and the unique key are the first one's.
+    A message that is delivered later was stored in a topic of the broker's, which `topic` names; `handle` is what
+    `Producer.cancel` takes, for a message with `deliver_at`.
     """
 
     status: PutStatus
@@ -29,6 +31,7 @@ class SendResult:
     physical_offset: int
     unique_key: str
     count: int = 1
+    handle: str = ""
 
     @property
     def acknowledged(self) -> bool:
@@ -138,7 +141,7 @@ class Batch:
 class SendFuture:
     """The result of one `send_async`, when it comes. Any thread may ask."""
 
-    __slots__ = ("_batch", "_before", "_count", "_index", "unique_key")
+    __slots__ = ("_batch", "_before", "_count", "_index", "handle", "unique_key")
 
     def __init__(self, batch: Batch, index: int, before: int, unique_key: str, count: int = 1) -> None:
         """It is the record `index` of `batch`, behind `before` bytes."""
@@ -147,6 +150,7 @@ class SendFuture:
         self._before = before
         self._count = count
         self.unique_key = unique_key
+        self.handle = ""
 
     def done(self) -> bool:
         return self._batch.done
@@ -166,6 +170,7 @@ class SendFuture:
             batch.physical_offset + self._before,
             self.unique_key,
             self._count,
+            self.handle,
         )
 
     def exception(self, timeout_ms: float | None = None) -> TowlineError | None:

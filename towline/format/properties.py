@@ -13,14 +13,12 @@ A Towline put is therefore what RocketMQ calls a batch, whose members get no pro
                                           room, put writes digits  refused anywhere else: stamping would make it wrong
     CLUSTER MSG_REGION TRACE_ON           nobody here; RocketMQ's  taken with the value that this broker would write,
                                           broker on single ones    refused with another: it is another broker's
-    REAL_TOPIC REAL_QID INNER_*           broker, when it moves    refused
-    TIMER_OUT_MS TIMER_ROLL_TIMES         or bundles messages      refused
+    REAL_TOPIC REAL_QID                   client, in a form of     taken in the form alone (`forms`)
+    DELAY, TIMER_*, TRAN_MSG              `forms`; schedule leaves
+                                          them in what it delivers
+    INNER_* TIMER_ROLL_TIMES              broker, when it bundles  refused
     POP_CK MIN_OFFSET MAX_OFFSET          nobody: never stored     left out by the client library, refused in a raw
     __RMQ.TRANSIENT.*                                              record
-    DELAY, TIMER_DEL*                     client, of a node that   refused: such a message would be delivered at once
-                                          delays
-    TRAN_MSG                              client, of a node with   refused: a half message would be seen by everybody
-                                          transactions
 
 `RESERVED` is the refused part of it, by the rule that names the reason.
 """
@@ -80,12 +78,12 @@ RESERVED: Final[Mapping[str, Rule]] = {
     POP_CHECK_POINT: Rule.PROPERTY_NEVER_STORED,
     MIN_OFFSET: Rule.PROPERTY_NEVER_STORED,
     MAX_OFFSET: Rule.PROPERTY_NEVER_STORED,
-    DELAY: Rule.DELAY_NOT_SERVED,
-    "TIMER_DELAY_SEC": Rule.TIMER_NOT_SERVED,
-    "TIMER_DELAY_MS": Rule.TIMER_NOT_SERVED,
-    "TIMER_DELIVER_MS": Rule.TIMER_NOT_SERVED,
-    "TIMER_DEL_UNIQKEY": Rule.TIMER_NOT_SERVED,
-    TRANSACTION_PREPARED: Rule.TRANSACTION_NOT_SERVED,
+    DELAY: Rule.DELAY_MISPLACED,
+    "TIMER_DELAY_SEC": Rule.TIMER_MISPLACED,
+    "TIMER_DELAY_MS": Rule.TIMER_MISPLACED,
+    "TIMER_DELIVER_MS": Rule.TIMER_MISPLACED,
+    "TIMER_DEL_UNIQKEY": Rule.TIMER_MISPLACED,
+    TRANSACTION_PREPARED: Rule.TRANSACTION_MISPLACED,
 }
 NEVER_STORED: Final = frozenset(name for name, rule in RESERVED.items() if rule is Rule.PROPERTY_NEVER_STORED)
 

@@ -35,10 +35,18 @@ class Rule(IntEnum):
     PROPERTY_OF_THE_BROKER = 23
     PROPERTY_OF_ANOTHER_BROKER = 24
     PROPERTY_NEVER_STORED = 25
-    DELAY_NOT_SERVED = 26
-    TIMER_NOT_SERVED = 27
-    TRANSACTION_NOT_SERVED = 28
+    DELAY_MISPLACED = 26
+    TIMER_MISPLACED = 27
+    TRANSACTION_MISPLACED = 28
     SYS_FLAG = 29
+    REAL_TOPIC = 30
+    REAL_QUEUE = 31
+    DELAY_LEVEL = 32
+    HALF_FORM = 33
+    TIMER_FORM = 34
+    TIMER_TOO_FAR = 35
+    CANCEL_FORM = 36
+    CANCEL_TOO_LATE = 37
 
     @property
     def sentence(self) -> str:
@@ -69,12 +77,20 @@ _SENTENCES = {
     Rule.PROPERTY_CRC: "the __CRC32# that ends the properties differs from the CRC-32 of the record before it",
     Rule.PROPERTY_CRC_MISSING: "the properties do not end with the 20 bytes of a __CRC32#, which this store wants",
     Rule.PROPERTY_CRC_MISPLACED: "a property is called __CRC32#, where this store keeps none",
-    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID, INNER_* and TIMER_OUT_MS are written by a broker alone",
+    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID, TIMER_OUT_MS and INNER_* are a broker's, or of a form that this is not",
     Rule.PROPERTY_OF_ANOTHER_BROKER: "CLUSTER, MSG_REGION or TRACE_ON is not what this broker would write",
     Rule.PROPERTY_NEVER_STORED: "POP_CK, MIN_OFFSET, MAX_OFFSET and __RMQ.TRANSIENT.* are never stored",
-    Rule.DELAY_NOT_SERVED: "DELAY asks for a later delivery, which this node does not do",
-    Rule.TIMER_NOT_SERVED: "a TIMER_ property asks for a later delivery, which this node does not do",
-    Rule.TRANSACTION_NOT_SERVED: "TRAN_MSG asks for a transaction, which this node does not do",
+    Rule.DELAY_MISPLACED: "DELAY stands in records for SCHEDULE_TOPIC_XXXX alone: elsewhere nothing would delay them",
+    Rule.TIMER_MISPLACED: "a TIMER_ property that only records for rmq_sys_wheel_timer carry, or not this one",
+    Rule.TRANSACTION_MISPLACED: "TRAN_MSG stands in records for RMQ_SYS_TRANS_HALF_TOPIC alone: others are seen at once",
     Rule.SYS_FLAG: "SYSFLAG has bits of a transaction (0x0C) or an inner batch (0xC0), which no client may set here",
+    Rule.REAL_TOPIC: "REAL_TOPIC is missing, or no topic of this node that clients may write to",
+    Rule.REAL_QUEUE: "REAL_QID is missing, or no queue of REAL_TOPIC",
+    Rule.DELAY_LEVEL: "DELAY is missing, or not the level of the record's queue, which is the queue's number plus 1",
+    Rule.HALF_FORM: "a half message has TRAN_MSG=true and the PGROUP of its producer",
+    Rule.TIMER_FORM: "TIMER_DELIVER_MS and TIMER_OUT_MS are not the same time in ms since 1970",
+    Rule.TIMER_TOO_FAR: "the time of delivery is further away than timer_max_delay_sec",
+    Rule.CANCEL_FORM: "a cancellation has the TIMER_DEL_UNIQKEY of what it cancels",
+    Rule.CANCEL_TOO_LATE: "the time of delivery has come: nothing is left to cancel",
 }
 assert len(_SENTENCES) == len(Rule)

@@ -46,11 +46,12 @@ KEYS: Final = rows_of(rows.KEY)
 KEYS_READ: Final = rows_of(rows.KEY, readonly=True)
 QUEUES_READ: Final = rows_of(rows.QUEUE, readonly=True)
 RUNS: Final = rows_of(rows.RUN)
+RUNS_READ: Final = rows_of(rows.RUN, readonly=True)
 
 _settings: Any = config  # numba sets its names at run time
 _PACKAGE: Final = Path(__file__).parent
 # Modules whose numbers kernels contain.
-_LAYOUTS: Final = ("blank", "consume_queue", "index_file", "properties", "property_crc", "record", "rules")
+_LAYOUTS: Final = ("blank", "consume_queue", "forms", "index_file", "properties", "property_crc", "record", "rules")
 
 
 def _cache_folder() -> str:

@@ -16,6 +16,8 @@ from .compiled import Bytes, helper
 from .shape import NAME_END, PAIR_END
 from .words import load_u8
 
+NO_NAME: Final = -1  # as a row: not a reserved name
+RESERVED_NAMES: Final = (*RESERVED, TRANSIENT_PREFIX)  # in the order of the rows
 _PREFIX: Final = 1 << 8  # added to the length of a name that is the beginning of one
 
 
@@ -73,14 +75,27 @@ def _is_own_value(buffer: Bytes, at: int, end: int, own: Bytes, number: int) -> 
 
 
 @helper
-def _rule_of(buffer: Bytes, item: int, name_end: int, end: int, own: Bytes) -> int:
+def row_of(buffer: Bytes, item: int, name_end: int) -> int:
+    """The row of the reserved name in [item, name_end), or NO_NAME."""
     for row in range(_COUNT):
         if _is_name(buffer, item, name_end - item, row):
-            rule = _ROWS[row, 2]
-            if rule == _ANOTHERS and _is_own_value(buffer, name_end + 1, end, own, row - _OWN_FIRST):
-                return Rule.OK.value
-            return int(rule)
-    return Rule.OK.value
+            return row
+    return NO_NAME
+
+
+@helper
+def is_taken(buffer: Bytes, row: int, name_end: int, end: int, own: Bytes) -> int:
+    """The rule that a reserved name breaks whose value follows `name_end`; OK for one with this broker's own value."""
+    rule = _ROWS[row, 2]
+    if rule == _ANOTHERS and _is_own_value(buffer, name_end + 1, end, own, row - _OWN_FIRST):
+        return Rule.OK.value
+    return int(rule)
+
+
+@helper
+def _rule_of(buffer: Bytes, item: int, name_end: int, end: int, own: Bytes) -> int:
+    row = row_of(buffer, item, name_end)
+    return Rule.OK.value if row == NO_NAME else is_taken(buffer, row, name_end, end, own)
 
 
 @helper

@@ -17,6 +17,7 @@ GROUP: Final = np.dtype(
         ("topic_start", "i8"),
         ("topic_length", "i4"),
         ("queue_id", "i4"),
+        ("form", "i8"),  # of its records: a Form of `towline.format.forms`
     ],
     align=True,
 )

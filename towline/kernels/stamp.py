@@ -18,6 +18,7 @@ from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
 from .compiled import GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
 from .crc import copy_with_crc, crc_of, crc_on
+from .forms import REALS, Reals, form_rule
 from .ownership import names_rule
 from .shape import (
     BODY_CRC,
@@ -100,7 +101,9 @@ def _head_rule(frame: Bytes, at: int, room: int, size: int, magic: int, ipv6: in
 
 
 @helper
-def _properties_rule(frame: Bytes, at: int, end: int, own: Bytes, checks: int) -> tuple[int, int]:
+def _properties_rule(
+    frame: Bytes, at: int, end: int, own: Bytes, checks: int, form: int, queue_id: int, reals: Reals
+) -> tuple[int, int]:
     """The rule that the properties in [at, end) break: room for a property CRC, form, names. And a bad name's place."""
     if checks & PROPERTY_CRC:
         if not ends_with_crc(frame, at, end):
@@ -109,8 +112,11 @@ def _properties_rule(frame: Bytes, at: int, end: int, own: Bytes, checks: int) -
     sound, suspect = properties_form(frame, at, end)
     if not sound:
         return Rule.PROPERTIES_FORM.value, 0
-    if suspect and checks & FROM_CLIENT:
-        return names_rule(frame, at, end, own)
+    if checks & FROM_CLIENT:
+        if form != 0:
+            return form_rule(frame, at, end, own, form, queue_id, reals)
+        if suspect:
+            return names_rule(frame, at, end, own)
     return Rule.OK.value, 0
 
 
@@ -126,6 +132,9 @@ def _rest_rule(
     own: Bytes,
     max_body: int,
     checks: int,
+    form: int,
+    queue_id: int,
+    reals: Reals,
 ) -> tuple[int, int, int]:
     """The rule that topic, properties or sizes of the record in [at, end) break, and start and size of its body.
 
@@ -140,7 +149,7 @@ def _rest_rule(
         return Rule.TOPIC_MISMATCH.value, 0, 0
     if holds_nul(frame, topic_at, topic_at + topic_size):
         return Rule.TOPIC_FORM.value, 0, 0
-    rule, name_at = _properties_rule(frame, properties_at, end, own, checks)
+    rule, name_at = _properties_rule(frame, properties_at, end, own, checks, form, queue_id, reals)
     if rule == Rule.OK:
         rule = size_rule
     if rule != Rule.OK:
@@ -180,6 +189,7 @@ def _group_records(
     ipv6: int,
     max_body: int,
     checks: int,
+    reals: Reals,
     result: Numbers,
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
@@ -189,6 +199,7 @@ def _group_records(
     end = at + group.size
     count = group.count
     queue_id = group.queue_id
+    form = group.form
     topic_start = group.topic_start
     topic_length = group.topic_length
     for index in range(count):
@@ -201,7 +212,7 @@ def _group_records(
         if rule != Rule.OK:
             return rule, index, at, copied
         rule, body_at, body_size = _rest_rule(
-            frame, at, at + size, magic, arena, topic_start, topic_length, own, max_body, checks
+            frame, at, at + size, magic, arena, topic_start, topic_length, own, max_body, checks, form, queue_id, reals
         )
         if rule != Rule.OK:
             result[2] = body_at
@@ -229,6 +240,7 @@ def _validate(
     ipv6: int,
     max_body: int,
     checks: int,
+    reals: Reals,
     result: Numbers,
 ) -> int:
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
@@ -240,7 +252,7 @@ def _validate(
         if rule != Rule.OK:
             return rule
         rule, index, at, copied = _group_records(
-            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, result
+            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, reals, result
         )
         before += index
         result[0] = before
@@ -295,7 +307,7 @@ def _seal(log: Bytes, shift: int, frame: Bytes) -> None:
         at = crc_at + PROPERTY_CRC_SIZE
 
 
-@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, NUMBERS))
+@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, REALS, NUMBERS))
 def append_request(
     log: Bytes,
     at: int,
@@ -309,6 +321,7 @@ def append_request(
     store_host: Bytes,
     max_body: int,
     checks: int,
+    reals: Reals,
     result: Numbers,
 ) -> int:
     """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
@@ -316,15 +329,15 @@ def append_request(
     Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
     their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
     `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
-    constants above. After a refusal a part may be copied and nothing is stamped, `groups` are as before, and `result`
-    holds what RESULT_SIZE says.
+    constants above, `reals` are of a RealTopics. After a refusal a part may be copied and nothing is stamped, `groups`
+    are as before, and `result` holds what RESULT_SIZE says.
     """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
     if at < 0 or at + frame.size > log.size:
         return Rule.ENDS_INSIDE.value
     ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, result)
+    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result)
     if rule == Rule.OK:
         _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
         if checks & PROPERTY_CRC:

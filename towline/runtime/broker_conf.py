@@ -97,7 +97,7 @@ _NOT_APPLICABLE: Final = """
     tieredStoreGroupCommitTimeout tieredStoreIndexFileMaxHashSlotNum tieredStoreIndexFileMaxIndexNum
     tieredStoreMaxGroupCommitCount tieredStoreMaxPendingLimit timerColdDataCheckIntervalMs timerCongestNumEachSlot
     timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+    timerInterceptDelayLevel timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
     timerPutMessageThreadNum timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable
     topicQueueLockNum traceOn traceTopicEnable transactionMetricFlushInterval transactionOpBatchInterval
     transactionOpMsgMaxSize transferMsgByHeap updateNameServerAddrPeriod useABSLock useEpollNativeSelector

@@ -207,7 +207,9 @@ class ReadKeys(Group):
         16_384, "most messages of a pull from disk", differs="8; a pull is a batch here"
     )
     access_message_in_memory_max_ratio: int = percent(40, "share of memory within which the log's end counts as cached")
-    max_filter_message_size: int = size(16_000, "ConsumeQueue bytes that a filtered pull walks at most")
+    max_filter_message_size: int = size(
+        6_000_000, "ConsumeQueue bytes that a filtered pull walks at most", differs="16000; a pull is a batch here"
+    )
     travel_cq_file_num_when_get_message: int = count(1, "ConsumeQueue files that one pull may cross")
     offset_check_in_slave: bool = switch(False, "a slave corrects a pull's offset that lies outside its queue")
     disk_fall_recorded: bool = switch(True, "count how far readers are behind the log's end")
@@ -249,7 +251,14 @@ class PutKeys(Group):
     os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, other puts are refused as busy")
     flush_consumer_offset_interval: int = ms(5000, "pause between two writes of the consumer offsets", lowest=1)
     message_delay_level: str = key(DELAY_LEVELS, "numbers with s, m, h or d", "delay levels, the first is level 1")
-    flush_delay_offset_interval: int = ms(10_000, "pause between two writes of the delay offsets", lowest=1)
+    flush_delay_offset_interval: int = ms(
+        500,
+        "pause between two writes of the delay offsets",
+        lowest=1,
+        highest=10_000,
+        differs="10000; after a crash, what was delivered since the last write is delivered again",
+    )
+    timer_max_delay_sec: int = key(3 * 24 * 3600, "s", "how far away a message's `deliver_at` may be", lowest=1)
     transaction_time_out: int = ms(6000, "age from which an open transaction is checked")
     transaction_check_max: int = count(15, "checks of an open transaction before it is put aside")
     transaction_check_interval: int = ms(30_000, "pause between two rounds of checks", lowest=1)
@@ -328,6 +337,8 @@ class TowlineKeys(Group):
     pull_bytes_max: int = size(8 * MIB, "most record bytes of a pull, whatever it asks for")
     ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
     metadata_interval_ms: int = ms(1000, "a slave asks its master for topics and offsets so often", lowest=1)
+    consumer_expires_ms: int = ms(10_000, "a member of a group that is silent for so long has left it", lowest=100)
+    rebalance_lock_max_live_time: int = ms(60_000, "a queue lock that is not renewed ends after this time", lowest=1)
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
     file_reserved_bytes: int = size(
         0, "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size", lowest=0

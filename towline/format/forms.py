@@ -1,0 +1,70 @@
+"""Forms: records for a topic of the broker's own, which say in their properties where they belong (spec 5.2, 5.4).
+
+RocketMQ's broker rewrites such messages as they come; here the sender encodes them as they will stand in the log, and
+put checks them one by one.
+
+    form     topic, queue                    properties                                asks for
+    DELAYED  SCHEDULE_TOPIC_XXXX, level - 1  REAL_TOPIC REAL_QID DELAY=level           delivery after a level's delay
+    HALF     RMQ_SYS_TRANS_HALF_TOPIC, 0     REAL_TOPIC REAL_QID TRAN_MSG=true PGROUP  delivery when committed
+    TIMED    rmq_sys_wheel_timer, 0          REAL_TOPIC REAL_QID TIMER_DELIVER_MS=ms   delivery at that time, in ms
+                                             TIMER_OUT_MS=the same                     since 1970
+    CANCEL   rmq_sys_wheel_timer, 1          as TIMED, TIMER_DEL_UNIQKEY=key           none of what has that time and
+                                                                                       UNIQ_KEY
+
+A message that a group sends back is DELAYED with the REAL_TOPIC %RETRY%group; one that it gives up is an ordinary
+record of the topic %DLQ%group.
+"""
+
+from collections.abc import Mapping
+from enum import IntFlag
+from typing import Final
+
+from .properties import DELAY, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # these two are written by the node's own pieces alone
+TRANS_CHECK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+FORM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
+HALF_QUEUE: Final = 0
+TIMER_QUEUE: Final = 0
+CANCEL_QUEUE: Final = 1
+
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+
+
+class Form(IntFlag):
+    """What a record of a group is; PLAIN for all that go to a topic of the clients' own."""
+
+    PLAIN = 0
+    DELAYED = 1
+    HALF = 2
+    TIMED = 4
+    CANCEL = 8
+
+
+_ANY: Final = Form.DELAYED | Form.HALF | Form.TIMED | Form.CANCEL
+CARRIED: Final[Mapping[str, Form]] = {  # reserved names, and the forms whose records carry them
+    REAL_TOPIC: _ANY,
+    REAL_QID: _ANY,
+    DELAY: Form.DELAYED,
+    TRANSACTION_PREPARED: Form.HALF,
+    TIMER_DELIVER_MS: Form.TIMED | Form.CANCEL,
+    TIMER_OUT_MS: Form.TIMED | Form.CANCEL,
+    TIMER_DEL_UNIQKEY: Form.CANCEL,
+}
+_QUEUES: Final[Mapping[bytes, tuple[Form, ...]]] = {
+    HALF_TOPIC.encode(): (Form.HALF,),
+    TIMER_TOPIC.encode(): (Form.TIMED, Form.CANCEL),
+}
+
+
+def form_of(topic: bytes, queue_id: int, levels: int) -> Form:
+    """The form of what a client may put into this queue, where there are so many delay levels; else PLAIN."""
+    if topic == SCHEDULE_TOPIC.encode():
+        return Form.DELAYED if 0 <= queue_id < levels else Form.PLAIN
+    forms = _QUEUES.get(topic, ())
+    return forms[queue_id] if 0 <= queue_id < len(forms) else Form.PLAIN
