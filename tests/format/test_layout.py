@@ -4,10 +4,19 @@ import struct
 
 import pytest
 
-from towline.format import blank, checkpoint, consume_queue, durable, index_file, message_id, record
+from towline.format import (
+    blank,
+    checkpoint,
+    consume_queue,
+    consume_queue_ext,
+    durable,
+    index_file,
+    message_id,
+    record,
+)
 from towline.format.layout import Field, Layout
 
-MODULES = [blank, checkpoint, consume_queue, durable, index_file, message_id, record]
+MODULES = [blank, checkpoint, consume_queue, consume_queue_ext, durable, index_file, message_id, record]
 
 
 def test_offsets_are_the_sums_of_the_sizes_before():
