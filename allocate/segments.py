@@ -18,6 +18,7 @@ from towline.log.warm_up import WarmUp
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position
+from towline.runtime.store_stats import SLOW_SEGMENT_MS
 
 from .caching import marks_of
 from .locks import SegmentLocks
@@ -47,6 +48,7 @@ class SegmentsAhead:
         self._table = RequestTable()
         self._made: tuple[Request, Generator[None, None, bool]] | None = None
         self._warmed: tuple[Request, WarmUp] | None = None
+        self._began_ms = 0  # of the segment under construction
 
     def start(self) -> None:
         """In the process that does the work."""
@@ -112,12 +114,15 @@ class SegmentsAhead:
                 return 0
             self._making.advance(max(self._making.get(), request.end))
             self._made = request, ensure_in_steps(store.commitlog, store.staging, request.base, request.size)
+            self._began_ms = now_ms
         try:
             next(self._made[1])
             if ARMED:
                 reach("allocate.before_link")
         except StopIteration as end:
             self._publish(request, made=bool(end.value))
+            if end.value:
+                self._tell_slow(request)
         return 1
 
     def _publish(self, request: Request, *, made: bool) -> None:
@@ -133,6 +138,18 @@ class SegmentsAhead:
         self._allocated.advance(max(self._allocated.get(), request.end))
         self._line.count(Counter.BATCHES, int(made))
         self._ringer.ring()
+
+    def _tell_slow(self, request: Request) -> None:
+        """RocketMQ's bound, counted; the log hears of a segment for which a put may have waited."""
+        took_ms = self._node.clock.monotonic_ms() - self._began_ms
+        if took_ms <= SLOW_SEGMENT_MS:
+            return
+        self._line.count(Counter.LATE)
+        tell = self._node.log.warning if request.base <= self._wanted() else self._node.log.info
+        tell("making segment %s took %d ms", segment_name(request.base), took_ms)
+
+    def _wanted(self) -> int:
+        return self._node.positions.get(Position.WANTED)
 
     # --- warmed
 

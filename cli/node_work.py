@@ -99,6 +99,9 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     console.print(positions)
     lag = ", ".join(f"{name} {sized(value)}" for name, value in read["lag"].items())
     console.print(f"behind the writer: {lag}; {read['queues']} queues; memory {sized(read['pss'])}")
+    counted = read["statistics"]
+    slow = f"{counted['slow_puts']} slow puts, the slowest took {counted['put_time_max_ms']} ms"
+    console.print(f"{counted['put_messages']:,} messages put, {counted['get_messages']:,} read; {slow}")
     _render_refusals(console, read)
     for slave in read["slaves"]:
         state = "connected" if slave["connected"] else "away"

@@ -1,5 +1,6 @@
 """`towline topic`: the topics of a node."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,20 @@ from towline.errors import UnknownTopic
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import Json, add_row, show, table
 
-app = typer.Typer(help="List, describe and create topics.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, create, change and delete topics.", no_args_is_help=True)
+
+
+class Permission(StrEnum):
+    """What clients may do with a topic; `bits` as in topics.json."""
+
+    RW = "rw"
+    R = "r"
+    W = "w"
+    NONE = "none"
+
+    @property
+    def bits(self) -> int:
+        return {"rw": 6, "r": 4, "w": 2, "none": 0}[self.value]
 
 
 @app.command("list")
@@ -62,14 +76,65 @@ def describe(
 def create(
     topic: Annotated[str, typer.Argument(help="Name: letters, digits, %, |, _ and -.")],
     queues: Annotated[int, typer.Option(min=1, help="Queues to write to and read from.")] = 4,
+    perm: Annotated[Permission, typer.Option(help="What clients may: read, write, both or nothing.")] = Permission.RW,
+    order: Annotated[bool, typer.Option("--order", help="Mark the topic as an ordered one.")] = False,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic on a master; its slaves follow."""
     with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
-        facts = admin.create_topic(topic, queues)
-    text = f"{topic} has {facts['write_queues']} queues"
+        facts = admin.create_topic(topic, queues, perm=perm.bits, order=order)
+    _show(facts, as_json)
+
+
+@app.command("alter")
+def alter(
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    read_queues: Annotated[int | None, typer.Option(min=1, help="Queues to read from.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="Queues to write to.")] = None,
+    perm: Annotated[Permission | None, typer.Option(help="What clients may: read, write, both or nothing.")] = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Whether it is an ordered one.")] = None,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> None:
+    """Change a topic on a master; its slaves follow.
+
+    More queues: raise the read queues with, or before, the write queues. Fewer: lower the write queues, wait until the
+    others are read to their end, then lower the read queues.
+    """
+    if read_queues is None and write_queues is None and perm is None and order is None:
+        raise typer.BadParameter("name what to change: --read-queues, --write-queues, --perm, --order")
+    bits = None if perm is None else perm.bits
+    with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
+        facts = admin.alter_topic(topic, read_queues=read_queues, write_queues=write_queues, perm=bits, order=order)
+    _show(facts, as_json)
+
+
+@app.command("delete")
+def delete(
+    topic: Annotated[str, typer.Argument(help="Topic.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Say that all its messages may go.")] = False,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic on a master: its messages cannot be read any more, here and on its slaves.
+
+    The log keeps them until it is cleaned. A topic of the same name may be created again; its queues go on with their
+    numbers, so that no offset of before means another message.
+    """
+    if not yes:
+        raise typer.BadParameter(f"all messages of {topic} go with it: say --yes if they may")
+    with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
+        facts = admin.delete_topic(topic)
+    show(facts, as_json, lambda console: console.print(f"{topic} is deleted", markup=False))
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    text = f"{facts['topic']} has {facts['write_queues']} queues to write to and {facts['read_queues']} to read from"
+    text = f"{text}, may {_permissions(facts['perm'])}{', ordered' if facts['order'] else ''}"
     show(facts, as_json, lambda console: console.print(text, markup=False))
 
 

@@ -19,13 +19,17 @@ class Promise:
 
 @dataclass(slots=True)
 class Stored:
-    """A request that lies in the log up to `end` and waits for its answer since `stored_ms` (monotonic)."""
+    """A request that lies in the log up to `end` and waits for its answer since `stored_ms`.
+
+    Times are monotonic; it came at `arrived_ms`.
+    """
 
     end: int
     stored_ms: int
     peer: bytes
     request_id: int
     places: list[tuple[int, int]]
+    arrived_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ It changes only after every group of a request has passed (H2). After a restart 
 ends plus what lies in [dispatched, appended) of the log, before anything is answered (H11).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -53,6 +53,15 @@ class QueueOffsets:
     def queues(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue that ever held a record."""
         return list(self._next)
+
+    def raise_to(self, floors: Mapping[tuple[bytes, int], int]) -> None:
+        """Numbers of queues of deleted topics are not given again, though nothing may be left of those queues."""
+        for queue, floor in floors.items():
+            self._next[queue] = max(self._next.get(queue, 0), floor)
+
+    def numbers_of(self, topic: bytes) -> dict[int, int]:
+        """Queue id -> next number, of the queues of a topic."""
+        return {queue_id: offset for (name, queue_id), offset in self._next.items() if name == topic and offset}
 
     def next_of(self, topic: bytes, queue_id: int) -> int:
         return self._next.get((topic, queue_id), 0)

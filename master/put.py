@@ -113,6 +113,7 @@ class PutAgent:
                 delay_levels=len(settings.delay_levels_ms),
                 timer_max_delay_sec=settings.timer_max_delay_sec,
                 serve_port=settings.serve_port,
+                schedule_port=settings.schedule_port,
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
             ),
             frame_size_max=FRAME_SIZE_MAX,

@@ -27,7 +27,7 @@ from towline.format.record import (
     Record,
     decode,
 )
-from towline.format.topics import TopicConfig
+from towline.format.topics import TopicConfig, topic_facts
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.index_service import QUERY_MAX, IndexService
@@ -84,9 +84,9 @@ class Lookup:
         """Raises a TowlineError that says why there is no answer."""
         match question:
             case {"op": "route", "topic": str(topic)}:
-                return Found(_route(self._topic(topic)))
+                return Found(topic_facts(self._topic(topic)))
             case {"op": "topics"}:
-                return Found({"topics": [_route(topic) for topic in self._topics.all()]})
+                return Found({"topics": [topic_facts(topic) for topic in self._topics.all()]})
             case {"op": "bounds", "topic": str(topic)}:
                 return Found({"topic": topic, "queues": self._bounds(self._topic(topic))})
             case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
@@ -208,15 +208,6 @@ class Lookup:
                 break
             kept.append(view)
         return Found({"found": len(kept), "truncated": truncated}, kept[::-1])
-
-
-def _route(topic: TopicConfig) -> dict[str, Any]:
-    return {
-        "topic": topic.topic_name,
-        "write_queues": topic.write_queue_nums,
-        "read_queues": topic.read_queue_nums,
-        "perm": topic.perm,
-    }
 
 
 def _boundary(question: dict[str, Any]) -> Boundary:

@@ -1,43 +1,82 @@
 """The topics of this node as config/topics.json names them: another process keeps the file, here it is only read."""
 
+import contextlib
 from pathlib import Path
+from typing import Final
 
-from towline.format.topics import TopicConfig, read_topics
-from towline.log.config_file import ConfigFile
+from towline.errors import MalformedFile
+from towline.format.topics import TopicConfig, TopicTable, is_system_topic
+from towline.log.topics_file import TopicsFile
+
+LOOK_MS: Final = 100  # a change is known this late at most
 
 
 class TopicsView:
-    """Looks at the file again only when asked to, or when a topic is not known."""
+    """Looks at the file again when told that time has passed, when asked to, or when a topic is not known."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = ConfigFile(path)
-        self._seen: tuple[int, int, int] | None = None  # of the content held: inode, length, time of change
-        self._topics: dict[str, TopicConfig] = {}
+        self._file = TopicsFile(path)
+        self._looked_ms = 0
+        self._readable: dict[bytes, tuple[int, bool]] = {}  # topic -> read queues, whether it may be read
+
+    @property
+    def table(self) -> TopicTable:
+        """What was read last: another object after each change."""
+        return self._file.table
+
+    def look(self, now_ms: int) -> bool:
+        """Whether the topics were found changed. A file that cannot be read changes nothing; who asks is told."""
+        if now_ms - self._looked_ms < LOOK_MS:
+            return False
+        self._looked_ms = now_ms
+        with contextlib.suppress(MalformedFile):
+            return self.refresh()
+        return False
 
     def get(self, name: str) -> TopicConfig | None:
         """Raises MalformedFile when the file had to be read and cannot be."""
-        found = self._topics.get(name)
+        found = self._file.table.topics.get(name)
         if found is None:
             self.refresh()
-            found = self._topics.get(name)
+            found = self._file.table.topics.get(name)
         return found
 
     def all(self) -> list[TopicConfig]:
         """By name, as of now. Raises MalformedFile."""
         self.refresh()
-        return [self._topics[name] for name in sorted(self._topics)]
+        topics = self._file.table.topics
+        return [topics[name] for name in sorted(topics)]
 
-    def refresh(self) -> None:
-        """Reads the file if it changed. Raises MalformedFile."""
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:  # none yet, or its owner is just replacing it: then the generation before is read
-            stamp = None
-        else:
-            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
-        if stamp is not None and stamp == self._seen:
-            return
-        content = self._file.load()
-        self._topics = {} if content is None else dict(read_topics(content, str(self._path)).topics)
-        self._seen = stamp
+    def floor(self, topic: str, queue_id: int) -> int:
+        """The least number that may be read, of a topic that was deleted before; 0 for any other.
+
+        An offset that a group committed below it is of messages that are gone.
+        """
+        deleted = self._file.table.deleted.get(topic)
+        return 0 if deleted is None else deleted.floors.get(queue_id, 0)
+
+    def allows(self, topic: bytes, queue_id: int) -> bool | None:
+        """Whether clients may read from a queue: None if there is no such queue, False if its topic is not readable.
+
+        Topics of the broker itself need not stand in the file. Without a file, as on a slave that has just begun,
+        everything may be read. Raises MalformedFile when the file had to be read and cannot be.
+        """
+        found = self._readable.get(topic)
+        if found is None and self.refresh():
+            found = self._readable.get(topic)
+        if found is not None:
+            queues, readable = found
+            return readable if 0 <= queue_id < queues else None
+        if not self._file.exists or is_system_topic(topic.decode("utf-8", "replace")):
+            return True
+        return None
+
+    def refresh(self) -> bool:
+        """Reads the file if it changed; whether it did. Raises MalformedFile."""
+        changed = self._file.refresh()
+        if changed:
+            self._readable = {
+                name.encode(): (topic.read_queue_nums, topic.readable)
+                for name, topic in self._file.table.topics.items()
+            }
+        return changed

@@ -66,6 +66,9 @@ class TestTopics:
             "write_queues": 3,
             "read_queues": 3,
             "perm": 6,
+            "order": False,
+            "filter_type": "SINGLE_TAG",
+            "system": False,
         }
 
     def test_all_topics_by_name(self, build):

@@ -15,7 +15,7 @@ FOUND_MAX: Final = 64
 
 
 class AdminClient:
-    """Asks one process of a node: put for topics (and creating them), serve for everything else. Used by one thread.
+    """Asks one process of a node: put for topics (and changing them), serve for everything else. Used by one thread.
 
     Every call raises AskRefused, UnknownTopic, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed. Times are
     datetimes or ms since 1970.
@@ -37,12 +37,45 @@ class AdminClient:
     # --- topics
 
     def topics(self) -> list[dict[str, Any]]:
-        """One dict for each topic: topic, write_queues, read_queues, perm."""
+        """One dict for each topic: topic, write_queues, read_queues, perm (a sum of 4 read, 2 write), order,
+        filter_type, system."""
         return list(self.ask("topics").facts["topics"])
 
-    def create_topic(self, topic: str, queues: int) -> dict[str, Any]:
-        """Asks the put process. The new topic, like one of `topics`."""
-        return self.ask("create_topic", topic=topic, queues=queues).facts
+    def create_topic(
+        self,
+        topic: str,
+        queues: int,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+    ) -> dict[str, Any]:
+        """Asks the put process. The new topic, like one of `topics`; `queues` of both kinds unless told otherwise."""
+        more = _told(read_queues, write_queues, perm, order)
+        return self.ask("create_topic", topic=topic, queues=queues, **more).facts
+
+    def alter_topic(
+        self,
+        topic: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+    ) -> dict[str, Any]:
+        """Asks the put process; what is None stays. The topic as it is then.
+
+        Queues become fewer in two steps: the write queues, and when the others were read to their end, the read queues.
+        """
+        return self.ask("alter_topic", topic=topic, **_told(read_queues, write_queues, perm, order)).facts
+
+    def delete_topic(self, topic: str) -> dict[str, Any]:
+        """Asks the put process: topic, and `log_offset`, before which the log holds its messages until they expire.
+
+        Nobody reads them any more, though; queues of a new topic of this name go on with their numbers.
+        """
+        return self.ask("delete_topic", topic=topic).facts
 
     def bounds(self, topic: str) -> dict[int, tuple[int, int]]:
         """Queue id -> lowest offset, and the offset after the newest message."""
@@ -115,6 +148,11 @@ class AdminClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _told(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
+    given = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm, "order": order}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _from_one_queue(consumer: Consumer, max_count: int, timeout_ms: int) -> list[ReceivedMessage]:

@@ -21,12 +21,20 @@ SINGLE_TAG: Final = "SINGLE_TAG"
 MULTI_TAG: Final = "MULTI_TAG"
 QUEUE_NUMS_DEFAULT: Final = 4
 
+# The topic whose write queues and permission a topic that is made by itself takes over (spec 1.4).
+TEMPLATE_TOPIC: Final = "TBW102"
+# Towline's own member of topics.json: what was deleted while the log still holds its records. A real broker ignores it.
+DELETED: Final = "towlineDeletedTopics"
+
 # Topics that a broker writes for itself (spec 1.4). BenchmarkTest and the topics named after cluster and broker are not
 # among them, as in RocketMQ; nor are %RETRY% and %DLQ% topics, which the consumers' clients write.
 SYSTEM_TOPICS: Final = frozenset(
-    {"SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"}
+    {"SCHEDULE_TOPIC_XXXX", TEMPLATE_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "TRANS_CHECK_MAX_TIME_TOPIC"}
 )
 SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
+
+# Topics of a consumer group. They are made with one queue whatever the settings say of other topics.
+GROUP_PREFIXES: Final = (RETRY_TOPIC_PREFIX, "%DLQ%")
 
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 # A string, which is left alone, or a bare integer where a member name stands.
@@ -54,6 +62,11 @@ class TopicConfig:
     def writable(self) -> bool:
         return bool(self.perm & PERM_WRITE)
 
+    @property
+    def inherited(self) -> bool:
+        """Whether topics that are made by themselves may take after this one."""
+        return bool(self.perm & PERM_INHERIT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
@@ -65,11 +78,32 @@ class DataVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    """A topic that was deleted; one of the same name may exist again.
+
+    Its records stand in the log before `log_offset`. `floors` by queue id: the number of the queue's next message then.
+    Numbers below it are never given again and nobody reads them; the queues of a new topic of this name begin there.
+    """
+
+    log_offset: int
+    floors: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTable:
-    """The content of topics.json: the topics by name."""
+    """The content of topics.json: the topics by name, and those deleted."""
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = DataVersion()
+    deleted: Mapping[str, DeletedTopic] = field(default_factory=dict)
+
+    def floors(self) -> dict[tuple[bytes, int], int]:
+        """(topic, queue id) -> the least number that may be read, of every queue of a deleted topic."""
+        return {
+            (name.encode(), queue_id): floor
+            for name, deleted in self.deleted.items()
+            for queue_id, floor in deleted.floors.items()
+        }
 
 
 def is_system_topic(name: str) -> bool:
@@ -96,10 +130,23 @@ def check_topic(name: str) -> None:
         raise IllegalTopic(name, "the broker keeps this name for itself")
 
 
+def topic_facts(topic: TopicConfig) -> dict[str, Any]:
+    """A topic as answers to clients carry it."""
+    return {
+        "topic": topic.topic_name,
+        "write_queues": topic.write_queue_nums,
+        "read_queues": topic.read_queue_nums,
+        "perm": topic.perm,
+        "order": topic.order,
+        "filter_type": topic.topic_filter_type,
+        "system": is_system_topic(topic.topic_name),
+    }
+
+
 def topics_content(table: TopicTable) -> dict[str, Any]:
     """The object that topics.json holds."""
     version = table.data_version
-    return {
+    content: dict[str, Any] = {
         "dataVersion": {
             "counter": version.counter,
             "stateVersion": version.state_version,
@@ -107,6 +154,15 @@ def topics_content(table: TopicTable) -> dict[str, Any]:
         },
         "topicConfigTable": {name: _members(topic) for name, topic in table.topics.items()},
     }
+    if table.deleted:
+        content[DELETED] = {
+            name: {
+                "floors": {str(queue_id): floor for queue_id, floor in deleted.floors.items()},
+                "logOffset": deleted.log_offset,
+            }
+            for name, deleted in table.deleted.items()
+        }
+    return content
 
 
 def dumps_topics(table: TopicTable) -> str:
@@ -134,6 +190,7 @@ def read_topics(content: dict[str, Any], path: str) -> TopicTable:
                 state_version=int(version.get("stateVersion", 0)),
                 timestamp=int(version.get("timestamp", 0)),
             ),
+            deleted={name: _deleted(members) for name, members in content.get(DELETED, {}).items()},
         )
     except (AttributeError, TypeError, ValueError) as problem:
         raise MalformedFile(path, f"it does not hold a table of topics ({problem})") from problem
@@ -181,3 +238,8 @@ def _topic(name: str, members: dict[str, Any]) -> TopicConfig:
         topic_sys_flag=int(members.get("topicSysFlag", 0)),
         attributes={str(key): str(value) for key, value in members.get("attributes", {}).items()},
     )
+
+
+def _deleted(members: dict[str, Any]) -> DeletedTopic:
+    floors = {int(queue_id): int(floor) for queue_id, floor in members.get("floors", {}).items()}
+    return DeletedTopic(log_offset=int(members.get("logOffset", 0)), floors=floors)

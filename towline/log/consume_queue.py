@@ -226,6 +226,23 @@ class ConsumeQueueFiles:
             count += 1
         return count
 
+    def delete_below(self, topic: str, queue_id: int, floor: int) -> int:
+        """Removes leading files that hold only entries below `floor`, never the last. How many."""
+        gone = [base for base in self.bases(topic, queue_id)[:-1] if base + self.file_size <= floor * SIZE]
+        for base in gone:
+            self._remove(topic, queue_id, base)
+        return len(gone)
+
+    def delete(self, topic: str, queue_id: int) -> None:
+        """Removes a queue that nobody has open, with its directory, and its topic's when that is empty then."""
+        for base in self.bases(topic, queue_id):
+            self._remove(topic, queue_id, base)
+        directory = self._directory(topic, queue_id)
+        for path in (directory, directory.parent):
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+                sync_directory(path.parent)
+
     def bases(self, topic: str, queue_id: int) -> list[int]:
         """The first byte of each file of a queue, in order; other names are skipped. Raises ForeignFile."""
         directory = self._directory(topic, queue_id)

@@ -29,6 +29,7 @@ from .index_service import IndexService
 from .known import Known
 from .segment_files import segment_name
 from .store_time import store_time
+from .topics_file import read_table
 from .verdicts import Case, Decided
 
 _TOGETHER: Final = 64  # more queues than this are synced all at once
@@ -76,6 +77,7 @@ class QueueRecovery:
     def __init__(self, store: Store, file_size: int, log: CommitLogReader, log_min: int, decided: Decided) -> None:
         self._files = ConsumeQueueFiles(store.consumequeue, file_size, _FILES_OPEN_MAX)
         self._root, self._log, self._log_min, self._decided = store.consumequeue, log, log_min, decided
+        self._topics = read_table(store)
         self._ends: dict[Queue, tuple[int, int]] = {}
         self.watermark = log_min
 
@@ -102,7 +104,10 @@ class QueueRecovery:
             self._ends.clear()
 
     def cut(self, below: int) -> list[tuple[str, int, int, int]]:
-        """Cuts every queue to records before `below`: (topic, queue id, first number, end)."""
+        """Cuts every queue to records before `below`: (topic, queue id, first number, end).
+
+        Queues of deleted topics are removed where that is safe.
+        """
         found = []
         self._files.watch()
         queues = self._files.list_queues()
@@ -110,6 +115,9 @@ class QueueRecovery:
         for topic, queue_id in queues:
             known = self._ends.get((topic, queue_id)) if below == self.watermark else None
             first, end = known or self._files.end_of(topic, queue_id, below)
+            if self._is_deleted(topic, queue_id, below, holds=end > first):
+                self._files.delete(topic, queue_id)
+                continue
             if self._files.cut(topic, queue_id, end, synced=not together):
                 self._decided.say(Case.QUEUE_AHEAD)
                 changed = True
@@ -120,6 +128,19 @@ class QueueRecovery:
             self._files.sync_all()
         self._files.close()
         return found
+
+    def _is_deleted(self, topic: str, queue_id: int, below: int, *, holds: bool) -> bool:
+        """Whether a queue of a deleted topic goes. `holds`: it has entries of records before `below`.
+
+        Either the log has nothing of it any more. Or its leading files were removed, and what is left is all of records
+        that are dispatched again: then it begins anew, with whatever record comes first.
+        """
+        deleted = self._topics.deleted.get(topic)
+        if deleted is None or queue_id not in deleted.floors:
+            return False
+        if self._log_min >= deleted.log_offset:
+            return topic not in self._topics.topics
+        return below < deleted.log_offset and not holds
 
     # --- what is cheap to notice
 

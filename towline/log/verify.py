@@ -21,6 +21,7 @@ from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
 from .log_walk import Checks
 from .recovery import RecoverySettings
 from .segment_files import segment_name
+from .topics_file import read_table
 from .verify_index import IndexVerifier
 from .verify_log import LogBounds, LogFound, LogVerifier, limits_of, list_log
 from .verify_queues import Gap, QueueVerifier
@@ -134,6 +135,7 @@ def _verify_log(
         log_min=log_min,
         surely=synced,
         running=limit is not None,
+        floors=read_table(store).floors(),
     )
     sinks: list[QueueVerifier | IndexVerifier] = [queues]
     if settings.index_slots is not None:

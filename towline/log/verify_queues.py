@@ -1,7 +1,7 @@
 """Verifying the ConsumeQueues: every entry equals what the log says, and nothing else stands in their files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -80,12 +80,15 @@ class QueueVerifier:
         log_min: int,
         surely: int,
         running: bool = False,
+        floors: Mapping[tuple[bytes, int], int] | None = None,
     ) -> None:
         """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again.
 
+        `floors`: nobody reads what a queue of a deleted topic holds below it, and its files go.
         A `running` node may be making a queue's last file.
         """
         self._running = running
+        self._floors = floors or {}
         self._root = root
         self._files = ConsumeQueueFiles(root, file_size, _FILES_OPEN_MAX)
         self._findings, self._directory = findings, directory
@@ -209,7 +212,8 @@ class QueueVerifier:
 
     def _report(self, number: int, wrong: _Range, rule: str) -> None:
         topic, queue_id = self._name(number)
-        directory, per_file, first = self._root / topic / str(queue_id), self._files.file_size // SIZE, wrong.first
+        directory, per_file = self._root / topic / str(queue_id), self._files.file_size // SIZE
+        first = max(wrong.first, self._floors.get((topic.encode(), queue_id), 0))  # before: a deleted topic's
         while first < wrong.end:
             start = first - first % per_file
             end = min(wrong.end, start + per_file)

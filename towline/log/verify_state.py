@@ -15,14 +15,14 @@ from towline.format import checkpoint as checkpoint_format
 from towline.format import durable_slots
 from towline.format.checkpoint import CHECKED_SIZE, Checkpoint
 from towline.format.durable import Durable
-from towline.format.topics import SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
+from towline.format.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.places import Store
 
 from . import config_file, identity
 from .findings import REPAIR, START, Findings, Weight
 
 _MEMBERS: Final = {
-    "topics.json": {"dataVersion", "topicConfigTable"},
+    "topics.json": {"dataVersion", "topicConfigTable", DELETED},
     "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable"},
     "delayOffset.json": {"dataVersion", "offsetTable"},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
@@ -135,7 +135,7 @@ def verify_topics(store: Store, topics: set[str], findings: Findings) -> None:
     """Topics that have queues stand in topics.json, but for those that nobody makes by hand."""
     path = store.config / "topics.json"
     content = readable(path) or readable(path.with_name(path.name + _BACKUP)) or {}
-    known = set(content.get("topicConfigTable", {})) | SYSTEM_TOPICS
+    known = set(content.get("topicConfigTable", {})) | set(content.get(DELETED, {})) | SYSTEM_TOPICS
     unknown = sorted(topic for topic in topics - known if not topic.startswith((*SYSTEM_PREFIXES, "%")))
     if unknown:
         named = ", ".join(unknown[:_NAMED_MAX]) + (", ..." if len(unknown) > _NAMED_MAX else "")

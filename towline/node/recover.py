@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from towline.errors import TowlineError
+from towline.log.deleted_topics import settle
 from towline.log.recovery import Recovered, RecoverySettings, recover
 from towline.log.segment_files import clear_staging
+from towline.log.topics_file import read_table
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.process import StopFlag, set_name
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
+from towline.runtime.settings_model import BrokerRole
 
 from .context import Node
 from .failure import write_failure
@@ -35,7 +38,12 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         known = recall(node.store, node.runtime, log)
         recovered = recover(node.store, recovery_settings(node.settings), known)
         drop_pool(node.store, node.runtime)
-        publish(node.positions, node.queue_ends(writable=True), recovered)
+        ends = node.queue_ends(writable=True)
+        table = read_table(node.store)
+        if node.settings.broker_role is not BrokerRole.SLAVE:
+            table = settle(node.store, recovered, node.settings.mapped_file_size_commit_log)
+        ends.floors = table.floors()
+        publish(node.positions, ends, recovered)
         pooled = open_pool(node, recovered.end) is PoolState.ON
         # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
         committed = recovered.end if pooled else recovered.durable.flushed

@@ -23,6 +23,7 @@ from towline.runtime.settings import Settings
 from .confirmed import confirmed_of
 from .context import Node, runtime_of
 from .space import space_of
+from .statistics import summary
 from .transient import PoolState, described, pool_of
 
 _NS_PER_MS: Final = 1_000_000
@@ -81,6 +82,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
             "queues": _queue_count(node.runtime),
+            "statistics": summary(node),
             "endpoints": facts["endpoints"],
             "disk": disk_sizes(node.store),
             "space": space_of(node),

@@ -7,10 +7,13 @@
         word 2  end of the newest dispatched record (physical)
         word 3  queue id              word 4  bytes of the topic     then the topic, at most 255 bytes
 
+A min above the max is the least number that may be read of a topic that was deleted, while older records of it are
+derived again: readers see such a queue as empty at its max.
+
 A sparse file in memory: slots never used cost nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -49,6 +52,7 @@ class QueueEnds:
         self._shared = shared
         self._words = shared.words
         self._places: dict[tuple[bytes, int], int] = {}
+        self.floors: Mapping[tuple[bytes, int], int] = {}  # of deleted topics, for `add`
 
     @classmethod
     def create(cls, path: Path) -> "QueueEnds":
@@ -71,7 +75,8 @@ class QueueEnds:
         return int(self._words[8])
 
     def add(self, topic: bytes, queue_id: int, min_offset: int, max_offset: int, physical_end: int) -> int:
-        """The place of a new queue. Raises TooManyQueues."""
+        """The place of a new queue, whose min is at least its floor. Raises TooManyQueues."""
+        min_offset = max(min_offset, self.floors.get((topic, queue_id), 0))
         place = self.count
         if place == QUEUES_MAX:
             raise TooManyQueues(QUEUES_MAX)
@@ -88,8 +93,24 @@ class QueueEnds:
         self._words[at + 2] = physical_end
         self._words[at + 1] = max_offset
 
+    def move_all(
+        self, places: npt.NDArray[np.int64], max_offsets: npt.NDArray[np.int64], physical_ends: npt.NDArray[np.int64]
+    ) -> None:
+        """`move` of many queues, each once: first all physical ends, then all max offsets."""
+        table = self._table()
+        table[places, 2] = physical_ends
+        table[places, 1] = max_offsets
+
     def move_min(self, place: int, min_offset: int) -> None:
         self._words[_HEAD_WORDS + place * _SLOT_WORDS] = min_offset
+
+    def raise_min(self, place: int, floor: int) -> bool:
+        """Nothing below `floor` is read from now on, even if the queue has not reached it yet. Whether that is new."""
+        word = _HEAD_WORDS + place * _SLOT_WORDS
+        if self._words[word] >= floor:
+            return False
+        self._words[word] = floor
+        return True
 
     def find(self, topic: bytes, queue_id: int) -> int:
         """The place of a queue, -1 when nothing was ever dispatched to it."""
@@ -104,7 +125,8 @@ class QueueEnds:
     def bounds(self, place: int) -> tuple[int, int]:
         """(min, max) queue offset."""
         at = _HEAD_WORDS + place * _SLOT_WORDS
-        return int(self._words[at]), int(self._words[at + 1])
+        high = int(self._words[at + 1])
+        return min(int(self._words[at]), high), high
 
     def max_offset(self, place: int) -> int:
         return int(self._words[_HEAD_WORDS + place * _SLOT_WORDS + 1])
@@ -116,7 +138,7 @@ class QueueEnds:
     def columns(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Copies by place: min offsets, max offsets, physical ends."""
         low, high, physical_end = self._table()[:, :3].T.copy()
-        return low, high, physical_end
+        return np.minimum(low, high), high, physical_end
 
     def _table(self) -> npt.NDArray[np.int64]:
         count = self.count
@@ -126,8 +148,8 @@ class QueueEnds:
     def read(self, place: int) -> QueueEnd:
         at = _HEAD_WORDS + place * _SLOT_WORDS
         topic, queue_id = self._key(place)
-        low, high, end = self._words[at], self._words[at + 1], self._words[at + 2]
-        return QueueEnd(topic, queue_id, int(low), int(high), int(end))
+        end = int(self._words[at + 2])
+        return QueueEnd(topic, queue_id, *self.bounds(place), end)
 
     def __iter__(self) -> Iterator[QueueEnd]:
         return (self.read(place) for place in range(self.count))

@@ -1,0 +1,41 @@
+"""What put counts of the requests it stored: per queue, and how long they took (RocketMQ's StoreStatsService)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from towline.format.frames import Group
+from towline.node.context import Node
+from towline.runtime.store_stats import SLOW_PUT_MS, StoreStats
+
+TELL_MS: Final = 1000  # the log hears of slow puts once in this time
+
+
+class PutStatistics:
+    """A few word stores for each group and each request; the table is in shared memory."""
+
+    def __init__(self, node: Node) -> None:
+        self._log = node.log
+        self._stats = StoreStats.own(node.runtime.put_stats, node.generation, node.clock.now_ms())
+        self._slow = self._slowest_ms = 0
+        self._tell_at = 0
+
+    def stored(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._stats.add(group.topic, group.queue_id, group.count, group.size)
+
+    def answered(self, arrived_ms: int, now_ms: int) -> None:
+        """A stored request, whatever its answer. Times are monotonic ms."""
+        took_ms = now_ms - arrived_ms
+        if self._stats.took(took_ms):
+            self._slow += 1
+            self._slowest_ms = max(self._slowest_ms, took_ms)
+            self.tell(now_ms)
+
+    def tell(self, now_ms: int) -> None:
+        """Of slow puts since it told last."""
+        if not self._slow or now_ms < self._tell_at:
+            return
+        told = "%d puts took more than %d ms from their arrival to their answer, the slowest %d ms"
+        self._log.warning(told, self._slow, SLOW_PUT_MS, self._slowest_ms)
+        self._slow = self._slowest_ms = 0
+        self._tell_at = now_ms + TELL_MS

@@ -1,0 +1,85 @@
+"""Queues of topics that were deleted: nothing of before is read any more, and their files go.
+
+What was deleted stands in config/topics.json with a floor for each queue: the number at which it goes on, should a
+topic of the same name ever be made again. Numbers are never given twice, so no entry is wrong, whatever is derived
+again from the log; readers just begin at the floor. A queue's newest file stays while the node runs, for others have it
+open and its place in the numbers hangs on it; a start removes it when the log holds nothing of the topic (recovery).
+"""
+
+from collections import deque
+from typing import Final
+
+from towline.errors import MalformedFile, TowlineError
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.topics_file import TopicsFile
+from towline.node.context import Node
+from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.positions import Position
+from towline.runtime.queue_ends import QueueEnds
+
+LOOK_MS: Final = 100
+QUEUES_PER_TURN: Final = 16
+
+
+class DeletedQueues:
+    """`files` is the dispatcher's own object, so that what is removed is closed there too."""
+
+    def __init__(self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds) -> None:
+        """Before anything is dispatched: queues that are met from here on begin at their floors."""
+        self._node = node
+        self._files = files
+        self._ends = ends
+        self._topics = TopicsFile(node.store.config / "topics.json")
+        self._known: dict[tuple[bytes, int], int] = {}
+        self._emptied: deque[tuple[str, int, int, int]] = deque()  # topic, queue id, floor, log offset of the deletion
+        self._next_ms = 0
+        self._look()
+
+    def turn(self) -> int:
+        """A bounded piece of what is to be done."""
+        now_ms = self._node.clock.monotonic_ms()
+        if now_ms >= self._next_ms:
+            self._next_ms = now_ms + LOOK_MS
+            self._look()
+        return self._remove() if self._emptied else 0
+
+    def _look(self) -> None:
+        try:
+            if not self._topics.refresh():
+                return
+        except MalformedFile as error:
+            self._node.log.error("deleted topics stay as they are: %s", error)
+            return
+        table = self._topics.table
+        floors = table.floors()
+        self._ends.floors = floors
+        for (topic, queue_id), floor in floors.items():
+            if self._known.get((topic, queue_id)) == floor:
+                continue
+            place = self._ends.find(topic, queue_id)
+            if place >= 0:
+                self._ends.raise_min(place, floor)
+            name = topic.decode()
+            self._emptied.append((name, queue_id, floor, table.deleted[name].log_offset))
+        self._known = floors
+
+    def _remove(self) -> int:
+        """Files that hold only entries below their queue's floor, when all of those were dispatched."""
+        dispatched = self._node.positions.get(Position.DISPATCHED)
+        done = 0
+        for _ in range(min(QUEUES_PER_TURN, len(self._emptied))):
+            topic, queue_id, floor, log_offset = self._emptied.popleft()
+            if dispatched < log_offset:
+                self._emptied.append((topic, queue_id, floor, log_offset))
+                continue
+            if ARMED:
+                reach("reput.before_delete")
+            try:
+                count = self._files.delete_below(topic, queue_id, floor)
+            except (TowlineError, OSError) as error:
+                self._node.log.error("files of queue %s/%d stay: %s", topic, queue_id, error)
+                continue
+            done += 1
+            told = "queue %s/%d was deleted: it goes on at %d, %d of its files were removed"
+            self._node.log.info(told, topic, queue_id, floor, count)
+        return done
