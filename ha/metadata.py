@@ -6,7 +6,13 @@ from typing import Any, Final
 from towline.errors import MalformedFrame
 from towline.places import Store
 
-FOLLOWED: Final = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+FOLLOWED: Final = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "delayOffset.json",
+)
 
 
 def read_metadata(store: Store, question: dict[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,16 @@
-"""A JSON file of `config/` with its previous generation beside it as `.bak` (spec 1.3).
+"""A JSON file of `config/` with its previous generation beside it as `.bak`, laid out as RocketMQ does (spec 1.3).
 
 The member `towlineCheck` is a CRC-32 of the others, so that damage that is still JSON is no generation either. A real
 broker ignores it and writes the file without.
 """
 
-import json
 import os
 import zlib
 from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import MalformedFile
+from towline.format.fastjson import dumps_fastjson
 from towline.format.topics import loads_fastjson
 
 from .segment_files import sync_directory
@@ -20,7 +20,7 @@ CHECK: Final = "towlineCheck"
 
 
 def encode(content: dict[str, Any]) -> bytes:
-    """The file's bytes: JSON with tabs and sorted names, and the check."""
+    """The file's bytes: the content and the check."""
     plain = {name: value for name, value in content.items() if name != CHECK}
     return _dumps(plain | {CHECK: check_of(plain)})
 
@@ -31,8 +31,7 @@ def check_of(content: dict[str, Any]) -> str:
 
 
 def _dumps(content: dict[str, Any]) -> bytes:
-    text = json.dumps(content, indent="\t", sort_keys=True, ensure_ascii=False) + "\n"
-    return text.encode("utf-8", "surrogatepass")
+    return dumps_fastjson(content).encode("utf-8", "surrogatepass")
 
 
 class ConfigFile:

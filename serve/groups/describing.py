@@ -1,0 +1,92 @@
+"""Groups as answers show them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from towline.format.allocation import allocate
+
+from .locks import Queue
+from .members import Group
+from .offsets import NONE, Offsets
+
+
+def membership_facts(group: Group, member: str) -> dict[str, Any]:
+    """What a member divides the queues by. `subscribers` names the topics that not every member reads."""
+    own = group.members[member].topics
+    members = group.names()
+    facts = {
+        "generation": group.generation,
+        "members": members,
+        "queues": {topic: group.queues.get(topic, 0) for topic in own},
+        "model": group.model,
+        "strategy": group.strategy,
+        "resets": dict(group.resets),
+    }
+    partly = {topic: names for topic in own if len(names := group.subscribers(topic)) != len(members)}
+    return facts | ({"subscribers": partly} if partly else {})
+
+
+def describe(
+    name: str,
+    group: Group | None,
+    settings: Mapping[str, Any],
+    offsets: Offsets,
+    read_queues: Callable[[str], int],
+    bounds: Callable[[str, int], tuple[int, int]],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The answer to `group_describe`. An offset that is not stored lags behind from the queue's first message on."""
+    topics = {topic: read_queues(topic) for topic in offsets.topics_of(name)}
+    if group is not None:
+        topics |= group.queues
+    owners = _owners(group, now_ms) if group is not None else {}
+    rows = []
+    for topic in sorted(topics):
+        for queue in range(topics[topic]):
+            low, end = bounds(topic, queue)
+            at = offsets.get(topic, name, queue)
+            rows.append(
+                {
+                    "topic": topic,
+                    "queue": queue,
+                    "min": low,
+                    "max": end,
+                    "offset": at,
+                    "lag": max(0, end - (low if at == NONE else at)),
+                    "owner": owners.get((topic, queue)),
+                }
+            )
+    return {
+        "group": name,
+        "generation": group.generation if group is not None else 0,
+        "model": group.model if group is not None and group.members else None,
+        "strategy": group.strategy if group is not None and group.members else None,
+        "members": _members(group, now_ms) if group is not None else [],
+        "settings": dict(settings),
+        "queues": rows,
+        "lag": sum(row["lag"] for row in rows),
+    }
+
+
+def _members(group: Group, now_ms: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "member": name,
+            "topics": {topic: {"expression": of.expression, "type": of.kind} for topic, of in member.topics.items()},
+            "heard_ms_ago": now_ms - member.heard_ms,
+        }
+        for name, member in sorted(group.members.items())
+    ]
+
+
+def _owners(group: Group, now_ms: int) -> dict[Queue, str]:
+    """Whoever holds the lock, else whose it is when all have divided; nobody where everybody reads everything."""
+    found: dict[Queue, str] = {}
+    if group.model == "broadcasting":
+        return found
+    for topic, count in group.queues.items():
+        members = group.subscribers(topic)
+        for member in members:
+            for queue in allocate(group.strategy, range(count), members, member):
+                found[topic, queue] = group.locks.holder((topic, queue), now_ms) or member
+    return found

@@ -1,0 +1,52 @@
+"""What is refused to a member of a group, by name. The name is what a client acts on, the sentence is for people."""
+
+from enum import Enum
+from typing import ClassVar
+
+from towline.errors import Remedy, TowlineError
+
+
+class Refusal(Enum):
+    """(name on the wire, what to do)."""
+
+    UNKNOWN_GROUP = "look at `towline group list`, or let a member join first"
+    UNKNOWN_MEMBER = "join the group, then ask again"
+    MEMBER_TAKEN = "give each consumer an id of its own, or wait until the other one has gone"
+    UNKNOWN_QUEUE = "name a queue that the topic has"
+    ILLEGAL_GROUP = "give the group another name"
+    ILLEGAL_MEMBER = "give the member another id"
+    ILLEGAL_QUESTION = "talk to Towline with its own client of the same version"
+    CONSUME_DISABLED = "allow it with `group_configure`, or use another group"
+    BROADCASTING = "let each member of a broadcasting group keep its own offsets"
+    FILTER_DISABLED = "turn enable_property_filter on, or filter by tags"
+    BAD_EXPRESSION = "correct the expression at the position that is named"
+    GROUP_IN_USE = "stop its members first"
+    TOO_MANY_GROUPS = "delete groups that nobody uses"
+    TOO_MANY_MEMBERS = "use fewer members: more than there are queues have nothing to read"
+    NOT_MASTER = "ask the master: a slave only follows its offsets"
+    STARTING = "ask again in a moment"
+    OFFSETS_UNREADABLE = "restore the file or its .bak from a copy, or remove both to begin anew, then restart the node"
+
+    @property
+    def retried(self) -> bool:
+        return self in (Refusal.MEMBER_TAKEN, Refusal.STARTING)
+
+
+class GroupRefused(TowlineError):
+    """Facts: which refusal, a sentence, ms after which asking again makes sense (0: it does not by itself)."""
+
+    remedy: ClassVar[Remedy] = Remedy.FIX_CALL
+
+    def __init__(self, refusal: Refusal, sentence: str, retry_after_ms: int = 0) -> None:
+        self.refusal, self.sentence, self.retry_after_ms = refusal, sentence, retry_after_ms
+        super().__init__(refusal, sentence, retry_after_ms)
+
+    @property
+    def code(self) -> str:
+        return self.refusal.name
+
+    def describe(self) -> str:
+        return self.sentence
+
+    def __str__(self) -> str:
+        return f"{self.sentence}; {self.refusal.value}"

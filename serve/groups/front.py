@@ -1,0 +1,139 @@
+"""Groups as the duty cycle of serve meets them: the same few calls on a master and on a slave."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from serve.filtering import facts_of
+from serve.lookup import Lookup
+from serve.topics import TopicsView
+from towline.errors import MalformedFile, TowlineError
+from towline.format.frames import ANSWER, Kind, json_part
+from towline.link.server import Sent
+from towline.node.context import Node
+from towline.runtime.positions import Counter, Position
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings_model import BrokerRole
+
+from .errors import GroupRefused
+from .followed import FollowedGroups
+from .service import GroupService, Line, Queues
+from .watching import Asker
+
+PREFIX: Final = "group_"
+_NEVER_MS: Final = 1 << 62
+
+Say = Callable[[bytes, list[Any]], Sent]
+
+
+class Groups(Protocol):
+    """`turn` has something to do from `due_ms` (monotonic) on."""
+
+    due_ms: int
+
+    def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None: ...
+
+    def turn(self, now_ms: int) -> int: ...
+
+    def gone(self, peer: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def is_group_question(question: Mapping[str, Any]) -> bool:
+    return str(question.get("op")).startswith(PREFIX)
+
+
+def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, say: Say) -> Groups:
+    """`say` sends the parts of an answer to a peer."""
+    wire, sight = _Wire(node, say), _Sight(node, topics, ends, lookup)
+    if node.settings.broker_role is BrokerRole.SLAVE:
+        return SlaveGroups(FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log), wire)
+    queues = Queues(sight.read_queues, sight.topics, sight.bounds, sight.search, sight.settled)
+    service = GroupService(node.store, node.settings, node.clock, node.log, queues, Line(wire.send, wire.refuse))
+    service.load()
+    return service
+
+
+class SlaveGroups:
+    """Nothing is due, nobody is waited for."""
+
+    due_ms = _NEVER_MS
+
+    def __init__(self, followed: FollowedGroups, wire: "_Wire") -> None:
+        self._followed, self._wire = followed, wire
+
+    def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
+        try:
+            facts = self._followed.answer(question)
+        except TowlineError as error:
+            self._wire.refuse(Asker(peer, request_id), error)
+            return
+        self._wire.send(Asker(peer, request_id), facts)
+
+    def turn(self, now_ms: int) -> int:
+        return 0
+
+    def gone(self, peer: bytes) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class _Wire:
+    def __init__(self, node: Node, say: Say) -> None:
+        self._line, self._say = node.line, say
+
+    def send(self, asker: Asker, facts: Mapping[str, Any]) -> Sent:
+        head = ANSWER.pack(Kind.ANSWER, 0, asker.request_id, 0)
+        return self._say(asker.peer, [head, json_part(dict(facts))])
+
+    def refuse(self, asker: Asker, error: TowlineError) -> Sent:
+        self._line.count(Counter.REFUSED)
+        head = ANSWER.pack(Kind.ANSWER, 1, asker.request_id, 0)
+        return self._say(asker.peer, [head, json_part(_refusal(error))])
+
+
+class _Sight:
+    """Topics and queues as groups see them."""
+
+    def __init__(self, node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup) -> None:
+        self._topics, self._ends, self._lookup = topics, ends, lookup
+        self._get = node.positions.get
+        self._target = self._get(Position.APPENDED)
+
+    def read_queues(self, topic: str) -> int:
+        found = self._topics.table.topics.get(topic)
+        if found is None:
+            try:
+                found = self._topics.get(topic)
+            except MalformedFile:  # those that were known before still are
+                return 0
+        return 0 if found is None else found.read_queue_nums
+
+    def topics(self) -> Mapping[str, object] | None:
+        table = self._topics.table.topics
+        return table or None
+
+    def bounds(self, topic: str, queue: int) -> tuple[int, int]:
+        place = self._ends.find(topic.encode(), queue)
+        low, end = self._ends.bounds(place) if place >= 0 else (0, 0)
+        low = max(low, self._topics.floor(topic, queue))
+        return low, max(low, end)
+
+    def search(self, topic: str, queue: int, time: int) -> int:
+        question = {"op": "offset_by_time", "topic": topic, "queue": queue, "time": time}
+        return int(self._lookup.answer(question).facts["offset"])
+
+    def settled(self) -> bool:
+        return self._get(Position.DISPATCHED) >= self._target
+
+
+def _refusal(error: TowlineError) -> dict[str, Any]:
+    """An error as answers carry it."""
+    facts = facts_of(error)
+    if isinstance(error, GroupRefused):
+        facts["error"] = error.code
+        if error.retry_after_ms:
+            facts["retry_after_ms"] = error.retry_after_ms
+    return facts

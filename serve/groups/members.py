@@ -1,0 +1,253 @@
+"""Who is in which group, and since when: generations, subscriptions, time-outs. Time is an argument; nothing is sent.
+
+A generation is one state of a group. It grows by one with each change of the members, of their topics, of a topic's
+queues, of the strategy, and with each reset of offsets, so two members that know the same generation divide alike.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from towline.limits import RETRY_TOPIC_PREFIX
+
+from .errors import GroupRefused, Refusal
+from .locks import QueueLocks
+
+MEMBERS_MAX: Final = 1_024  # of one group
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member reads of a topic: an expression of type TAG or SQL92."""
+
+    expression: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What a member says of itself. `instance` tells one that came back from another with the same id."""
+
+    member: str
+    instance: str
+    model: str
+    strategy: str
+    topics: Mapping[str, Subscription]
+
+
+@dataclass(slots=True)
+class Member:
+    instance: str
+    model: str
+    topics: Mapping[str, Subscription]
+    heard_ms: int
+
+
+@dataclass(slots=True)
+class Group:
+    """The newest member's word counts for model and strategy; `resets` are generations, by topic."""
+
+    name: str
+    generation: int
+    model: str
+    strategy: str
+    locks: QueueLocks
+    members: dict[str, Member] = field(default_factory=dict)
+    queues: dict[str, int] = field(default_factory=dict)
+    resets: dict[str, int] = field(default_factory=dict)
+
+    def topics(self) -> set[str]:
+        return {topic for member in self.members.values() for topic in member.topics}
+
+    def names(self) -> list[str]:
+        """Sorted ids."""
+        return sorted(self.members)
+
+    def subscribers(self, topic: str) -> list[str]:
+        """Sorted ids of the members that read the topic."""
+        return sorted(name for name, member in self.members.items() if topic in member.topics)
+
+
+class Membership:
+    """All groups that have members. `changed` collects the groups whose generation grew, until they are taken.
+
+    `queues_of` gives the read queues of a topic, 0 for one that is not there.
+    """
+
+    def __init__(
+        self,
+        queues_of: Callable[[str], int],
+        *,
+        expires_ms: int,
+        lock_ms: int,
+        first_generation: Callable[[], int],
+        members_max: int = MEMBERS_MAX,
+    ) -> None:
+        self._queues_of = queues_of
+        self._expires_ms = expires_ms
+        self._lock_ms = lock_ms
+        self._first_generation = first_generation
+        self._members_max = members_max
+        self._groups: dict[str, Group] = {}
+        self._silent: OrderedDict[tuple[str, str], None] = OrderedDict()  # (group, member), the longest silent first
+        self._changed: set[str] = set()
+
+    def get(self, group: str) -> Group | None:
+        return self._groups.get(group)
+
+    def groups(self) -> list[Group]:
+        return [self._groups[name] for name in sorted(self._groups)]
+
+    def take_changed(self) -> set[str]:
+        found, self._changed = self._changed, set()
+        return found
+
+    def member(self, group: str, member: str) -> tuple[Group, Member]:
+        """Raises GroupRefused UNKNOWN_MEMBER."""
+        found = self._groups.get(group)
+        if found is None or member not in found.members:
+            raise GroupRefused(Refusal.UNKNOWN_MEMBER, f"{member!r} is no member of group {group!r}")
+        return found, found.members[member]
+
+    def own(self, group: str, member: str, instance: str) -> tuple[Group, Member]:
+        """The same for the member itself. Raises GroupRefused UNKNOWN_MEMBER, MEMBER_TAKEN."""
+        of, found = self.member(group, member)
+        if found.instance != instance:
+            raise GroupRefused(Refusal.MEMBER_TAKEN, f"{member!r} of group {group!r} is somebody else")
+        return of, found
+
+    def join(self, name: str, joining: Joining, now_ms: int) -> Group:
+        """A new member, or one that is heard again. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
+        group = self._groups.get(name)
+        member = group.members.get(joining.member) if group is not None else None
+        if member is not None and member.instance != joining.instance:
+            left = member.heard_ms + self._expires_ms - now_ms
+            sentence = (
+                f"another consumer is in group {name!r} as {joining.member!r}, heard of {self._ago(member, now_ms)}"
+            )
+            raise GroupRefused(Refusal.MEMBER_TAKEN, sentence, max(1, left))
+        if group is None:
+            generation = self._first_generation()
+            group = Group(name, generation, joining.model, joining.strategy, QueueLocks(self._lock_ms))
+            self._groups[name] = group
+        if member is None:
+            if len(group.members) >= self._members_max:
+                sentence = f"group {name!r} has {self._members_max} members, which is the limit"
+                raise GroupRefused(Refusal.TOO_MANY_MEMBERS, sentence)
+            group.members[joining.member] = Member(joining.instance, joining.model, dict(joining.topics), now_ms)
+            group.model = joining.model
+            changed = True
+        else:
+            changed = dict(member.topics) != dict(joining.topics)
+            member.topics = dict(joining.topics)
+        if member is None or changed:
+            changed = changed or group.strategy != joining.strategy
+            group.strategy = joining.strategy
+        self._heard(name, joining.member, group.members[joining.member], now_ms)
+        if changed:
+            self._count_queues(group)
+            self._grow(group)
+        return group
+
+    def heard(self, group: str, member: str, now_ms: int) -> None:
+        """The member is alive. Nothing for a stranger."""
+        found = self._groups.get(group)
+        if found is not None and member in found.members:
+            self._heard(group, member, found.members[member], now_ms)
+
+    def leave(self, name: str, member: str) -> None:
+        """In order: what it had locked is free at once. Nothing for a stranger."""
+        group = self._groups.get(name)
+        if group is not None and member in group.members:
+            group.locks.leave(member)
+            self._remove(group, member)
+
+    def gone(self, name: str, member: str) -> None:
+        """Its link ended. Its locks stay for their time: it may still be working."""
+        group = self._groups.get(name)
+        if group is not None and member in group.members:
+            self._remove(group, member)
+
+    def expire(self, now_ms: int) -> list[tuple[str, str]]:
+        """Removes the members that were silent for too long; (group, member)."""
+        found = []
+        while self._silent:
+            name, member = next(iter(self._silent))
+            if now_ms - self._groups[name].members[member].heard_ms < self._expires_ms:
+                break
+            self._remove(self._groups[name], member)
+            found.append((name, member))
+        return found
+
+    def next_expiry_ms(self) -> int | None:
+        """When the next member's time is over, if it stays silent; None without members."""
+        if not self._silent:
+            return None
+        name, member = next(iter(self._silent))
+        return self._groups[name].members[member].heard_ms + self._expires_ms
+
+    def forget(self, now_ms: int) -> None:
+        """Drops groups without members and without locks that still count."""
+        for name, group in list(self._groups.items()):
+            group.locks.forget(now_ms)
+            if not group.members and not len(group.locks):
+                del self._groups[name]
+
+    def recount(self) -> None:
+        """Topics may have changed."""
+        for group in self._groups.values():
+            if self._count_queues(group):
+                self._grow(group)
+
+    def reset(self, name: str, topic: str) -> None:
+        """Offsets of the topic were set by somebody else than a member."""
+        group = self._groups.get(name)
+        if group is not None:
+            self._grow(group)
+            group.resets[topic] = group.generation
+
+    def warnings(self, group: Group, member: str) -> list[str]:
+        """What the member should know of itself and the others."""
+        found = []
+        own = group.members[member]
+        if len({each.model for each in group.members.values()}) > 1:
+            found.append(f"MODEL_DIFFERS: some members are clustering, some broadcasting; {group.model} counts")
+        for topic in sorted(own.topics):
+            others = [
+                name for name in group.subscribers(topic) if group.members[name].topics[topic] != own.topics[topic]
+            ]
+            if others:
+                found.append(f"SUBSCRIPTION_DIFFERS: {others[0]!r} reads {topic!r} with another expression")
+            missing = len(group.members) - len(group.subscribers(topic))
+            if missing:
+                found.append(f"SUBSCRIPTION_DIFFERS: {missing} of {len(group.members)} members do not read {topic!r}")
+            if not group.queues.get(topic) and topic != RETRY_TOPIC_PREFIX + group.name:
+                found.append(f"UNKNOWN_TOPIC: {topic!r} is not there any more")
+        return found
+
+    def _ago(self, member: Member, now_ms: int) -> str:
+        return f"{now_ms - member.heard_ms} ms ago"
+
+    def _heard(self, group: str, name: str, member: Member, now_ms: int) -> None:
+        member.heard_ms = now_ms
+        self._silent[group, name] = None
+        self._silent.move_to_end((group, name))
+
+    def _remove(self, group: Group, member: str) -> None:
+        del group.members[member]
+        del self._silent[group.name, member]
+        self._grow(group)
+        if group.members:
+            self._count_queues(group)
+
+    def _count_queues(self, group: Group) -> bool:
+        """Whether it is another number of queues than before."""
+        found = {topic: self._queues_of(topic) for topic in group.topics()}
+        changed = found != group.queues
+        group.queues = found
+        return changed
+
+    def _grow(self, group: Group) -> None:
+        group.generation += 1
+        self._changed.add(group.name)

@@ -1,0 +1,110 @@
+"""How far each group has read each queue, and what a commit may do to it (H15)."""
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+NONE: Final = -1  # no offset is stored
+
+Key: TypeAlias = tuple[str, str]  # topic, group
+Bounds: TypeAlias = Callable[[str, int], tuple[int, int]]  # topic, queue -> lowest offset, end
+
+
+@dataclass(slots=True)
+class Committed:
+    """What became of a commit to one topic, for the queues where it is not what was asked for."""
+
+    clamped: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, int] = field(default_factory=dict)
+
+
+class Offsets:
+    """The table. `changes` grows with everything that a file should know."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._table: dict[Key, dict[int, int]] = {}
+        self.changes = 0
+        self.clamped = 0
+
+    def load(self, table: Mapping[Key, Mapping[int, int]]) -> None:
+        self._table = {key: dict(queues) for key, queues in table.items()}
+
+    def snapshot(self) -> dict[Key, dict[int, int]]:
+        """A copy that a thread may read."""
+        return {key: dict(queues) for key, queues in self._table.items()}
+
+    def get(self, topic: str, group: str, queue: int) -> int:
+        """NONE when none is stored."""
+        return self._table.get((topic, group), {}).get(queue, NONE)
+
+    def topics_of(self, group: str) -> list[str]:
+        return sorted(topic for topic, of in self._table if of == group)
+
+    def groups(self) -> set[str]:
+        return {group for _, group in self._table}
+
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self._table}
+
+    def commit(self, topic: str, group: str, asked: Mapping[int, int], *, forward_only: bool = False) -> Committed:
+        """Stores offsets within their queue's bounds. `forward_only` keeps a stored one that is greater."""
+        done = Committed()
+        stored = self._table.setdefault((topic, group), {})
+        for queue, at in asked.items():
+            low, end = self._bounds(topic, queue)
+            allowed = min(max(at, low), end)
+            if allowed != at:
+                done.clamped[queue] = allowed
+            before = stored.get(queue, NONE)
+            if forward_only and before > allowed:
+                done.kept[queue] = before
+            elif before != allowed:
+                stored[queue] = allowed
+                self.changes += 1
+        self.clamped += len(done.clamped)
+        return done
+
+    def begin(self, topic: str, group: str, queues: int, first: Callable[[int], int]) -> int:
+        """Stores `first(queue)` for each queue that has none, within its bounds; how many those were.
+
+        Queues that a topic got after the group had begun to read it begin at their first message, whatever `first`
+        says: what was put before the members noticed is not passed over.
+        """
+        stored = self._table.get((topic, group), {})
+        known = bool(stored)
+        new = [queue for queue in range(queues) if queue not in stored]
+        if new:
+            self._table[topic, group] = stored
+        for queue in new:
+            low, end = self._bounds(topic, queue)
+            stored[queue] = low if known else min(max(first(queue), low), end)
+        self.changes += len(new)
+        return len(new)
+
+    def clamp(self) -> list[tuple[str, str, int, int, int]]:
+        """Takes back what lies beyond its queue's end: (topic, group, queue, offset before, offset now)."""
+        found = []
+        for (topic, group), queues in self._table.items():
+            for queue, at in queues.items():
+                _, end = self._bounds(topic, queue)
+                if at > end:
+                    queues[queue] = end
+                    found.append((topic, group, queue, at, end))
+        self.changes += len(found)
+        self.clamped += len(found)
+        return found
+
+    def forget_group(self, group: str) -> int:
+        """How many offsets went."""
+        return self._forget([key for key in self._table if key[1] == group])
+
+    def forget_topics(self, gone: Set[str]) -> Set[str]:
+        """Drops the offsets of these topics, and returns them."""
+        self._forget([key for key in self._table if key[0] in gone])
+        return gone
+
+    def _forget(self, keys: list[Key]) -> int:
+        count = sum(len(self._table.pop(key)) for key in keys)
+        self.changes += len(keys)
+        return count

@@ -1,0 +1,531 @@
+"""Group questions of a master: the pure parts joined, answers sent now, later, or when a group changes.
+
+Nothing is looked at while nothing is due: `due_ms` says when `turn` has work.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.errors import MalformedFile, MalformedFrame, TowlineError, UnknownTopic
+from towline.format.groups import group_members
+from towline.limits import RETRY_TOPIC_PREFIX
+from towline.link.server import Sent
+from towline.places import Store
+from towline.runtime.clock import Clock
+from towline.runtime.settings import Settings
+
+from . import questions
+from .describing import describe, membership_facts
+from .errors import GroupRefused, Refusal
+from .locks import Queue
+from .members import Joining, Membership
+from .offsets import Offsets
+from .store import GroupStore
+from .table import Groups, check_group
+from .watching import Asker, Place, Watches
+
+HOLD_MAX_MS: Final = 10_000
+SETTLE_MAX_MS: Final = 5_000  # how long a start waits for reput to show what was visible before
+REJOIN_MS: Final = 1_000  # after a start, so that all who come back are there when queues are divided
+LOOK_MS: Final = 250  # at topics
+SWEEP_MS: Final = 10_000  # of what can be forgotten
+SAVING_LOOK_MS: Final = 5  # while somebody waits for a file
+PENDING_MAX: Final = 4_096
+NAMED_MAX: Final = 10  # clamped offsets that are logged one by one
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What groups ask of the rest of serve. `read_queues` is 0 for an unknown topic; `topics` is None where unknown.
+
+    `search` gives the offset of a topic and queue by store time, `settled` whether reput has dispatched what the log
+    held at the start.
+    """
+
+    read_queues: Callable[[str], int]
+    topics: Callable[[], Mapping[str, object] | None]
+    bounds: Callable[[str, int], tuple[int, int]]
+    search: Callable[[str, int, int], int]
+    settled: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How answers leave. `send` tells whether the peer is still there; `refuse` answers with an error."""
+
+    send: Callable[[Asker, Facts], Sent]
+    refuse: Callable[[Asker, TowlineError], Sent]
+
+
+class GroupService:
+    def __init__(
+        self, store: Store, settings: Settings, clock: Clock, log: logging.Logger, queues: Queues, line: Line
+    ) -> None:
+        self._settings, self._clock, self._log, self._queues, self._line = settings, clock, log, queues, line
+        self._offsets = Offsets(queues.bounds)
+        self._groups = Groups(auto_create=settings.auto_create_subscription_group)
+        self._expires_ms = settings.consumer_expires_ms
+        self._members = Membership(
+            queues.read_queues,
+            expires_ms=self._expires_ms,
+            lock_ms=settings.rebalance_lock_max_live_time,
+            first_generation=lambda: clock.now_ms() // 1000,
+        )
+        interval = settings.flush_consumer_offset_interval
+        self._store = GroupStore(store, self._offsets, self._groups, clock, log, interval)
+        self._watches = Watches()
+        self._links: dict[Place, bytes] = {}
+        self._rejoining: deque[tuple[Place, Asker]] = deque()
+        self._pending: deque[tuple[Asker, dict[str, Any]]] = deque()
+        self._damaged: MalformedFile | None = None
+        self._topics: Mapping[str, object] | None = None
+        self._missing: set[str] = set()
+        self._started_ms = clock.monotonic_ms()
+        self._open = False  # questions are answered
+        self._settled = False
+        self._look_ms = self._sweep_ms = self._started_ms
+        self.due_ms = self._started_ms
+        self._ops: dict[str, Callable[[Asker, dict[str, Any]], Facts | None]] = {
+            "group_join": self._join,
+            "group_watch": self._watch,
+            "group_leave": self._leave,
+            "group_commit": self._commit,
+            "group_offsets": self._stored,
+            "group_lock": self._lock,
+            "group_unlock": self._unlock,
+            "group_list": self._list,
+            "group_describe": self._describe,
+            "group_reset": self._reset,
+            "group_delete": self._delete,
+            "group_configure": self._configure,
+        }
+
+    def load(self) -> None:
+        """Damaged files refuse group questions by name, and nothing else of the node."""
+        try:
+            self._store.load()
+        except MalformedFile as error:
+            self._damaged = error
+            self._log.error("groups are refused: %s", error)
+
+    def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
+        """A question whose `op` begins with group_."""
+        asker = Asker(peer, request_id)
+        if self._damaged is not None:
+            sentence = f"the offsets of consumer groups cannot be read: {self._damaged.describe()}"
+            self._refuse(asker, GroupRefused(Refusal.OFFSETS_UNREADABLE, sentence))
+        elif self._open:
+            self._answer(asker, question)
+        elif len(self._pending) < PENDING_MAX:
+            self._pending.append((asker, question))
+            self.due_ms = 0
+        else:
+            sentence = "the queues are not dispatched yet to where they were"
+            self._refuse(asker, GroupRefused(Refusal.STARTING, sentence, SAVING_LOOK_MS))
+
+    def turn(self, now_ms: int) -> int:
+        """Everything that is due; how many answers went."""
+        if not self._settled:
+            self._settle(now_ms)
+        done = 0
+        while self._rejoining and self._open and now_ms >= self._started_ms + REJOIN_MS:
+            place, asker = self._rejoining.popleft()
+            done += self._tell(place, asker)
+        for place, asker in self._watches.overdue(now_ms):
+            done += self._tell(place, asker)
+        for place in self._members.expire(now_ms):
+            self._log.warning("member %s left group %s: it was silent for %d ms", *reversed(place), self._expires_ms)
+            self._forget(place)
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
+            self._look(now_ms)
+        if self._damaged is None:
+            self._store.turn(now_ms)
+        done += self._wake()
+        self.due_ms = self._next_ms(now_ms)
+        return done
+
+    def gone(self, peer: bytes) -> None:
+        """The link of a peer has ended: members that came over it are not waited for."""
+        for place in [place for place, link in self._links.items() if link == peer]:
+            self._log.info("member %s left group %s: its link ended", *reversed(place))
+            self._members.gone(*place)
+            self._forget(place)
+            self.due_ms = 0
+
+    def close(self) -> None:
+        """Whoever waits is answered, and the last offsets are on disk when this returns."""
+        for place, asker in self._watches.take_all():
+            self._tell(place, asker)
+        for asker, _ in self._pending:
+            self._refuse(asker, GroupRefused(Refusal.STARTING, "the node is being stopped", HOLD_MAX_MS))
+        self._pending.clear()
+        if self._damaged is None:
+            self._store.close()
+
+    # --- by the clock
+
+    def _next_ms(self, now_ms: int) -> int:
+        if not self._open or self._store.awaited:
+            return now_ms + SAVING_LOOK_MS
+        times = [self._look_ms]
+        if self._damaged is None:
+            times.append(self._store.due_ms)
+        times += [at for at in (self._watches.due_ms(), self._members.next_expiry_ms()) if at is not None]
+        if self._rejoining:
+            times.append(self._started_ms + REJOIN_MS)
+        return min(times)
+
+    def _settle(self, now_ms: int) -> None:
+        """Offsets are compared with queues only when these are as long as they were: reput may still be at work."""
+        settled = self._queues.settled()
+        late = now_ms - self._started_ms >= SETTLE_MAX_MS
+        if settled:
+            self._settled = True
+            clamped = self._offsets.clamp()
+            for topic, group, queue, before, after in clamped[:NAMED_MAX]:
+                self._log.warning(
+                    "group %s: its offset %d of queue %d of %s is beyond the queue's end and becomes %d",
+                    group, before, queue, topic, after,
+                )  # fmt: skip
+            if clamped:
+                self._log.warning("%d offsets of consumer groups were beyond the ends of their queues", len(clamped))
+        elif late and not self._open:
+            self._log.warning("groups are served before the queues are dispatched to where they were")
+        if (settled or late) and not self._open:
+            self._open = True
+            for asker, question in self._pending:
+                self._answer(asker, question)
+            self._pending.clear()
+
+    def _look(self, now_ms: int) -> None:
+        if now_ms >= self._sweep_ms:
+            self._sweep_ms = now_ms + SWEEP_MS
+            self._members.forget(now_ms)
+        topics = self._queues.topics()
+        if topics is not self._topics:
+            self._topics = topics
+            self._members.recount()
+        elif not self._missing:
+            return
+        if not topics or not self._settled:
+            return
+        # Twice missing: between two renames of its owner, the file of topics is the generation before.
+        missing = self._offsets.topics() - topics.keys()
+        for topic in sorted(self._offsets.forget_topics(missing & self._missing)):
+            self._log.info("the offsets of topic %s are dropped: it was deleted", topic)
+        self._missing = missing - self._missing
+
+    def _wake(self) -> int:
+        """Telling one member may show that it has gone, which changes its group again."""
+        done = 0
+        while changed := self._members.take_changed():
+            for name in changed:
+                group = self._members.get(name)
+                for place, asker in self._watches.take_of(name, group.names() if group is not None else ()):
+                    done += self._tell(place, asker)
+        return done
+
+    # --- answers
+
+    def _answer(self, asker: Asker, question: dict[str, Any]) -> None:
+        try:
+            op = self._ops.get(question["op"])
+            if op is None:
+                raise MalformedFrame(f"the serve process does not answer {question['op']!r}")
+            facts = op(asker, question)
+        except TowlineError as error:
+            self._refuse(asker, error)
+            return
+        if facts is not None:
+            self._send(asker, facts)
+
+    def _send(self, asker: Asker, facts: Facts) -> bool:
+        sent = self._line.send(asker, facts)
+        if sent is Sent.GONE:
+            self.gone(asker.peer)
+        return sent is Sent.SENT
+
+    def _refuse(self, asker: Asker, error: TowlineError) -> None:
+        if self._line.refuse(asker, error) is Sent.GONE:
+            self.gone(asker.peer)
+
+    def _tell(self, place: Place, asker: Asker) -> int:
+        """A member how its group is now."""
+        try:
+            return int(self._send(asker, self._facts(place)))
+        except GroupRefused as error:
+            self._refuse(asker, error)
+            return 1
+
+    def _facts(self, place: Place) -> Facts:
+        """Raises GroupRefused UNKNOWN_MEMBER."""
+        group, _ = self._members.member(*place)
+        timing = {
+            "heartbeat_ms": self._expires_ms // 3,
+            "expires_ms": self._expires_ms,
+            "lock_ms": self._settings.rebalance_lock_max_live_time,
+        }
+        settings = self._groups.get(group.name)
+        return {
+            **membership_facts(group, place[1]),
+            **timing,
+            "settings": {} if settings is None else group_members(settings),
+            "warnings": self._members.warnings(group, place[1]),
+        }
+
+    def _forget(self, place: Place) -> None:
+        """A member that is not in its group any more."""
+        self._links.pop(place, None)
+        asker = self._watches.take(place)
+        if asker is not None:
+            self._tell(place, asker)
+
+    # --- members
+
+    def _join(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
+        name, joining = questions.text(question, "group"), questions.joining(question)
+        beginning, generation = questions.beginning(question), questions.number(question, "generation", 0)
+        now, place = self._clock.monotonic_ms(), (name, joining.member)
+        self._check_allowed(name, joining)
+        self._probe(place, joining)
+        known = self._members.get(name)
+        self._check_topics(name, joining, new=known is None or joining.member not in known.members)
+        self._members.join(name, joining, now)
+        self._links[place] = asker.peer
+        if joining.model == questions.CLUSTERING:
+            self._begin(name, joining, beginning)
+        self._store.save_groups()
+        self.due_ms = 0
+        if generation and now < self._started_ms + REJOIN_MS:
+            self._rejoining.append((place, asker))
+            return None
+        return self._facts(place)
+
+    def _check_allowed(self, name: str, joining: Joining) -> None:
+        settings = self._groups.joined(name)
+        if not settings.consume_enable:
+            raise GroupRefused(Refusal.CONSUME_DISABLED, f"group {name!r} may not consume: consumeEnable is off")
+        if joining.model == questions.BROADCASTING and not settings.consume_broadcast_enable:
+            sentence = f"group {name!r} may not broadcast: consumeBroadcastEnable is off"
+            raise GroupRefused(Refusal.CONSUME_DISABLED, sentence)
+
+    def _check_topics(self, name: str, joining: Joining, *, new: bool) -> None:
+        for topic in joining.topics:
+            if new and not self._queues.read_queues(topic) and topic != RETRY_TOPIC_PREFIX + name:
+                raise UnknownTopic(topic)
+
+    def _probe(self, place: Place, joining: Joining) -> None:
+        """Somebody wants an id that is taken. If its owner waits, an answer to it shows whether it is still there."""
+        group = self._members.get(place[0])
+        member = group.members.get(place[1]) if group is not None else None
+        if member is not None and member.instance != joining.instance:
+            asker = self._watches.take(place)
+            if asker is not None:
+                self._tell(place, asker)
+
+    def _begin(self, name: str, joining: Joining, beginning: str | int) -> None:
+        for topic in joining.topics:
+            where = questions.FIRST if topic == RETRY_TOPIC_PREFIX + name else beginning
+
+            def first(queue: int, topic: str = topic, where: str | int = where) -> int:
+                low, end = self._queues.bounds(topic, queue)
+                if isinstance(where, int):
+                    return self._queues.search(topic, queue, where)
+                return low if where == questions.FIRST else end
+
+            self._offsets.begin(topic, name, self._queues.read_queues(topic), first)
+
+    def _watch(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
+        place, instance = self._own(question)
+        group, _ = self._members.own(*place, instance)
+        now = self._clock.monotonic_ms()
+        self._members.heard(*place, now)
+        self._links[place] = asker.peer
+        if questions.number(question, "generation") != group.generation:
+            return self._facts(place)
+        due = now + min(HOLD_MAX_MS, self._expires_ms // 2)
+        self.due_ms = min(self.due_ms, due)
+        before = self._watches.hold(place, asker, due)
+        if before is not None:
+            self._tell(place, before)
+        return None
+
+    def _leave(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        place, instance = self._own(question)
+        self._members.own(*place, instance)
+        self._members.leave(*place)
+        self._forget(place)
+        self.due_ms = 0
+        return {}
+
+    def _own(self, question: dict[str, Any]) -> tuple[Place, str]:
+        place = (questions.text(question, "group"), questions.text(question, "member"))
+        return place, questions.text(question, "instance", "")
+
+    # --- offsets
+
+    def _commit(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        """A member that is not there any more may still say what it has done; it then moves nothing back."""
+        name, by = questions.text(question, "group"), questions.text(question, "member", "")
+        asked = questions.commits(question)
+        self._groups.joined(name)
+        group = self._members.get(name)
+        member = group.members.get(by) if group is not None else None
+        if member is not None and member.model == questions.BROADCASTING:
+            raise GroupRefused(Refusal.BROADCASTING, f"{by!r} of group {name!r} is broadcasting; nothing is committed")
+        now_at = group.generation if group is not None else 0
+        generation = questions.number(question, "generation", now_at) if by else now_at
+        stranger = bool(by) and member is None
+        found: dict[str, dict[str, Any]] = {"clamped": {}, "kept": {}, "unknown": {}}
+        for topic, offsets in asked.items():
+            count = self._queues.read_queues(topic)
+            good = {queue: at for queue, at in offsets.items() if queue < count}
+            if len(good) < len(offsets):
+                found["unknown"][topic] = [str(queue) for queue in offsets if queue >= count]
+            if not good:
+                continue
+            if group is not None and generation < group.resets.get(topic, 0):
+                kept = {queue: self._offsets.get(topic, name, queue) for queue in good}
+                found["kept"][topic] = _texts(kept)
+                continue
+            done = self._offsets.commit(topic, name, good, forward_only=stranger or generation < now_at)
+            if done.clamped:
+                found["clamped"][topic] = _texts(done.clamped)
+            if done.kept:
+                found["kept"][topic] = _texts(done.kept)
+        return {what: topics for what, topics in found.items() if topics}
+
+    def _stored(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        name = questions.text(question, "group")
+        self._known(name)
+        found = {}
+        for topic in questions.names(question, "topics"):
+            count = self._queues.read_queues(topic)
+            if not count and topic != RETRY_TOPIC_PREFIX + name:
+                raise UnknownTopic(topic)
+            found[topic] = {str(queue): self._offsets.get(topic, name, queue) for queue in range(count)}
+        return {"offsets": found}
+
+    def _reset(self, asker: Asker, question: dict[str, Any]) -> None:
+        name, topic = questions.text(question, "group"), questions.text(question, "topic")
+        to = questions.target(question)
+        self._known(name)
+        count = self._queues.read_queues(topic)
+        if not count:
+            raise UnknownTopic(topic)
+        only = question.get("queue")
+        queues = range(count) if only is None else [self._queue(topic, questions.number(question, "queue"))]
+        asked = {}
+        for queue in queues:
+            low, end = self._queues.bounds(topic, queue)
+            match to:
+                case "first":
+                    asked[queue] = low
+                case "last":
+                    asked[queue] = end
+                case ("timestamp", at):
+                    asked[queue] = self._queues.search(topic, queue, int(at))
+                case (_, at):
+                    asked[queue] = int(at)
+        self._offsets.commit(topic, name, asked)
+        self._members.reset(name, topic)
+        self._log.info("group %s: its offsets of %s are set to %s", name, topic, to)
+        now_at = {str(queue): self._offsets.get(topic, name, queue) for queue in queues}
+        self._when_saved(asker, {"offsets": now_at})
+
+    def _queue(self, topic: str, queue: int) -> int:
+        count = self._queues.read_queues(topic)
+        if queue >= count:
+            raise GroupRefused(Refusal.UNKNOWN_QUEUE, f"topic {topic!r} has no queue {queue}, but {count} queues")
+        return queue
+
+    # --- locks
+
+    def _lock(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        name, by = questions.text(question, "group"), questions.text(question, "member")
+        group, _ = self._members.own(name, by, questions.text(question, "instance", ""))
+        wanted = [(topic, self._queue(topic, queue)) for topic, queue in questions.queues(question)]
+        now = self._clock.monotonic_ms()
+        self._members.heard(name, by, now)
+        return {"locked": [list(queue) for queue in group.locks.lock(by, wanted, now)]}
+
+    def _unlock(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        name, by = questions.text(question, "group"), questions.text(question, "member")
+        wanted: list[Queue] = questions.queues(question)
+        group = self._members.get(name)
+        if group is not None:
+            group.locks.unlock(by, wanted)
+        return {}
+
+    # --- administration
+
+    def _known(self, name: str) -> None:
+        """Raises GroupRefused for a group that nobody has ever joined."""
+        check_group(name)
+        if self._groups.get(name) is None and name not in self._offsets.groups() and self._members.get(name) is None:
+            raise GroupRefused(Refusal.UNKNOWN_GROUP, f"there is no group {name!r}")
+
+    def _list(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        found = []
+        for name in sorted({*self._groups.names(), *self._offsets.groups()}):
+            group = self._members.get(name)
+            topics = set(self._offsets.topics_of(name)) | (group.topics() if group is not None else set())
+            found.append(
+                {
+                    "group": name,
+                    "model": group.model if group is not None and group.members else None,
+                    "members": len(group.members) if group is not None else 0,
+                    "topics": sorted(topics),
+                }
+            )
+        return {"groups": found, "clamped": self._offsets.clamped}
+
+    def _describe(self, asker: Asker, question: dict[str, Any]) -> Facts:
+        name = questions.text(question, "group")
+        self._known(name)
+        settings = self._groups.get(name)
+        return describe(
+            name,
+            self._members.get(name),
+            {} if settings is None else group_members(settings),
+            self._offsets,
+            self._queues.read_queues,
+            self._queues.bounds,
+            self._clock.monotonic_ms(),
+        )
+
+    def _delete(self, asker: Asker, question: dict[str, Any]) -> None:
+        name = questions.text(question, "group")
+        self._known(name)
+        group = self._members.get(name)
+        if group is not None and group.members:
+            raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
+        self._offsets.forget_group(name)
+        self._groups.delete(name)
+        self._log.info("group %s is deleted", name)
+        self._when_saved(asker, {})
+
+    def _configure(self, asker: Asker, question: dict[str, Any]) -> None:
+        changed = self._groups.configure(questions.text(question, "group"), questions.table(question, "settings"))
+        self._when_saved(asker, {"settings": group_members(changed)})
+
+    def _when_saved(self, asker: Asker, facts: Facts) -> None:
+        def then(error: TowlineError | None) -> None:
+            if error is None:
+                self._send(asker, facts)
+            else:
+                self._refuse(asker, error)
+
+        self._store.save(then)
+        self.due_ms = 0
+
+
+def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
+    """JSON has no other keys than texts."""
+    return {str(queue): at for queue, at in offsets.items()}

@@ -1,0 +1,176 @@
+"""consumerOffset.json and subscriptionGroup.json, letter by letter as RocketMQ writes them."""
+
+import pytest
+
+from towline.errors import MalformedFile
+from towline.format.fastjson import dumps_fastjson
+from towline.format.groups import (
+    GROUP_SIZE_MAX,
+    MEMBER_SIZE_MAX,
+    GroupTable,
+    OffsetTable,
+    SubscriptionGroup,
+    group_members,
+    group_problem,
+    groups_content,
+    member_problem,
+    offsets_content,
+    read_group,
+    read_groups,
+    read_offsets,
+)
+from towline.format.topics import DataVersion, loads_fastjson
+
+OFFSETS_5 = """{
+	"dataVersion":{
+		"counter":3,
+		"stateVersion":0,
+		"timestamp":1700000000000
+	},
+	"groupTopicMap":{
+		"g1":["%RETRY%g1","TopicA"],
+		"g2":["TopicA"]
+	},
+	"offsetTable":{
+		"%RETRY%g1@g1":{0:1
+		},
+		"TopicA@g1":{0:5,1:7,10:2
+		},
+		"TopicA@g2":{0:9007199254740993
+		}
+	}
+}"""
+OFFSETS_4 = """{
+	"offsetTable":{
+		"TopicA@g1":{0:5,1:7
+		}
+	}
+}"""
+GROUPS_5 = """{
+	"dataVersion":{
+		"counter":1,
+		"stateVersion":0,
+		"timestamp":1700000000000
+	},
+	"forbiddenTable":{},
+	"subscriptionGroupTable":{
+		"g1":{
+			"attributes":{},
+			"brokerId":0,
+			"consumeBroadcastEnable":true,
+			"consumeEnable":true,
+			"consumeFromMinEnable":true,
+			"consumeMessageOrderly":false,
+			"consumeTimeoutMinute":15,
+			"groupName":"g1",
+			"groupRetryPolicy":{
+				"type":"CUSTOMIZED"
+			},
+			"groupSysFlag":0,
+			"notifyConsumerIdsChangedEnable":true,
+			"retryMaxTimes":16,
+			"retryQueueNums":1,
+			"whichBrokerWhenConsumeSlowly":1
+		}
+	}
+}"""
+VERSION = DataVersion(counter=3, timestamp=1_700_000_000_000)
+TABLE = OffsetTable(
+    offsets={
+        ("TopicA", "g1"): {10: 2, 1: 7, 0: 5},
+        ("%RETRY%g1", "g1"): {0: 1},
+        ("TopicA", "g2"): {0: 2**53 + 1},
+    },
+    data_version=VERSION,
+)
+
+
+def _offsets(text: str) -> OffsetTable:
+    return read_offsets(loads_fastjson(text, "consumerOffset.json"), "consumerOffset.json")
+
+
+def _groups(text: str) -> GroupTable:
+    return read_groups(loads_fastjson(text, "subscriptionGroup.json"), "subscriptionGroup.json")
+
+
+class TestOffsets:
+    def test_the_text_is_that_of_rocketmq_5(self):
+        assert dumps_fastjson(offsets_content(TABLE)) == OFFSETS_5
+        assert _offsets(OFFSETS_5) == TABLE
+
+    def test_rocketmq_4_writes_the_table_alone(self):
+        assert _offsets(OFFSETS_4) == OffsetTable(offsets={("TopicA", "g1"): {0: 5, 1: 7}})
+
+    def test_an_empty_table(self):
+        text = dumps_fastjson(offsets_content(OffsetTable()))
+        assert '"offsetTable":{}' in text
+        assert _offsets(text) == OffsetTable()
+
+    @pytest.mark.parametrize(
+        "table",
+        ["[]", '{"TopicA":{0:1}}', '{"@g":{0:1}}', '{"t@g":[1]}', '{"t@g":{"x":1}}', '{"t@g":{0:-1}}',
+         '{"t@g":{0:1.5}}', '{"t@g":{0:null}}', '{"t@g":{0:9223372036854775808}}', '{"t@g":{2147483648:1}}', "7"],
+        ids=["a list", "no group", "no topic", "queues in a list", "a queue named x", "a negative offset",
+             "half an offset", "no offset", "beyond a long", "beyond an int", "a number"],
+    )  # fmt: skip
+    def test_what_is_no_table_of_offsets_is_refused(self, table: str):
+        with pytest.raises(MalformedFile, match="it does not hold a table of offsets"):
+            _offsets(f'{{"offsetTable":{table}}}')
+
+
+class TestGroups:
+    def test_the_text_is_that_of_rocketmq_5(self):
+        table = GroupTable(
+            groups={"g1": SubscriptionGroup(group_name="g1")},
+            data_version=DataVersion(counter=1, timestamp=1_700_000_000_000),
+        )
+        assert dumps_fastjson(groups_content(table)) == GROUPS_5
+        assert _groups(GROUPS_5) == table
+
+    def test_members_that_are_missing_have_rocketmqs_defaults(self):
+        text = '{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3,"brokerId":0}}}'
+        assert _groups(text).groups["g"] == SubscriptionGroup(group_name="g", retry_max_times=3)
+
+    def test_what_is_not_known_is_written_again(self):
+        text = """{"forbiddenTable":{"g":{"TopicA":1}},"subscriptionGroupTable":{"g":{"future":{"a":[1]}}}}"""
+        content = groups_content(_groups(text))
+        assert content["forbiddenTable"] == {"g": {"TopicA": 1}}
+        assert content["subscriptionGroupTable"]["g"]["future"] == {"a": [1]}
+
+    @pytest.mark.parametrize("members", [{"retryMaxTimes": "many"}, {"consumeEnable": 1}, {"brokerId": True}])
+    def test_a_value_of_another_kind_is_refused_by_name(self, members: dict[str, object]):
+        with pytest.raises(ValueError, match=next(iter(members))):
+            read_group(SubscriptionGroup(group_name="g"), members)
+
+    def test_a_group_keeps_its_name(self):
+        changed = read_group(SubscriptionGroup(group_name="g"), {"groupName": "other", "retryQueueNums": 2})
+        assert (group_members(changed)["groupName"], changed.retry_queue_nums) == ("g", 2)
+
+    def test_what_is_no_table_of_groups_is_refused(self):
+        with pytest.raises(MalformedFile, match="it does not hold a table of groups"):
+            _groups('{"subscriptionGroupTable":{"g":7}}')
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["g", "%G|1_-", "g" * GROUP_SIZE_MAX])
+    def test_legal_groups(self, name: str):
+        assert group_problem(name) is None
+
+    @pytest.mark.parametrize(
+        ("name", "problem"),
+        [("", "empty"), ("a b", "letters"), ("a@b", "letters"), ("gruppe-ä", "letters"),
+         ("g" * (GROUP_SIZE_MAX + 1), "limit is 120")],
+    )  # fmt: skip
+    def test_illegal_groups(self, name: str, problem: str):
+        assert problem in str(group_problem(name))
+
+    def test_members_are_printable_and_not_too_long(self):
+        assert member_problem("10.0.0.9@123#7") is None
+        assert all(map(member_problem, ("", "a\nb", "m" * (MEMBER_SIZE_MAX + 1))))
+
+
+def test_bare_keys_stand_below_the_offset_table_alone():
+    content = {"topicConfigTable": {"7": {"8": 9}}, "offsetTable": {"3": 12, "4": 7}, "none": None}
+    assert dumps_fastjson(content) == (
+        '{\n\t"offsetTable":{3:12,4:7\n\t},\n\t"topicConfigTable":{\n\t\t"7":{\n\t\t\t"8":9\n\t\t}\n\t}\n}'
+    )
