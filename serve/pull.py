@@ -2,27 +2,52 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from towline.errors import MalformedFile, NotInLog
 from towline.format.consume_queue import SIZE
-from towline.format.frames import Buffer, Pull
+from towline.format.frames import Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
-from towline.format.status import GetStatus
+from towline.format.status import GetStatus, PutStatus
 from towline.kernels.queues import gather
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
-from .selection import Entries, Integers, Limits, adjoining, fitting, matching, outside
+from .extension import Extension
+from .selection import (
+    Bytes,
+    Chosen,
+    Entries,
+    Integers,
+    Limits,
+    Mask,
+    Passing,
+    adjoining,
+    chosen_of,
+    fitting,
+    joined,
+    matching,
+    outside,
+)
 from .topics import TopicsView
+
+BLOCK: Final = 32_768  # entries that a filtered pull looks at before it asks whether it has enough
+EVALUATED: Final = 1_024  # records whose properties are looked at in one go
+EVALUATED_MAX: Final = 8_192  # and in one pull, while everybody else waits
+SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to a pull. `sizes` holds a big-endian u4 per record; `records` is a view of the log or a buffer."""
+    """The answer to a pull. `sizes` holds a big-endian u4 per record; `records` is a view of the log or a buffer.
+
+    `behind`: the records looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED,
+    JSON in a part of its own.
+    """
 
     status: GetStatus
     next_offset: int
@@ -31,6 +56,8 @@ class Outcome:
     count: int = 0
     sizes: bytes = b""
     records: Buffer = b""
+    behind: bool = False
+    why: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +67,7 @@ class PullRules:
     memory: Limits
     disk: Limits
     in_memory_bytes: int
-    scan_entries: int  # a pull looks at so many entries at most, or at as many as it wants records
+    scan_entries: int  # a filtered pull looks at so many entries at most, or at as many as it wants records
     corrects: bool  # a wrong offset is answered with a right one
     written: Position = Position.APPENDED  # up to where the segment files hold the log
 
@@ -56,6 +83,7 @@ class Puller:
         topics: TopicsView,
         get: Callable[[Position], int],
         rules: PullRules,
+        extension: Extension | None = None,
     ) -> None:
         self._queues = queues
         self._log = log
@@ -63,31 +91,31 @@ class Puller:
         self._topics = topics
         self._get = get
         self._rules = rules
+        self._extension = extension
 
-    def run(self, pull: Pull) -> Outcome:
-        """One answer, out of one ConsumeQueue file and one log segment.
+    def run(self, pull: Pull, passing: Passing | None = None) -> Outcome:
+        """One answer, out of one ConsumeQueue file and one log segment. `passing` is the pull's expression.
 
         Raises MalformedFile when an entry cannot be one, SegmentSizeMismatch, ForeignFile.
         """
+        allowed = self._topics.allows(pull.topic, pull.queue_id)
+        if allowed is False:
+            return _not_readable(pull)
         place = self._ends.find(pull.topic, pull.queue_id)
-        if place < 0:
+        if place < 0 or allowed is None:
             return self._without_messages(pull)
         low, high = self._ends.bounds(place)
         found = outside(low, high, pull.offset, corrects=self._rules.corrects)
         if found is not None:
             return Outcome(*found, low, high)
-        topic = pull.topic.decode()
-        wanted = max(self._rules.scan_entries, min(pull.max_count, self._rules.memory.count))
-        entries = self._queues.read(topic, pull.queue_id, pull.offset, min(wanted, high - pull.offset))
-        nothing = Outcome(GetStatus.OFFSET_FOUND_NULL, 0, low, high)
-        if len(entries) == 0:
+        chosen = self._choose(pull, high) if passing is None else self._evaluated(pull, high, passing)
+        nothing = Outcome(GetStatus.OFFSET_FOUND_NULL, chosen.after, low, high)
+        if chosen.after == pull.offset:
             per_file = self._queues.file_size // SIZE
             return replace(nothing, next_offset=min(high, pull.offset - pull.offset % per_file + per_file))
-        rows = np.flatnonzero(matching(entries, pull.codes))
-        after = pull.offset + len(entries)
-        if len(rows) == 0:
-            return replace(nothing, status=GetStatus.NO_MATCHED_MESSAGE, next_offset=after)
-        return self._take(pull, entries, rows, replace(nothing, next_offset=after))
+        if len(chosen) == 0:
+            return replace(nothing, status=GetStatus.NO_MATCHED_MESSAGE)
+        return self._take(pull, chosen, nothing)
 
     def _without_messages(self, pull: Pull) -> Outcome:
         """The queue may exist although nothing was ever dispatched to it."""
@@ -100,18 +128,104 @@ class Puller:
             status = GetStatus.NO_MESSAGE_IN_QUEUE
         return Outcome(status, 0 if self._rules.corrects else pull.offset, 0, 0)
 
-    def _take(self, pull: Pull, entries: Entries, rows: Integers, nothing: Outcome) -> Outcome:
-        """The records of the entries `rows`, as many as fit.
+    # --- which entries
+
+    def _choose(self, pull: Pull, high: int) -> Chosen:
+        """Entries of the wanted tags, until there are enough for an answer or enough were looked at."""
+        count = max(1, min(pull.max_count, self._rules.memory.count))
+        if not pull.codes:
+            count = min(count, pull.max_bytes // SIZE_MIN + 1)  # no more of them fit
+            entries = self._entries(pull, pull.offset, high, max(1, count))
+            return chosen_of(entries, matching(entries, ()), pull.offset)
+        stop = min(high, self._end_of_scan(pull, count))
+        found: list[Chosen] = []
+        kept = size = 0
+        at = pull.offset
+        while at < stop and kept < count and size < pull.max_bytes:
+            entries = self._entries(pull, at, stop, BLOCK)
+            if len(entries) == 0:
+                break
+            found.append(chosen_of(entries, self._matching(pull, entries), at))
+            kept += len(found[-1])
+            size += int(found[-1].sizes.sum())
+            at += len(entries)
+        return joined(found, at)
+
+    def _evaluated(self, pull: Pull, high: int, passing: Passing) -> Chosen:
+        """The same where the properties decide, which stand in the log: record by record, so of one segment only."""
+        count = max(1, min(pull.max_count, self._rules.memory.count))
+        stop = min(high, self._end_of_scan(pull, count))
+        found: list[Chosen] = []
+        kept = size = looked_at = 0
+        block = EVALUATED
+        at = pull.offset
+        while at < stop and kept < count and size < pull.max_bytes and looked_at < EVALUATED_MAX:
+            entries = self._entries(pull, at, stop, block)
+            if len(entries) == 0:
+                break
+            rows = chosen_of(entries, passing.possible(pull, entries, self._matching(pull, entries)), at)
+            at += len(entries)
+            if len(rows) * 8 < len(entries):
+                block = min(2 * block, BLOCK)
+            if len(rows) == 0:
+                continue
+            base = self._log.segment_of(int((found[0] if kept else rows).physical[0]))
+            border = int(np.searchsorted(rows.physical, base + self._log.segment_size))
+            inside = rows.first(min(border, EVALUATED_MAX - looked_at))
+            if len(inside) < len(rows):
+                at = int(rows.offsets[len(inside)])
+            if len(inside) == 0 and kept:  # what was found is of the segment before
+                break
+            inside = inside if len(inside) else rows
+            try:
+                segment = self._readable(pull, inside, base)
+            except NotInLog:
+                return joined(found, int(inside.offsets[0])) if kept else joined([inside], at)
+            looked_at += len(inside)
+            found.append(inside.where(passing.keep(segment, inside.physical - base, inside.sizes)))
+            kept += len(found[-1])
+            size += int(found[-1].sizes.sum())
+        return joined(found, at)
+
+    def _matching(self, pull: Pull, entries: Entries) -> Mask:
+        codes = None
+        if self._extension is not None and pull.codes:
+            codes = self._extension.tags_codes(pull.topic.decode(), pull.queue_id, entries)
+        return matching(entries, pull.codes, codes)
+
+    def _readable(self, pull: Pull, rows: Chosen, base: int) -> Bytes:
+        """The segment of these rows, all of them checked. Raises NotInLog when it, or the first of them, has gone."""
+        floor = self._get(Position.LOG_MIN)
+        if rows.physical[0] < floor and rows.physical[0] >= 0:
+            raise NotInLog(int(rows.physical[0]), floor, floor)
+        segment = self._log.array(base)
+        self._check(pull, rows.physical, rows.sizes, base)
+        self._expect(rows.physical, rows.sizes)
+        return segment
+
+    def _end_of_scan(self, pull: Pull, count: int) -> int:
+        """An answer comes out of one file of the queue."""
+        per_file = self._queues.file_size // SIZE
+        border = pull.offset - pull.offset % per_file + per_file
+        return min(border, pull.offset + max(self._rules.scan_entries, count))
+
+    def _entries(self, pull: Pull, at: int, stop: int, count: int) -> Entries:
+        return self._queues.read(pull.topic.decode(), pull.queue_id, at, min(count, stop - at))
+
+    # --- their records
+
+    def _take(self, pull: Pull, chosen: Chosen, nothing: Outcome) -> Outcome:
+        """The records of these entries, as many as fit.
 
         Where the first of them have left the log, the answer says so and leads to the first that has not.
         """
-        physical = entries["physical_offset"][rows].astype(np.int64)
+        physical = chosen.physical
         if physical[0] < 0:
-            raise self._damaged(pull, int(physical[0]), int(entries["record_size"][rows[0]]))
+            raise self._damaged(pull, int(physical[0]), int(chosen.sizes[0]))
         floor = self._get(Position.LOG_MIN)
         while True:
             first = int(np.searchsorted(physical, floor))
-            if first == len(rows):
+            if first == len(chosen):
                 return replace(nothing, status=GetStatus.MESSAGE_WAS_REMOVING)
             base = self._log.segment_of(int(physical[first]))
             try:
@@ -121,22 +235,42 @@ class Puller:
                 continue
             break
         if first:
-            return replace(nothing, status=GetStatus.MESSAGE_WAS_REMOVING, next_offset=pull.offset + int(rows[first]))
-        sizes = entries["record_size"][rows].astype(np.int64)
-        count = fitting(physical, sizes, base + self._log.segment_size, self._limits(pull, int(physical[0])))
-        after = nothing.next_offset if count == len(rows) else pull.offset + int(rows[count])
-        physical, sizes = physical[:count], sizes[:count]
-        self._check(pull, physical, sizes, base)
-        if 2 * int(sizes.sum()) >= int(physical[-1] + sizes[-1] - physical[0]):  # else most of it would be read in vain
-            self._log.expect(int(physical[0]), int(physical[-1] + sizes[-1]))
-        if adjoining(physical, sizes):
-            records: Buffer = self._log.slice(int(physical[0]), int(physical[-1] + sizes[-1]))
+            return replace(nothing, status=GetStatus.MESSAGE_WAS_REMOVING, next_offset=int(chosen.offsets[first]))
+        count = fitting(physical, chosen.sizes, base + self._log.segment_size, self._limits(pull, int(physical[0])))
+        if self._log.is_cold(base) and not _dense(physical[:count], chosen.sizes[:count]):
+            count = min(count, SCATTERED_MAX)
+        after = nothing.next_offset if count == len(chosen) else int(chosen.offsets[count])
+        kept = chosen.first(count)
+        self._check(pull, kept.physical, kept.sizes, base)
+        self._expect(kept.physical, kept.sizes)
+        return replace(
+            nothing,
+            status=GetStatus.FOUND,
+            next_offset=after,
+            count=count,
+            sizes=kept.sizes.astype(">u4").tobytes(),
+            records=self._records(segment, kept, base),
+            behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
+        )
+
+    def _records(self, segment: Bytes, kept: Chosen, base: int) -> Buffer:
+        """A slice of the log where they stand back to back, else a copy."""
+        start, end = int(kept.physical[0]), int(kept.physical[-1] + kept.sizes[-1])
+        if adjoining(kept.physical, kept.sizes):
+            return self._log.slice(start, end)
+        target = np.empty(int(kept.sizes.sum()), dtype=np.uint8)
+        gather(segment, kept.physical - base, kept.sizes.astype(np.int32), len(kept), target)
+        return target.data
+
+    def _expect(self, physical: Integers, sizes: Integers) -> None:
+        """What will be read, for a segment that is not in memory: all of it, or record by record where they are far."""
+        start, end = int(physical[0]), int(physical[-1] + sizes[-1])
+        if not self._log.is_cold(self._log.segment_of(start)):
+            return
+        if _dense(physical, sizes):
+            self._log.expect(start, end)
         else:
-            target = np.empty(int(sizes.sum()), dtype=np.uint8)
-            gather(segment, physical - base, sizes.astype(np.int32), count, target)
-            records = target.data
-        packed = entries["record_size"][rows[:count]].tobytes()
-        return replace(nothing, status=GetStatus.FOUND, next_offset=after, count=count, sizes=packed, records=records)
+            self._log.expect_scattered(physical.tolist(), (physical + sizes).tolist())
 
     def _limits(self, pull: Pull, physical: int) -> Limits:
         """What the pull asks for, as far as the settings allow for records that are in memory, or are not."""
@@ -157,3 +291,15 @@ class Puller:
         path = self._queues.root / pull.topic.decode() / str(pull.queue_id)
         problem = f"an entry names {size} bytes at {physical} of the log, which holds no such record"
         return MalformedFile(str(path), problem)
+
+
+def _dense(physical: Integers, sizes: Integers) -> bool:
+    """Whether most of the stretch that holds them is theirs: else most of it would be read in vain."""
+    return 2 * int(sizes.sum()) >= int(physical[-1] + sizes[-1] - physical[0])
+
+
+def _not_readable(pull: Pull) -> Outcome:
+    topic = pull.topic.decode("utf-8", "replace")
+    sentence = f"the topic {topic!r} is not readable: its permission says so"
+    facts = {"error": PutStatus.NO_PERMISSION.name, "sentence": sentence}
+    return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts),))

@@ -14,6 +14,7 @@ from towline.format.frames import (
     ANSWER,
     ASK,
     PULL_ANSWER,
+    READ_FROM_SLAVE,
     Kind,
     Pull,
     decode_pull,
@@ -30,6 +31,7 @@ from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.consume_queue_ext import ConsumeQueueExtFiles
 from towline.log.index_service import IndexService
 from towline.node.confirmed import written_of
 from towline.node.context import Node
@@ -39,7 +41,11 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
+from towline.runtime.store_stats import StoreStats, Total
 
+from .extension import Extension
+from .filtering import Filters, SubscriptionsView, bloom_of, facts_of
+from .groups.front import groups_of, is_group_question
 from .holding import Held, Holding
 from .lookup import Lookup, LookupRules
 from .pull import Outcome, Puller, PullRules
@@ -95,19 +101,26 @@ class ServeAgent:
             index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
             index.load()
         self._queues, self._index, self._swept_ms = queues, index, self._now()
-        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules)
+        self._topics = topics
+        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules, _extension(node))
         self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
+        subscriptions = SubscriptionsView(node.store.config / "consumerFilter.json", bloom_of(settings), self._now)
+        self._filters = Filters(settings.enable_property_filter, _extension(node), subscriptions.get)
+        self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
         self._holding = Holding(ends)
+        self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
         self._context = new_context()
         role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
+        put_port = settings.listen_port if role == "master" else 0
         self._server = Server(
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
-            greet=welcome(node, pull_bytes_max=_size_max(settings)),
+            greet=welcome(node, pull_bytes_max=_size_max(settings), put_port=put_port),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
+        self._groups = groups_of(node, topics, ends, self._lookup, self._say)
         self._poller = Poller(self._server, bell.fileno())
         gc.freeze()
 
@@ -124,6 +137,7 @@ class ServeAgent:
             self._log.release_below(log_min)
             self._log.refresh()
         self._let_go()
+        self._topics.look(self._now())
         woken = self._holding.woken(positions.get(Position.DISPATCHED))
         overdue = self._holding.overdue(self._now())
         for held in woken:
@@ -133,6 +147,8 @@ class ServeAgent:
         done = len(woken) + len(overdue) + self._try_paused()
         if not self._poller.was_silent():
             done += self._take_requests()
+        if self._now() >= self._groups.due_ms:
+            done += self._groups.turn(self._now())
         return done + self._log.let_go(self._now())
 
     def _let_go(self) -> None:
@@ -146,7 +162,9 @@ class ServeAgent:
             self._index.refresh()
 
     def sleep_ms(self) -> int:
-        return min(PAUSE_MS if self._paused else SLEEP_MAX_MS, self._holding.due_ms(self._now()))
+        now = self._now()
+        longest = PAUSE_MS if self._paused else SLEEP_MAX_MS
+        return min(longest, self._holding.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int) -> bool:
         return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
@@ -155,6 +173,7 @@ class ServeAgent:
         """Whoever waits is answered, so that nobody waits for a process that has gone."""
         for held in self._holding.take_all():
             self._go_on(held, over=True)
+        self._groups.close()
         return True
 
     def on_close(self) -> None:
@@ -186,8 +205,8 @@ class ServeAgent:
 
     def _handle(self, request: Request) -> None:
         kind = kind_of(request.parts[0])
-        if kind == Kind.PULL and len(request.parts) == 1:
-            pull = decode_pull(request.parts[0])
+        if kind == Kind.PULL:
+            pull = decode_pull(request.parts)
             self._answer_or_hold(Held(request.peer, pull, pull.offset, self._now() + self._suspend(pull)))
         elif kind == Kind.ASK and len(request.parts) == 2:
             _, request_id = expect(ASK, request.parts[0])
@@ -227,7 +246,12 @@ class ServeAgent:
     def _outcome(self, peer: bytes, pull: Pull) -> Outcome | None:
         """None when the queue cannot be read; then the peer was told why, and its link ends."""
         try:
-            return self._puller.run(pull)
+            passing = self._filters.get(pull) if pull.expression else None
+        except TowlineError as error:
+            self._line.count(Counter.REFUSED)
+            return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+        try:
+            return self._puller.run(pull, passing)
         except TowlineError as error:
             self._node.log.error("a pull cannot be answered: %s", error)
             self._line.count(Counter.REFUSED)
@@ -246,20 +270,29 @@ class ServeAgent:
             outcome.next_offset,
             outcome.min_offset,
             outcome.max_offset,
+            READ_FROM_SLAVE if outcome.behind and self._slave_read else 0,
         )
-        parts = [head, outcome.sizes, outcome.records] if outcome.count else [head]
+        parts = [head, outcome.sizes, outcome.records] if outcome.count else [head, *outcome.why]
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
+            self._count(pull, outcome)
             self._line.count(Counter.BATCHES)
             self._line.count(Counter.MESSAGES, outcome.count)
             self._line.count(Counter.BYTES, len(outcome.records))
         elif sent is Sent.GONE:
             self._part(peer)
+            self._groups.gone(peer)
         elif len(self._paused) < PAUSED_MAX:
             self._paused.append(Paused(peer, pull, until_ms or self._now() + PAUSED_MAX_MS))
         else:
             self._part(peer)
         return sent
+
+    def _count(self, pull: Pull, outcome: Outcome) -> None:
+        if outcome.count:
+            self._stats.add(pull.topic, pull.queue_id, outcome.count, len(outcome.records))
+        else:
+            self._stats.count(Total.EMPTY)
 
     def _try_paused(self) -> int:
         """Peers whose queue was full. One that still is keeps its other pulls waiting too; one that stays so leaves."""
@@ -295,6 +328,9 @@ class ServeAgent:
     # --- questions
 
     def _ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
+        if is_group_question(question):
+            self._groups.ask(peer, request_id, question)
+            return
         try:
             found = self._lookup.answer(question)
         except TowlineError as error:
@@ -309,10 +345,20 @@ class ServeAgent:
             parts += [sizes.tobytes(), b"".join(found.records)]
         self._say(peer, parts)
 
-    def _say(self, peer: bytes, parts: list[Any]) -> None:
+    def _say(self, peer: bytes, parts: list[Any]) -> Sent:
         """An answer that cannot be sent ends the link: its peer asks again on a new one."""
-        if self._server.send(peer, parts) is not Sent.SENT:
+        sent = self._server.send(peer, parts)
+        if sent is not Sent.SENT:
             self._part(peer)
+        return sent
+
+
+def _extension(node: Node) -> Extension | None:
+    """None where no queue ever had extension units."""
+    settings, root = node.settings, node.store.root / "consumequeue_ext"
+    if not settings.enable_consume_queue_ext and not root.is_dir():
+        return None
+    return Extension(ConsumeQueueExtFiles(root, settings.mapped_file_size_consume_queue_ext, QUEUE_FILES_OPEN_MAX))
 
 
 def pull_rules(settings: Settings) -> PullRules:

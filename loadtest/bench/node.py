@@ -43,7 +43,9 @@ class BenchNode:
         self._ready = Position.WARM if warmed else Position.ALLOCATED
         self._view = open_node(store)
         self._positions = self._view.positions
-        self._endpoints = node_facts(store)["endpoints"]["put"]
+        facts = node_facts(store)["endpoints"]
+        self._endpoints = facts["put"]
+        self.serve_endpoint = next(str(each) for each in facts["serve"] if str(each).startswith("ipc"))
 
     def put_endpoint(self, transport: str) -> str:
         return next(str(each) for each in self._endpoints if str(each).startswith(transport))

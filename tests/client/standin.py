@@ -162,7 +162,7 @@ class Standin:
             self.asked.append(question)
             server.send(request.peer, self._answer(int(request_id), question))
         else:
-            pull = decode_pull(request.parts[0])
+            pull = decode_pull(request.parts)
             self.pulled.append(pull)
             self._held.append((request.peer, pull))
 
@@ -299,5 +299,6 @@ def _error(request_id: int, error: str, sentence: str) -> list[bytes]:
 def _pull_answer(
     pull: Pull, status: GetStatus, found: list[bytes], following: int, first: int, end: int
 ) -> list[bytes]:
-    head = PULL_ANSWER.pack(Kind.PULL_ANSWER, status, pull.queue_id, pull.request_id, len(found), following, first, end)
+    facts = (pull.queue_id, pull.request_id, len(found), following, first, end, 0)
+    head = PULL_ANSWER.pack(Kind.PULL_ANSWER, status, *facts)
     return [head, sizes_of(found), b"".join(found)] if found else [head]

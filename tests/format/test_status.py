@@ -56,4 +56,4 @@ class TestPutStatus:
 class TestGetStatus:
     def test_the_numbers_count_from_0_and_found_is_the_first(self):
         assert GetStatus.FOUND == 0
-        assert [int(status) for status in GetStatus] == list(range(10))
+        assert [int(status) for status in GetStatus] == list(range(11))

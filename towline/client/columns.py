@@ -6,34 +6,23 @@ Every column has one value per record, in the order of the records. Times are ms
 import importlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
+from towline.format.columns import Integers, field, parts_of, wider_by
 from towline.format.frames import Buffer
 from towline.format.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
-from towline.format.record import (
-    BORN_HOST_IPV6,
-    COMPRESSED,
-    LAYOUT,
-    MAGIC_V1,
-    MAGIC_V2,
-    SIZE_MIN,
-    STORE_HOST_IPV6,
-    body_crc,
-    layout_of,
-)
+from towline.format.record import BORN_HOST_IPV6, COMPRESSED, body_crc
 from towline.format.rules import Rule
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 from .compression import decompress
 from .message import ReceivedMessage
 
-Integers: TypeAlias = NDArray[np.int64]
 SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
-PROPERTIES_LENGTH: Final = 2
 
 
 class Columns:
@@ -52,12 +41,11 @@ class Columns:
         self.start: Integers = ends - self.size
         if (int(ends[-1]) if len(ends) else 0) != len(self._bytes):
             raise MalformedRecord(Rule.COUNT_MISMATCH.name, Rule.COUNT_MISMATCH.sentence, len(self._bytes))
-        self._refuse(self.size < SIZE_MIN, Rule.SIZE_TOO_SMALL)
-        self._refuse(self._field("total_size") != self.size, Rule.GROUP_SIZE)
-        magic = self._field("magic") & 0xFFFF_FFFF
-        self._is_v2 = magic == MAGIC_V2
-        self._refuse(~self._is_v2 & (magic != MAGIC_V1), Rule.MAGIC)
-        self._find_parts()
+        parts = parts_of(self._bytes, self.start, self.size)
+        self.sys_flag = parts.sys_flag
+        self.body_start, self.body_size = parts.body_start, parts.body_size
+        self.topic_start, self.topic_size = parts.topic_start, parts.topic_size
+        self.properties_start = parts.properties_start
 
     def __len__(self) -> int:
         return len(self.size)
@@ -69,10 +57,6 @@ class Columns:
     @cached_property
     def physical_offset(self) -> Integers:
         return self._field("physical_offset")
-
-    @cached_property
-    def sys_flag(self) -> Integers:
-        return self._field("sys_flag")
 
     @cached_property
     def flag(self) -> Integers:
@@ -89,7 +73,8 @@ class Columns:
 
     @cached_property
     def store_timestamp(self) -> Integers:
-        return self._behind("store_timestamp", BORN_HOST_IPV6)
+        moved = self.start + wider_by(self.sys_flag, BORN_HOST_IPV6)
+        return field(self._bytes, moved, "store_timestamp")
 
     def stored_bodies(self) -> list[bytes]:
         """As they are stored."""
@@ -123,10 +108,21 @@ class Columns:
         return np.flatnonzero(crcs != self.body_crc).tolist()
 
     def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
-        """One lazy message per record; they share the bytes of these columns."""
-        view, starts, ends = self.records, self.start.tolist(), (self.start + self.size).tolist()
-        pairs = zip(starts, ends, strict=True)
-        return [ReceivedMessage(view[start:end], body_size_max=body_size_max) for start, end in pairs]
+        """One lazy message per record."""
+        data = bytes(self.records)  # once: then a record is a slice of bytes, much cheaper than one of a view
+        starts, ends = self.start.tolist(), (self.start + self.size).tolist()
+        body = self.body_start - self.start
+        parts = zip(
+            body.tolist(),
+            (body + self.body_size).tolist(),
+            (self.properties_start - self.start).tolist(),
+            self.sys_flag.tolist(),
+            strict=True,
+        )
+        return [
+            ReceivedMessage(data[start:end], body_size_max=body_size_max, parts=each)
+            for start, end, each in zip(starts, ends, parts, strict=True)
+        ]
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
         """The records where `rows` is true, copied."""
@@ -154,53 +150,9 @@ class Columns:
             }
         )
 
-    # --- where the parts stand
-
-    def _find_parts(self) -> None:
-        """Starts and sizes of body, topic and properties, in bytes from the first byte of `records`."""
-        head = LAYOUT.size + self._wider(BORN_HOST_IPV6) + self._wider(STORE_HOST_IPV6)
-        ends = self.start + self.size
-        self._refuse(head > self.size, Rule.ENDS_INSIDE)
-        self.body_size: Integers = self._behind("body_size", BORN_HOST_IPV6 | STORE_HOST_IPV6)
-        self.body_start: Integers = self.start + head
-        length_at = self.body_start + self.body_size
-        length_size = 1 + self._is_v2
-        self._refuse((self.body_size < 0) | (length_at + length_size > ends), Rule.PARTS_DO_NOT_ADD_UP)
-        # A V2 topic's length has two bytes, a V1 topic's one: read both and keep what belongs.
-        first = self._bytes[length_at].astype(np.int64)
-        last = self._bytes[length_at + length_size - 1].astype(np.int64)
-        self.topic_size: Integers = np.where(self._is_v2, (first << 8) | last, first)
-        self.topic_start: Integers = length_at + length_size
-        self.properties_start: Integers = self.topic_start + self.topic_size + PROPERTIES_LENGTH
-        self._refuse(self.properties_start > ends, Rule.PARTS_DO_NOT_ADD_UP)
-        stated = self._integers(self.properties_start - PROPERTIES_LENGTH, "u2")
-        self._refuse(self.properties_start + stated != ends, Rule.PARTS_DO_NOT_ADD_UP)
-
-    def _refuse(self, broken: NDArray[np.bool_], rule: Rule) -> None:
-        if broken.any():
-            row = int(np.argmax(broken))
-            raise MalformedRecord(rule.name, f"record {row}: {rule.sentence}", int(self.start[row]))
-
     def _field(self, name: str) -> Integers:
         """A field that stands before the first address."""
-        return self._integers(self.start + LAYOUT.offset[name], f"i{_WIDTHS[name]}")
-
-    def _behind(self, name: str, families: int) -> Integers:
-        """A field that stands behind the addresses whose SYSFLAG bits are given."""
-        shift = sum(self._wider(family) for family in (BORN_HOST_IPV6, STORE_HOST_IPV6) if families & family)
-        return self._integers(self.start + LAYOUT.offset[name] + shift, f"i{_WIDTHS[name]}")
-
-    def _wider(self, family: int) -> Integers:
-        """Bytes by which an IPv6 address is longer, where there is one."""
-        wider = layout_of(family).size - LAYOUT.size
-        return np.where(self.sys_flag & family, wider, 0)
-
-    def _integers(self, at: Integers, kind: str) -> Integers:
-        """Big-endian integers that begin at the bytes `at`."""
-        width = int(kind[1:])
-        gathered = self._bytes[at[:, None] + np.arange(width)]
-        integers: Integers = gathered.view(f">{kind}")[:, 0].astype(np.int64)
-        return integers
+        return field(self._bytes, self.start, name)
 
     # --- slices
 
@@ -211,9 +163,6 @@ class Columns:
     def _values(self, name: str) -> list[bytes]:
         find = _finder(name)
         return [find(encoded) for encoded in self.properties()]
-
-
-_WIDTHS: Final = {field.name: field.size for field in LAYOUT.fields}
 
 
 def _finder(name: str) -> Callable[[bytes], bytes]:

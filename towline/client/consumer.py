@@ -12,15 +12,26 @@ from typing import Final, Literal, Self, TypeAlias
 import numpy as np
 
 from towline.errors import MalformedFrame, NoAnswer
-from towline.format.frames import PULL_ANSWER, Buffer, Kind, Pull, encode_pull, expect, kind_of
+from towline.format.frames import (
+    PULL_ANSWER,
+    READ_FROM_SLAVE,
+    Buffer,
+    Kind,
+    Pull,
+    encode_pull,
+    expect,
+    kind_of,
+    read_json,
+)
 from towline.format.java_hash import string_hash
-from towline.format.status import GetStatus
+from towline.format.status import GetStatus, PutStatus
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.dealer import Link
 
 from .asks import AGAIN_MS, Caller
 from .columns import Columns
 from .connection import own_facts, remaining_ms
+from .errors import FilterRefused, ReadRefused
 from .message import ANY_TAG, ReceivedMessage
 
 Start: TypeAlias = Literal["first", "last"] | datetime | int
@@ -62,6 +73,8 @@ class Consumer:
 
     endpoint       tcp://host:port or ipc://path; master or slave
     tags           "*", one tag, or several as "a || b"
+    sql            a filter on properties in SQL92, as "a > 3 AND b IS NOT NULL"; the node evaluates it
+    group          whose filter it is, for nodes that compute bitmaps of filters
     queues         queue ids; all of the topic's by default
     start          "first", "last" (after what is there now), a datetime or ms since 1970 (store time)
     max_count, max_bytes  of one pull; the first record comes whatever its size
@@ -82,6 +95,8 @@ class Consumer:
         topic: str,
         *,
         tags: str = ANY_TAG,
+        sql: str = "",
+        group: str = "",
         queues: Sequence[int] | None = None,
         start: Start = "first",
         max_count: int = 10_000,
@@ -99,7 +114,9 @@ class Consumer:
         self.topic = topic
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
         self.missed = 0  # queue offsets passed over because the node deleted them before they were read
+        self.far_behind = False  # as the node said last: a slave had better be read (its setting slave_read_enable)
         self._tags = _tags(tags)
+        self._sql, self._group = sql, group
         self._codes = tuple(string_hash(tag) for tag in sorted(self._tags))
         self._wanted = {tag.encode() for tag in self._tags}
         self._wanted_queues = queues
@@ -118,7 +135,8 @@ class Consumer:
     def poll(self, timeout_ms: int) -> list[ReceivedMessage]:
         """The next messages of one queue, or none when nothing came within `timeout_ms`.
 
-        Raises UnknownTopic, NoAnswer when the node is out of reach, LinkRefused, MalformedRecord, ClientClosed.
+        Raises UnknownTopic, NoAnswer when the node is out of reach, FilterRefused, ReadRefused, LinkRefused,
+        ClientClosed.
         """
         columns = self.poll_columns(timeout_ms)
         return [] if columns is None else columns.messages(self._body_size_max)
@@ -276,8 +294,10 @@ class Consumer:
             self._max_bytes,
             self._suspend_ms,
             self._codes,
+            self._sql,
+            self._group,
         )
-        if link.send([encode_pull(pull)]):
+        if link.send(encode_pull(pull)):
             queue.request_id, queue.asked = request_id, now
             queue.late = now + (self._suspend_ms + LATE_MS) / 1000
             self._pulls[request_id] = queue
@@ -297,10 +317,13 @@ class Consumer:
         """The records of an answer that are wanted; the next pull leaves before they are looked at."""
         if kind_of(parts[0]) != Kind.PULL_ANSWER:
             return None
-        _, status, _, request_id, count, following, low, end = expect(PULL_ANSWER, parts[0])
+        _, status, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
         queue = self._pulls.pop(request_id, None)
         if queue is None:
             return None
+        if status == GetStatus.REFUSED and len(parts) == 2:
+            raise _refusal(parts[1])
+        self.far_behind = bool(flags & READ_FROM_SLAVE)
         if len(parts) != (3 if count else 1) or (count and following <= queue.position):
             raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
         now = time.monotonic()
@@ -344,6 +367,16 @@ class Consumer:
 def to_ms(when: datetime | int) -> int:
     """ms since 1970; a datetime without a zone is local time."""
     return int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+
+
+def _refusal(part: Buffer) -> FilterRefused | ReadRefused:
+    facts = read_json(part)
+    if facts.get("error") == PutStatus.NO_PERMISSION.name:
+        return ReadRefused(str(facts.get("sentence", "")))
+    position = facts.get("position")
+    return FilterRefused(
+        str(facts.get("error", "")), position if isinstance(position, int) else -1, str(facts.get("sentence", ""))
+    )
 
 
 def _tags(tags: str) -> set[str]:

@@ -2,19 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 from towline.format.frames import Buffer
 from towline.format.message_id import encode_offset_id
 from towline.format.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from towline.format.properties import decode as decode_properties
-from towline.format.record import Record, decode
+from towline.format.record import COMPRESSED, LAYOUT, Record, decode
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 from .compression import decompress
 
 ANY_TAG: Final = "*"
+# Of a record, in bytes from its first: where the body begins and ends, where the properties begin; and its SYSFLAG.
+Parts: TypeAlias = tuple[int, int, int, int]
+_NUMBER_TYPES: Final = {"queue_id": 4, "queue_offset": 8, "physical_offset": 8, "born_timestamp": 8}
+_NUMBERS: Final = {
+    name: slice(LAYOUT.offset[name], LAYOUT.offset[name] + size) for name, size in _NUMBER_TYPES.items()
+}  # before any address, whose length varies
 
 
 @dataclass(slots=True)
@@ -46,27 +51,52 @@ class ReceivedMessage:
     Reading any of it raises MalformedRecord when the record's parts do not fit together.
     """
 
-    def __init__(self, record: Buffer, *, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> None:
-        """`record` holds one record from its first byte on; `body_size_max` caps the decompressed body, in bytes."""
+    __slots__ = ("_body", "_body_size_max", "_buffer", "_parts", "_properties", "_record")
+
+    def __init__(
+        self, record: Buffer, *, body_size_max: int = DECOMPRESSED_SIZE_MAX, parts: Parts | None = None
+    ) -> None:
+        """`record` holds one record from its first byte on; `body_size_max` caps the decompressed body, in bytes.
+
+        `parts` tells where body and properties stand in a record whose lengths were checked: then the rest of it need
+        not be decoded for them, which is most of what a message costs.
+        """
         self._buffer = record
         self._body_size_max = body_size_max
+        self._parts = parts
+        self._record: Record | None = None
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
 
-    @cached_property
+    @property
     def record(self) -> Record:
         """Every field as it is stored; the body is still compressed."""
-        return decode(self._buffer, check_crc=False)
+        if self._record is None:
+            self._record = decode(self._buffer, check_crc=False)
+        return self._record
 
-    @cached_property
+    @property
     def body(self) -> bytes:
         """Raises DecompressedTooLarge, UnreadableBody."""
-        return decompress(self.record.body, self.record.sys_flag, self._body_size_max)
+        if self._body is None:
+            if self._parts is None:
+                stored, sys_flag = self.record.body, self.record.sys_flag
+            else:
+                start, end, _, sys_flag = self._parts
+                stored = bytes(self._buffer[start:end])
+            self._body = decompress(stored, sys_flag, self._body_size_max) if sys_flag & COMPRESSED else stored
+        return self._body
 
-    @cached_property
+    @property
     def properties(self) -> dict[str, str]:
         """Without the record's property CRC, which is the store's: `record.properties` holds it, `verify` checks it."""
-        found = decode_properties(self.record.properties)
-        found.pop(CRC32, None)
-        return found
+        if self._properties is None:
+            parts = self._parts
+            stored = self.record.properties if parts is None else bytes(self._buffer[parts[2] :])
+            found = decode_properties(stored)
+            found.pop(CRC32, None)
+            self._properties = found
+        return self._properties
 
     @property
     def topic(self) -> str:
@@ -74,15 +104,15 @@ class ReceivedMessage:
 
     @property
     def queue_id(self) -> int:
-        return self.record.queue_id
+        return self._number("queue_id")
 
     @property
     def queue_offset(self) -> int:
-        return self.record.queue_offset
+        return self._number("queue_offset")
 
     @property
     def physical_offset(self) -> int:
-        return self.record.physical_offset
+        return self._number("physical_offset")
 
     @property
     def flag(self) -> int:
@@ -91,7 +121,7 @@ class ReceivedMessage:
     @property
     def born_timestamp(self) -> int:
         """The sender's clock when it made the message, in ms since 1970."""
-        return self.record.born_timestamp
+        return self._number("born_timestamp")
 
     @property
     def store_timestamp(self) -> int:
@@ -127,6 +157,12 @@ class ReceivedMessage:
     def verify(self) -> None:
         """Raises MalformedRecord when BODYCRC does not fit the stored body, or a property CRC the record."""
         decode(self._buffer, check_crc=True)
+
+    def _number(self, name: str) -> int:
+        """A field that stands before any address."""
+        if self._parts is None:
+            return int(getattr(self.record, name))
+        return int.from_bytes(self._buffer[_NUMBERS[name]], "big", signed=True)
 
     def __repr__(self) -> str:
         return f"<message {self.topic}/{self.queue_id}@{self.queue_offset}, {len(self.record.body)} bytes stored>"

@@ -86,7 +86,7 @@ ANSWER = Layout(
 
 PULL = Layout(
     Field("kind", "B", "PULL"),
-    Field("flags", "B", "0"),
+    Field("flags", "B", "bit 0: the next part is a JSON object, type, expression and group of a filter"),
     Field("topic_size", "H", "bytes of the topic that follows"),
     Field("request_id", "q", "echoed in the answer"),
     Field("queue_id", "i", "queue"),
@@ -105,6 +105,7 @@ PULL_ANSWER = Layout(
     Field("next_offset", "q", "queue offset to ask for next"),
     Field("min_offset", "q", "lowest queue offset that can be read"),
     Field("max_offset", "q", "queue offset after the newest readable record"),
+    Field("flags", "B", "bit 0: so far behind the log's end, a slave had better be read"),
 )
 
 HA_DATA = Layout(
@@ -121,6 +122,10 @@ HA_ACK = Layout(
     Field("flushed", "q", "end of the slave's CommitLog on disk"),
     Field("limit", "q", "the master may send up to here: the credit"),
 )
+
+PULL_HAS_EXPRESSION: Final = 1
+SQL92: Final = "SQL92"
+READ_FROM_SLAVE: Final = 1
 
 LAYOUTS: Final = {
     "GREETING": GREETING,
@@ -249,6 +254,8 @@ def decode_put_answer(head: Buffer) -> PutAnswer:
 
 @dataclass(slots=True)
 class Pull:
+    """`expression` is SQL92 on properties, "" for none; `group` is whose it is."""
+
     request_id: int
     topic: bytes
     queue_id: int
@@ -257,12 +264,15 @@ class Pull:
     max_bytes: int
     suspend: int
     codes: tuple[int, ...] = ()
+    expression: str = ""
+    group: str = ""
 
 
-def encode_pull(pull: Pull) -> bytes:
+def encode_pull(pull: Pull) -> list[bytes]:
+    """The parts: a head, and the expression if there is one."""
     head = PULL.pack(
         Kind.PULL,
-        0,
+        PULL_HAS_EXPRESSION if pull.expression else 0,
         len(pull.topic),
         pull.request_id,
         pull.queue_id,
@@ -272,14 +282,31 @@ def encode_pull(pull: Pull) -> bytes:
         pull.offset,
         len(pull.codes),
     )
-    return head + pull.topic + b"".join(code.to_bytes(4, "big", signed=True) for code in pull.codes)
+    parts = [head + pull.topic + b"".join(code.to_bytes(4, "big", signed=True) for code in pull.codes)]
+    if pull.expression:
+        parts.append(json_part({"type": SQL92, "expression": pull.expression, "group": pull.group}))
+    return parts
 
 
-def decode_pull(head: Buffer) -> Pull:
-    _, _, topic_size, request_id, queue_id, max_count, max_bytes, suspend, offset, codes = expect(PULL, head)
+def decode_pull(parts: Sequence[Buffer]) -> Pull:
+    head = parts[0]
+    _, flags, topic_size, request_id, queue_id, max_count, max_bytes, suspend, offset, codes = expect(PULL, head)
     data = bytes(head)
     at = PULL.size + topic_size
     if len(data) != at + 4 * codes:
         raise MalformedFrame("a pull's head is not as long as its topic and tag hashes say")
+    if len(parts) != (2 if flags & PULL_HAS_EXPRESSION else 1):
+        raise MalformedFrame(f"a pull with flags {flags} in {len(parts)} parts")
     hashes = tuple(int.from_bytes(data[i : i + 4], "big", signed=True) for i in range(at, len(data), 4))
-    return Pull(request_id, data[PULL.size : at], queue_id, offset, max_count, max_bytes, suspend, hashes)
+    pull = Pull(request_id, data[PULL.size : at], queue_id, offset, max_count, max_bytes, suspend, hashes)
+    if len(parts) == 2:
+        pull.expression, pull.group = _read_expression(parts[1])
+    return pull
+
+
+def _read_expression(part: Buffer) -> tuple[str, str]:
+    facts = read_json(part)
+    expression, group = facts.get("expression"), facts.get("group", "")
+    if facts.get("type") != SQL92 or not isinstance(expression, str) or not isinstance(group, str) or not expression:
+        raise MalformedFrame(f"a pull's filter has type {SQL92}, an expression and a group, all of them text")
+    return expression, group

@@ -86,3 +86,4 @@ class GetStatus(IntEnum):
     NO_MATCHED_LOGIC_QUEUE = 7
     NO_MESSAGE_IN_QUEUE = 8
     OFFSET_RESET = 9
+    REFUSED = 10  # Towline's own: the pull's filter is not taken; the next part says why

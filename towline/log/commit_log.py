@@ -4,7 +4,7 @@
 last of them is full of zeros. `LogTail` is the writer's end; beyond it every byte of the segment is zero (hazard H1).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,10 @@ from towline.format.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
 
 from .advice import Advice, for_reader
+from .cold import PIECE, ColdPieces
 from .mapped_file import ADVICE_WILL_NEED, Graveyard, MappedFile
 from .mapped_file_queue import OPEN_MAX, MappedFileQueue
-from .page_cache import advise_reader
+from .page_cache import advise_file, advise_reader
 from .segment_files import segment_name
 
 AGE_MS: Final = 5000  # a reader lets go of a segment that it has not read for so long, or for twice so long
@@ -42,6 +43,7 @@ class CommitLogReader:
         self.queue = MappedFileQueue(directory, segment_size, open_max=open_max)
         self._in_memory_bytes = in_memory_bytes
         self._cold: set[int] = set()
+        self._pieces = ColdPieces()
         self._age_at_ms = 0
         if in_memory_bytes is not None:
             self.queue.on_open = self._advise
@@ -66,17 +68,49 @@ class CommitLogReader:
         if now_ms >= self._age_at_ms:
             self._age_at_ms = now_ms + AGE_MS
             self.queue.age()
+            self._drop(self._pieces.unused())
         return self.queue.leave()
 
     def expect(self, start: int, end: int) -> None:
-        """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in one piece.
+        """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in large pieces.
 
-        Page by page it would come at a thirtieth of the speed (docs/decisions/0012).
+        Page by page it would come at a thirtieth of the speed (docs/decisions/0012). What was read long before leaves
+        memory again.
         """
         base = self.segment_of(start)
         mapped = self._mapped(start)
+        if base not in self._cold:
+            return
+        border = base + self.segment_size
+        for first, last in self._pieces.wanted(start, min(end, border), base, border):
+            mapped.advise(ADVICE_WILL_NEED, first - base, last - base)
+        self._drop(self._pieces.leaving())
+
+    def expect_scattered(self, starts: Iterable[int], ends: Iterable[int]) -> None:
+        """The same for stretches of one segment that stand far from each other: only they are brought."""
+        starts = list(starts)
+        base = self.segment_of(starts[0])
+        mapped = self._mapped(base)
         if base in self._cold:
-            mapped.advise(ADVICE_WILL_NEED, start - base, min(end - base, self.segment_size))
+            for start, end in zip(starts, ends, strict=True):
+                mapped.advise(ADVICE_WILL_NEED, start - base, min(end - base, self.segment_size))
+            self._pieces.read(starts, base)
+            self._drop(self._pieces.leaving())
+
+    def is_cold(self, base: int) -> bool:
+        """Whether the segment, which was asked for before, is read without read-ahead."""
+        return base in self._cold
+
+    def _drop(self, pieces: Iterable[int]) -> None:
+        """Takes them out of memory, unless somebody else maps them or they were read again through another file."""
+        for piece in pieces:
+            base = self.segment_of(piece)
+            start, end = piece - base, min(piece - base + PIECE, self.segment_size)
+            self.queue.forget(base, start, end)
+            try:
+                advise_file(self.queue.path_of(base), Advice.DROP, start, end - start)
+            except FileNotFoundError:  # cleaned meanwhile
+                continue
 
     def _advise(self, base: int, mapped: MappedFile) -> None:
         assert self._in_memory_bytes is not None

@@ -161,6 +161,12 @@ class MappedFileQueue:
             return True
         return False
 
+    def forget(self, base: int, start: int, end: int) -> None:
+        """Takes bytes of a file out of the page tables, if it is mapped."""
+        mapped = self._open.get(base)
+        if mapped is not None:
+            mapped.forget(start, end)
+
     def close(self) -> bool:
         """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""
         for base in list(self._open):

@@ -55,7 +55,6 @@ NOT_YET: Final = (
     "enable_auto_in_sync_replicas",
     "enable_calc_filter_bit_map",
     "enable_consume_queue_ext",
-    "enable_property_filter",
     "ha_flow_control_enable",
     "sync_from_last_file",
 )
@@ -121,6 +120,9 @@ class Settings(
             given = {"broker_id": 1} | given
         if role == BrokerRole.SYNC_MASTER.value:
             given = {"in_sync_replicas": 2} | given
+        if str(given.get("serve_port", "")).isdecimal():  # anything else is refused where it stands
+            serve_port = int(given["serve_port"])
+            given = {"schedule_port": serve_port + 1 if serve_port else 0} | given
         return {"total_replicas": given.get("in_sync_replicas", 1)} | given
 
     @field_validator("*", mode="before")
@@ -202,7 +204,8 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
-    ports = {key: getattr(s, key) for key in ("serve_port", "ha_listen_port", "listen_port") if getattr(s, key)}
+    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port")
+    ports = {key: getattr(s, key) for key in names if getattr(s, key)}
     twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
     if twice:
         yield twice, f"{' and '.join(twice)} must differ"
