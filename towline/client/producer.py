@@ -161,14 +161,13 @@ class Producer:
 
     def _begin_replies(self, message: Message) -> Replies:
         self.route(message.topic)  # the node's welcome comes before its answer
-        welcome = self._sender.welcome
-        cluster = str(welcome.get("cluster", ""))
+        cluster = str(self._sender.welcome.get("cluster", ""))
         try:
             self._sender.ask("create_topic", {"topic": reply_topic(cluster), "queues": 1}, self._timeout_ms)
         except AskRefused as refused:
             if refused.error != TopicExists.__name__:
                 raise
-        return Replies(self._serve or neighbour(self._endpoint, "serve", welcome), cluster)
+        return Replies(self._serve or self.neighbour("serve"), cluster)
 
     def _send_request(self, message: Message, timeout_ms: int) -> bool:
         try:
@@ -264,6 +263,12 @@ class Producer:
             body_size_max=int(welcome.get("max_message_size", MESSAGE_BODY_MAX)),
             append_property_crc=bool(welcome.get("append_property_crc", False)),
         )
+
+    def neighbour(self, service: str) -> str:
+        """The endpoint of another service of the node. Raises NoNeighbour, and what `route` raises."""
+        if parse(self._endpoint).scheme != "ipc" and not self._sender.welcome:
+            self._sender.ask("topics", {}, self._timeout_ms)
+        return neighbour(self._endpoint, service, self._sender.welcome)
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Waits until every message sent so far has its outcome. Raises ResultPending after `timeout_ms`."""

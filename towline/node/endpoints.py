@@ -5,10 +5,10 @@ from towline.runtime.settings import Settings
 
 
 def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
-    """Service name -> ZeroMQ endpoints, the local one first. A slave has no `put` and no `ha`."""
+    """Service name -> ZeroMQ endpoints, the local one first. A slave has `serve` alone."""
     ports = {"serve": settings.serve_port}
     if role == "master":
-        ports |= {"put": settings.listen_port, "ha": settings.ha_listen_port}
+        ports |= {"put": settings.listen_port, "ha": settings.ha_listen_port, "schedule": settings.schedule_port}
     return {service: listening(settings.listen_host, runtime, service, port) for service, port in ports.items()}
 
 

@@ -1,0 +1,79 @@
+"""The system topics of transactions, read from this node's own files: queue 0 of each, up to what reput published."""
+
+from typing import Final
+
+from towline.errors import NotInLog
+from towline.format.record import Record, decode
+from towline.limits import MIB
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.node.context import Node
+from towline.runtime.positions import Position
+
+QUEUE_FILES_OPEN_MAX: Final = 8
+IN_MEMORY: Final = 64 * MIB
+SWEEP_MS: Final = 1_000
+
+
+class Reader:
+    def __init__(self, node: Node) -> None:
+        settings = node.settings
+        self._get = node.positions.get
+        self._ends = node.queue_ends()
+        self._queues = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        self._log = CommitLogReader(
+            node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=IN_MEMORY
+        )
+        self._log.load()
+        self._log_min = -1
+        self._swept_ms = 0
+
+    def turn(self, now_ms: int) -> None:
+        """Lets go of what was deleted and of segments that are not read any more."""
+        log_min = self._get(Position.LOG_MIN)
+        if log_min != self._log_min:
+            self._log_min = log_min
+            self._log.release_below(log_min)
+            self._log.refresh()
+        if now_ms - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = now_ms
+            self._log.queue.sweep()
+            self._queues.close_removed()
+        self._log.let_go(now_ms)
+
+    def bounds(self, topic: bytes) -> tuple[int, int]:
+        """Lowest offset and end of the queue; (0, 0) when nothing was ever dispatched to it."""
+        place = self._ends.find(topic, 0)
+        return (0, 0) if place < 0 else self._ends.bounds(place)
+
+    def records(self, topic: bytes, offset: int, count: int) -> tuple[list[Record], int]:
+        """Up to so many records from `offset` on, those that left the log passed over; and the offset to go on at."""
+        low, high = self.bounds(topic)
+        offset = max(offset, low)
+        if offset >= high:
+            return [], offset
+        entries = self._queues.read(topic.decode(), 0, offset, min(count, high - offset))
+        floor = self._get(Position.LOG_MIN)
+        found = []
+        for physical, size in zip(entries["physical_offset"].tolist(), entries["record_size"].tolist(), strict=True):
+            if physical < floor:
+                continue
+            try:
+                found.append(decode(self._log.slice(physical, physical + size), check_crc=False))
+            except NotInLog:  # deleted since the floor was read
+                continue
+        return found, offset + len(entries)
+
+    def record(self, topic: bytes, offset: int) -> Record | None:
+        """None when it is not there, or not any more."""
+        low, high = self.bounds(topic)
+        if not low <= offset < high:
+            return None
+        found, _ = self.records(topic, offset, 1)
+        return found[0] if found else None
+
+    def close(self) -> None:
+        self._log.close()
+        self._ends.close()

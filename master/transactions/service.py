@@ -1,0 +1,287 @@
+"""Transactions of a master, as a part of the schedule process: `turn` it, and sleep no longer than `due_ms`.
+
+It has a socket of its own: producers end their transactions there, and wait there to be asked about those left open.
+
+    transaction_end    {first, group, key, outcome: commit | rollback} -> {outcome, status of the put}
+    transaction_watch  {group, wait_ms} -> {checks: [{first, checks}]} and the halves; held while there are none
+    transaction_status {} -> {open, half_next, op_next, half_floor, op_floor}
+
+After a start nothing ends before the log's end of that moment was dispatched and read: what the process that was before
+had stored is known then.
+"""
+
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from towline.errors import MalformedFrame
+from towline.format.forms import HALF_TOPIC, OP_TOPIC
+from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.format.record import Host
+from towline.format.transactions import (
+    HALF,
+    OP,
+    TRANSACTION_GROUP,
+    Half,
+    read_half,
+    read_op,
+)
+from towline.limits import KIB
+from towline.link.context import Context
+from towline.link.endpoints import ipc_endpoint
+from towline.link.poller import Poller
+from towline.link.server import Request, Sent, Server
+from towline.node.context import Node
+from towline.node.endpoints import endpoints_of
+from towline.node.greeting import own_facts, welcome
+from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
+from towline.runtime.positions import Counter, Position
+
+from .checks import HOLD_MAX_MS, Checks, Watch, Watches, sizes_of
+from .endings import HELD_MS, Ending, Endings, Settling, Writing, read_ending
+from .ledger import Ledger, Rules
+from .links import DEADLINE_MS, LocalLink, Offsets, Outbox
+from .reading import Reader
+
+RECORDS_PER_TURN: Final = 512
+REQUESTS_PER_TURN: Final = 256
+OPS_READ_AGAIN: Final = 1_000  # so that after a start, too, it is known how the newest transactions ended
+WAITING_LOOK_MS: Final = 20  # while somebody waits for what reput has not dispatched
+LOOK_MS: Final = 1_000
+ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
+SERVICE: Final = "schedule"
+
+
+class TransactionService:
+    """`poller` is what the process sleeps on: sockets are added to it and taken from it."""
+
+    def __init__(self, node: Node, context: Context, poller: Poller) -> None:
+        settings = node.settings
+        self._node, self._poller = node, poller
+        self._get = node.positions.get
+        self._reader = Reader(node)
+        own = own_facts(node, SCHEDULE_ROLE)
+        secret = node.runtime.secret
+
+        def shown() -> Mapping[str, Any]:
+            return {**own, SECRET_FACT: read_secret(secret)}
+
+        root = node.runtime.root
+        self._put = LocalLink(context, ipc_endpoint(root, "put"), shown, poller, node.log)
+        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), lambda: own, poller, node.log)
+        answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout) + ANSWER_MS
+        self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
+        pause_ms = settings.flush_consumer_offset_interval
+        self._offsets = Offsets(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
+        self._server = Server(
+            context, endpoints_of(settings, node.runtime, "master")[SERVICE], own=own, greet=welcome(node)
+        )
+        poller.add(self._server)
+        self._ledger: Ledger | None = None
+        self._read_to = 0
+        self._start_end = self._get(Position.APPENDED)
+        self._quiet_until = self._now() + DEADLINE_MS
+        self._early: list[Ending] = []
+
+    def turn(self) -> int:
+        """How many things it did; 0 means nothing to do before `due_ms`."""
+        now = self._now()
+        self._reader.turn(now)
+        done = self._outbox.turn(now)
+        floors = None if self._ledger is None else self._ledger.floors
+        self._offsets.turn(now, floors)
+        if self._ledger is None:
+            if self._offsets.loaded is None:
+                return done + self._take_requests(now)
+            self._begin(now, *self._offsets.loaded)
+        assert self._ledger is not None
+        done += self._read(self._ledger) + self._take_requests(now)
+        self._settling.turn(now)
+        if self._is_ready(now):
+            for ending in self._early:
+                self._endings.add(ending)
+            self._early = []
+            done += self._endings.turn(now) + self._checks.turn(now)
+        return done + self._watches.turn(now)
+
+    def due_ms(self) -> int:
+        if self._ledger is None or self._early:
+            return WAITING_LOOK_MS
+        now = self._now()
+        due = min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS)
+        return max(0, min(due, WAITING_LOOK_MS) if len(self._endings) or len(self._outbox) else due)
+
+    def drain(self) -> bool:
+        """Whoever waits is answered. True when no put is under way any more."""
+        if self._ledger is not None:
+            self._watches.release_all()
+            self._offsets.save(self._now(), self._ledger.floors)
+        return len(self._outbox) == 0
+
+    def close(self) -> None:
+        for link in (self._put, self._serve):
+            link.close()
+        self._poller.remove(self._server)
+        self._server.close()
+        self._reader.close()
+
+    # --- the queues
+
+    def _begin(self, now_ms: int, half_floor: int, op_floor: int) -> None:
+        settings, node = self._node.settings, self._node
+        rules = Rules(settings.transaction_time_out, settings.transaction_check_max)
+        half_floor = min(max(half_floor, self._reader.bounds(HALF)[0]), self._reader.bounds(HALF)[1])
+        low, high = self._reader.bounds(OP)
+        self._ledger = ledger = Ledger(rules, half_floor, max(low, min(op_floor, high) - OPS_READ_AGAIN))
+        family = socket.AF_INET6 if ":" in settings.broker_ip1 else socket.AF_INET
+        host = Host(socket.inet_pton(family, settings.broker_ip1), settings.listen_port)
+        writing = Writing(host, node.clock.now_ms, settings.enabled_append_prop_crc)
+
+        def read_to() -> int:
+            return self._read_to
+
+        self._settling = Settling(ledger, lambda: self._get(Position.APPENDED), read_to)
+        self._endings = Endings(
+            ledger, self._reader, self._outbox, self._settling, writing, read_to, self._answer, self._refuse
+        )
+        self._watches = Watches(ledger, self._reader, self._answer_watch)
+        self._checks = Checks(
+            ledger,
+            self._reader,
+            self._outbox,
+            self._settling,
+            writing,
+            self._watches,
+            settings.transaction_check_interval,
+            now_ms,
+            node.log,
+        )
+
+    def _is_ready(self, now_ms: int) -> bool:
+        return self._read_to >= self._start_end and now_ms >= self._quiet_until
+
+    def _read(self, ledger: Ledger) -> int:
+        """What was dispatched: halves first, of which all are there that the op records name."""
+        dispatched = self._get(Position.DISPATCHED)
+        op_end = self._reader.bounds(OP)[1]
+        half_end = self._reader.bounds(HALF)[1]
+        done = 0
+        if ledger.half_next < half_end:
+            records, following = self._reader.records(HALF, ledger.half_next, RECORDS_PER_TURN)
+            for record in records:
+                ledger.see_half(self._checked(read_half(record)))
+            done += max(1, len(records))
+            ledger.half_next = max(ledger.half_next, following)
+        if ledger.half_next >= half_end and ledger.op_next < op_end:
+            count = min(RECORDS_PER_TURN, op_end - ledger.op_next)
+            records, following = self._reader.records(OP, ledger.op_next, count)
+            for record in records:
+                ledger.see_op(record.queue_offset, read_op(record))
+            done += max(1, len(records))
+            ledger.op_next = max(ledger.op_next, following)
+        if ledger.half_next >= half_end and ledger.op_next >= op_end:
+            self._read_to = dispatched
+        return done
+
+    def _checked(self, half: Half) -> Half:
+        """A half that says it is another's copy is one when the other, as far as it is still there, says so too."""
+        if half.first == half.offset:
+            return half
+        record = self._reader.record(HALF, half.first) if half.first < half.offset else None
+        known = None if record is None else read_half(record)
+        if known is None and half.first < self._reader.bounds(HALF)[0]:
+            return half
+        if known is not None and (known.first, known.group, known.unique_key) == (
+            half.first,
+            half.group,
+            half.unique_key,
+        ):
+            return half
+        return half.on_its_own()
+
+    # --- questions
+
+    def _take_requests(self, now_ms: int) -> int:
+        done = 0
+        while done < REQUESTS_PER_TURN:
+            request = self._server.receive()
+            if request is None:
+                break
+            done += 1
+            try:
+                self._take(request, now_ms)
+            except MalformedFrame as error:
+                self._node.line.count(Counter.REFUSED)
+                self._node.log.warning("a request was not understood, its connection is cut: %s", error)
+                self._server.drop(request)
+        return done
+
+    def _take(self, request: Request, now_ms: int) -> None:
+        if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2 or len(request.parts[1]) > KIB:
+            raise MalformedFrame("the schedule process answers short questions only")
+        _, request_id = expect(ASK, request.parts[0])
+        question = read_json(request.parts[1])
+        match question:
+            case {"op": "transaction_end"}:
+                until, end = now_ms + HELD_MS, self._get(Position.APPENDED)
+                self._early.append(read_ending(request.peer, request_id, question, until, end))
+            case {"op": "transaction_watch", "group": str(group), "wait_ms": int(wait_ms)}:
+                until = now_ms + max(0, min(wait_ms, HOLD_MAX_MS))
+                self._watch(group, Watch(request.peer, request_id, until))
+            case {"op": "transaction_status"}:
+                self._send(request.peer, request_id, self._status())
+            case _:
+                raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
+
+    def _watch(self, group: str, watch: Watch) -> None:
+        if self._ledger is None or not self._watches.has_room:
+            self._send(watch.peer, watch.request_id, {"checks": []})
+        else:
+            self._watches.add(group, watch)
+
+    def _status(self) -> dict[str, int]:
+        ledger = self._ledger
+        if ledger is None:
+            return {"open": 0, "half_next": 0, "op_next": 0, "half_floor": 0, "op_floor": 0}
+        half_floor, op_floor = ledger.floors
+        return {
+            "open": len(ledger),
+            "half_next": ledger.half_next,
+            "op_next": ledger.op_next,
+            "half_floor": half_floor,
+            "op_floor": op_floor,
+        }
+
+    # --- answers
+
+    def _answer(self, ending: Ending, facts: dict[str, Any]) -> None:
+        self._send(ending.peer, ending.request_id, facts)
+
+    def _refuse(self, ending: Ending, error: str, sentence: str) -> None:
+        self._node.line.count(Counter.REFUSED)
+        self._send(ending.peer, ending.request_id, {"error": error, "sentence": sentence}, status=1)
+
+    def _answer_watch(self, watch: Watch, facts: dict[str, Any], records: list[bytes]) -> bool:
+        return self._send(watch.peer, watch.request_id, facts, records=records)
+
+    def _send(
+        self,
+        peer: bytes,
+        request_id: int,
+        facts: dict[str, Any],
+        *,
+        status: int = 0,
+        records: list[bytes] | None = None,
+    ) -> bool:
+        """A peer that does not read its answers has to greet again (H20)."""
+        records = records or []
+        parts = [ANSWER.pack(Kind.ANSWER, status, request_id, len(records)), json_part(facts)]
+        if records:
+            parts += [sizes_of(records), b"".join(records)]
+        sent = self._server.send(peer, parts)
+        if sent is Sent.PAUSED:
+            self._server.forget(peer)
+        return sent is Sent.SENT
+
+    def _now(self) -> int:
+        return self._node.clock.monotonic_ms()

@@ -1,0 +1,78 @@
+"""What op records of other brokers mean, and when a check is due."""
+
+import pytest
+
+from master.transactions.ledger import Ledger, Open, Rules, Verdict
+from towline.format.transactions import Half, Op, Outcome
+
+
+def half(offset: int, *, first: int = -1, checks: int = 0, stored_ms: int = 1000, immunity_ms: int = -1) -> Half:
+    first = offset if first < 0 else first
+    return Half(first, offset, 100 * offset, "g", f"key{first}", "t", 0, stored_ms, checks, immunity_ms)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(Rules(time_out=6000, check_max=15), 0, 0)
+
+
+def test_several_offsets_of_one_op_record_end_as_many_transactions(ledger: Ledger) -> None:
+    for offset in range(3):
+        ledger.see_half(half(offset))
+    ledger.see_op(0, Op((0, 2), -1, Outcome.ENDED))
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_ENDED
+    assert isinstance(ledger.find(1, "g", "key1"), Open)
+    assert ledger.find(2, "g", "key2") is Verdict.ALREADY_ENDED
+    assert ledger.floors == (1, 0), "the op record names a half that is not before the floor yet"
+    ledger.see_op(1, Op((1,), -1, Outcome.ENDED))
+    assert ledger.floors == (3, 2)
+
+
+def test_an_op_record_that_names_a_copy_ends_the_transaction(ledger: Ledger) -> None:
+    ledger.see_half(half(0))
+    ledger.see_half(half(1, first=0, checks=1))
+    assert ledger.floors == (1, 0)
+    ledger.see_op(0, Op((1,), -1, Outcome.ENDED))
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_ENDED
+    assert len(ledger) == 0
+
+
+def test_how_a_transaction_ended_is_not_forgotten_for_a_record_that_does_not_say(ledger: Ledger) -> None:
+    ledger.see_half(half(0))
+    ledger.ended(0, Outcome.COMMITTED)
+    ledger.see_op(0, Op((0,), -1, Outcome.ENDED))
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_COMMITTED
+
+
+def test_a_half_that_comes_after_its_op_record_stays_ended(ledger: Ledger) -> None:
+    ledger.see_op(0, Op((0,), 0, Outcome.ROLLED_BACK))
+    ledger.see_half(half(0))
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_ROLLED_BACK
+    assert ledger.floors == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "now_ms", "due"),
+    [
+        (half(0), 6999, False),
+        (half(0), 7000, True),
+        (half(0), 999, True),  # the clock was set back
+        (half(0, immunity_ms=20_000), 20_999, False),
+        (half(0, immunity_ms=20_000), 21_000, True),
+        (half(0, immunity_ms=0), 1000, True),
+        (half(0, checks=1), 1001, True),  # it was old enough for the first check
+    ],
+)
+def test_when_a_check_is_due(ledger: Ledger, made: Half, now_ms: int, due: bool) -> None:
+    ledger.see_half(made)
+    assert bool(list(ledger.due(now_ms))) is due
+
+
+def test_what_is_being_stored_is_not_checked_and_is_again_when_it_was_not_stored(ledger: Ledger) -> None:
+    ledger.see_half(half(0))
+    found = ledger.get(0)
+    assert found is not None
+    found.busy = True
+    assert not list(ledger.due(10_000))
+    ledger.released(0)
+    assert list(ledger.due(10_000)) == [found]

@@ -1,0 +1,126 @@
+"""The ledger against plain lists: whatever is stored, ended, checked and started again, its answers are those of the
+whole history, and its floors let a new ledger know as much."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from master.transactions.ledger import Ledger, Open, Rules, Verdict
+from towline.format.transactions import Half, Op, Outcome
+
+TIME_OUT = 100
+CHECK_MAX = 3
+ALREADY = {
+    Outcome.COMMITTED: Verdict.ALREADY_COMMITTED,
+    Outcome.ROLLED_BACK: Verdict.ALREADY_ROLLED_BACK,
+    Outcome.PUT_ASIDE: Verdict.ALREADY_PUT_ASIDE,
+}
+
+
+@dataclass
+class Known:
+    """A transaction as the test remembers it."""
+
+    newest: Half
+    outcome: Outcome | None = None
+    restarted_since: bool = field(default=False)  # it ended, and its op record was through, before a start
+
+
+class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.halves: list[Half] = []
+        self.ops: list[Op] = []
+        self.known: dict[int, Known] = {}
+        self.now = 1000
+        self.floors = (0, 0)
+        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 0, 0)
+
+    def read(self) -> None:
+        """Everything, halves first."""
+        for half in self.halves[self.ledger.half_next :]:
+            self.ledger.see_half(half)
+        for offset in range(self.ledger.op_next, len(self.ops)):
+            self.ledger.see_op(offset, self.ops[offset])
+
+    def store(self, group: str, key: str, first: int | None = None, checks: int = 0) -> Half:
+        offset = len(self.halves)
+        half = Half(offset if first is None else first, offset, 100 * offset, group, key, "t", 0, self.now, checks, -1)
+        self.halves.append(half)
+        return half
+
+    @property
+    def unended(self) -> list[int]:
+        return [first for first, known in self.known.items() if known.outcome is None]
+
+    @rule(group=st.sampled_from(["a", "b"]))
+    def a_half_is_stored(self, group: str) -> None:
+        half = self.store(group, f"key{len(self.halves)}")
+        self.known[half.first] = Known(half)
+
+    @rule(data=st.data(), outcome=st.sampled_from([Outcome.COMMITTED, Outcome.ROLLED_BACK]), told=st.booleans())
+    @precondition(lambda self: self.unended)
+    def one_ends(self, data: st.DataObject, outcome: Outcome, told: bool) -> None:
+        """`told`: the answer came; otherwise the op record is found by reading."""
+        self.read()
+        first = data.draw(st.sampled_from(self.unended))
+        known = self.known[first]
+        found = self.ledger.find(first, known.newest.group, known.newest.unique_key)
+        assert isinstance(found, Open)
+        assert not found.busy
+        found.busy = True
+        self.ops.append(Op((known.newest.offset,), first, outcome))
+        known.outcome = outcome
+        if told:
+            self.ledger.ended(first, outcome)
+
+    @rule(later=st.integers(0, 150))
+    def a_round_of_checks(self, later: int) -> None:
+        self.read()
+        self.now += later
+        for found in list(self.ledger.due(self.now)):
+            known = self.known[found.half.first]
+            assert known.newest == found.half
+            found.busy = True
+            if self.ledger.is_checked_out(found.half):
+                assert found.half.checks == CHECK_MAX
+                self.ops.append(Op((found.half.offset,), found.half.first, Outcome.PUT_ASIDE))
+                known.outcome = Outcome.PUT_ASIDE
+            else:
+                half = found.half
+                known.newest = self.store(half.group, half.unique_key, half.first, half.checks + 1)
+
+    @rule()
+    def offsets_are_saved(self) -> None:
+        self.read()
+        floors = self.ledger.floors
+        assert floors[0] >= self.floors[0]
+        assert floors[1] >= self.floors[1]
+        self.floors = floors
+
+    @rule()
+    def a_new_start(self) -> None:
+        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), *self.floors)
+        for known in self.known.values():
+            known.restarted_since = known.outcome is not None
+
+    @invariant()
+    def the_ledger_is_right(self) -> None:
+        self.read()
+        assert len(self.ledger) == len(self.unended)
+        for first, known in self.known.items():
+            group, key = known.newest.group, known.newest.unique_key
+            found = self.ledger.find(first, group, key)
+            if known.outcome is None:
+                assert isinstance(found, Open)
+                assert found.half == known.newest
+                assert self.ledger.find(first, "stranger", key) is Verdict.ANOTHER_GROUP
+                assert self.ledger.find(first, group, "no key") is Verdict.NO_SUCH_TRANSACTION
+            elif not (found is None and known.restarted_since):
+                assert found is ALREADY[known.outcome]
+
+
+ALedgerKnowsWhatTheLogHolds.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLedger = ALedgerKnowsWhatTheLogHolds.TestCase

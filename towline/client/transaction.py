@@ -1,0 +1,245 @@
+"""Transactions: a message that readers see when its sender's own work is done, and never when it failed (spec 5.4).
+
+    with TransactionProducer(endpoint, "billing", check) as producer:
+        producer.send(Message("orders", body), execute)
+
+`send` stores the message as a half, which no reader sees, calls `execute`, and commits or rolls back as it says. Where
+that does not come about, the node asks any producer of the group later, and `check` answers.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Any, Final, Self
+
+from towline.errors import LinkRefused, NoAnswer
+from towline.format.status import PutStatus
+from towline.format.topics import check_topic
+from towline.link.endpoints import parse
+
+from .accumulator import Accumulator, Bounds
+from .asks import Reply
+from .connection import own_facts
+from .errors import AskRefused, ClientClosed
+from .forms import half
+from .message import Message, ReceivedMessage
+from .producer import Producer
+from .request_errors import NoNeighbour
+from .sending import Rules, Sender
+from .sends import SendResult
+from .transaction_errors import IllegalTransaction, TransactionRefused
+
+END_MS: Final = 15_000  # the node holds an ending for 10 s
+WATCH_MS: Final = 10_000
+LATE_MS: Final = 5_000
+AGAIN_S: Final = 0.2  # after a node that does not answer
+
+log = logging.getLogger(__name__)
+
+
+class State(Enum):
+    """What a sender says of its own work."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"  # the node asks again
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What commits or rolls back, also from another process: its text is `first-unique key-group`."""
+
+    first: int  # offset of the half in its queue
+    unique_key: str
+    group: str
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.unique_key}-{self.group}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Raises IllegalTransaction."""
+        first, _, rest = text.partition("-")
+        key, mark, group = rest.partition("-")
+        if not (first.isascii() and first.isdecimal() and mark and group):
+            raise IllegalTransaction(text)
+        return cls(int(first), key, group)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """`half` is what became of the half; `ended` of the end: None where the transaction is left to a check.
+
+    A half that was stored, but not promised, is rolled back without any work.
+    """
+
+    transaction: Transaction
+    half: SendResult
+    state: State
+    ended: PutStatus | None
+
+
+Execute = Callable[[Message], State]
+Check = Callable[[ReceivedMessage], State]
+
+
+class TransactionProducer:
+    """A producer of one group. Any number of threads may use it.
+
+    endpoint  of the node's put process
+    group     of producers that can answer for each other's transactions
+    check     is asked about transactions that were left open, on a thread of this object; an error counts as UNKNOWN
+    schedule  endpoint where transactions end; found through the node by default
+    settings  of the `Producer` within
+
+    Raises InvalidEndpoint, IllegalTopic (group), ValueError. Nothing is connected before the first message, or the
+    first question of the checks.
+    """
+
+    def __init__(
+        self, endpoint: str, group: str, check: Check | None = None, *, schedule: str = "", **settings: Any
+    ) -> None:
+        check_topic(group)  # the same letters are legal
+        self.group = group
+        self._check = check
+        self._schedule = str(parse(schedule)) if schedule else ""
+        self._producer = Producer(endpoint, **settings)
+        self._asker: Sender | None = None
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        if check is not None:
+            self._thread = threading.Thread(target=self._serve_checks, name=f"towline checks of {group}", daemon=True)
+            self._thread.start()
+
+    # --- transactions
+
+    def send(self, message: Message, execute: Execute) -> TransactionResult:
+        """Raises what `begin` and `execute` raise; then the transaction is left to a check, if it began.
+
+        A node that cannot be told the end is not an error: the transaction is left to a check.
+        """
+        transaction, stored = self.begin(message)
+        state = execute(message) if stored.acknowledged else State.ROLLBACK
+        ended = None
+        if state is not State.UNKNOWN:
+            try:
+                ended = self._end(transaction, state)
+            except TransactionRefused as refused:
+                if refused.name != _ALREADY[state]:
+                    raise
+                ended = PutStatus.PUT_OK  # a check came first, or the answer to the first attempt got lost
+            except (NoAnswer, LinkRefused) as error:
+                log.warning("transaction %s is left to a check: %s", transaction, error)
+        return TransactionResult(transaction, stored, state, ended)
+
+    def begin(self, message: Message) -> tuple[Transaction, SendResult]:
+        """Stores the half. Raises what `Producer.send` raises."""
+        route = self._producer.route(message.topic)
+        queue_id = message.queue_id
+        if queue_id is None:
+            queue_id = route.sticky if message.sharding_key is None else route.queue_of(message.sharding_key)
+            route.rotate()
+        form = half(message.topic, queue_id, self.group)
+        stored = self._producer.add_form(message, form, urgent=True).result()
+        return Transaction(stored.queue_offset, stored.unique_key, self.group), stored
+
+    def commit(self, transaction: Transaction) -> PutStatus:
+        """What the node promises of the message, which readers see from now on.
+
+        Raises TransactionRefused, NoAnswer, LinkRefused, ClientClosed, NoNeighbour.
+        """
+        return self._end(transaction, State.COMMIT)
+
+    def rollback(self, transaction: Transaction) -> PutStatus:
+        """Nobody will ever see the message. Raises the same."""
+        return self._end(transaction, State.ROLLBACK)
+
+    def close(self) -> None:
+        """Messages under way get their outcome first. Checks are not answered any more."""
+        self._closing.set()
+        self._producer.close()
+        with self._lock:
+            if self._asker is not None:
+                self._asker.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _end(self, transaction: Transaction, state: State) -> PutStatus:
+        facts = {
+            "first": transaction.first,
+            "group": transaction.group,
+            "key": transaction.unique_key,
+            "outcome": state.value,
+        }
+        try:
+            answer = self._ask("transaction_end", facts, END_MS).facts
+        except AskRefused as refused:
+            raise TransactionRefused(refused.error, refused.sentence, str(transaction)) from None
+        return PutStatus[str(answer["status"])]
+
+    # --- checks
+
+    def _serve_checks(self) -> None:
+        while not self._closing.is_set():
+            try:
+                facts = {"group": self.group, "wait_ms": WATCH_MS}
+                reply = self._ask("transaction_watch", facts, WATCH_MS + LATE_MS)
+            except ClientClosed:
+                return
+            except NoNeighbour as error:
+                log.error("no checks will be answered: %s", error)
+                return
+            except (NoAnswer, LinkRefused, AskRefused) as error:
+                log.info("no checks: %s", error)
+                self._closing.wait(AGAIN_S)
+                continue
+            for row, message in zip(reply.facts["checks"], reply.columns.messages(), strict=True):
+                self._answer_check(Transaction(int(row["first"]), message.unique_key or "", self.group), message)
+
+    def _answer_check(self, transaction: Transaction, message: ReceivedMessage) -> None:
+        assert self._check is not None
+        try:
+            state = self._check(message)
+        except Exception:
+            log.exception("the check of transaction %s failed", transaction)
+            return
+        if state is State.UNKNOWN:
+            return
+        try:
+            self._end(transaction, state)
+        except (TransactionRefused, NoAnswer, LinkRefused, ClientClosed) as error:
+            log.warning("%s after a check: %s", state.value, error)
+
+    # --- the link
+
+    def _ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
+        return self._asking().ask(op, facts, timeout_ms)
+
+    def _asking(self) -> Sender:
+        """A link of its own, kept by a thread that only ever asks."""
+        if self._asker is not None:
+            return self._asker
+        endpoint = self._schedule or self._producer.neighbour("schedule")
+        with self._lock:
+            if self._closing.is_set():
+                raise ClientClosed("transaction producer")
+            if self._asker is None:
+                facts = own_facts("producer", self.group, "")
+                self._asker = Sender(endpoint, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
+                self._asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), self._asker.wake))
+            return self._asker
+
+
+_ALREADY: Final = {State.COMMIT: "ALREADY_COMMITTED", State.ROLLBACK: "ALREADY_ROLLED_BACK"}
