@@ -1,0 +1,77 @@
+"""The way back: messages that a member could not handle, to the group's retry topic or its dead letters (spec 10.3)."""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from towline.client.admin import AdminClient
+from towline.client.errors import AskRefused
+from towline.client.forms import StoredForm, delayed, sent_back
+from towline.client.producer import Producer
+from towline.errors import TopicExists
+from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+
+from .errors import NoWayBack
+from .message import GroupMessage
+from .subscription import dead_letter_topic, retry_topic
+
+FIRST_LEVEL: Final = 3
+QUEUE: Final = 0  # both topics have one queue
+RETRIES_DEFAULT: Final = 16
+
+
+class WayBack:
+    """Made when the first message goes back. Any thread may use it.
+
+    `endpoint` gives the address of put when it is asked for; `retries_max` how often a message comes again.
+    """
+
+    def __init__(
+        self, group: str, cluster: str, endpoint: Callable[[], str], retries_max: Callable[[], int], timeout_ms: int
+    ) -> None:
+        self._group, self._cluster, self._timeout_ms = group, cluster, timeout_ms
+        self._endpoint, self._retries_max = endpoint, retries_max
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._there: set[str] = set()
+
+    def send(self, message: GroupMessage, level: int | None) -> bool:
+        """False when it became a dead letter."""
+        times = message.reconsume_times
+        dead = times >= self._retries_max() or (level is not None and level < 0)
+        topic = dead_letter_topic(self._group) if dead else retry_topic(self._group)
+        producer = self._open(topic)
+        producer.route(topic)
+        welcome = producer.welcome
+        form = StoredForm(topic, QUEUE, ())
+        if not dead:
+            form = delayed(topic, QUEUE, level or FIRST_LEVEL + times, int(welcome.get("delay_levels", 18)))
+        more = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.origin_message_id}
+        crc = bool(welcome.get("append_property_crc", False))
+        record = sent_back(message.record, form, more, times + 1, append_property_crc=crc)
+        result = producer.send_records(form.topic, form.queue_id, record, 1).result()
+        if not result.acknowledged:
+            raise NoWayBack(self._group, f"the copy is stored, but not promised: {result.status.name}")
+        return not dead
+
+    def close(self) -> None:
+        with self._lock:
+            if self._producer is not None:
+                self._producer.close()
+
+    def _open(self, topic: str) -> Producer:
+        """The producer, when the topic is there."""
+        with self._lock:
+            if topic not in self._there:
+                endpoint = self._endpoint()
+                with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
+                    try:
+                        admin.create_topic(topic, 1)
+                    except AskRefused as refused:
+                        if refused.error != TopicExists.__name__:
+                            raise
+                self._there.add(topic)
+                if self._producer is None:
+                    self._producer = Producer(endpoint, name=f"group {self._group}", cluster=self._cluster)
+            assert self._producer is not None
+            return self._producer

@@ -1,0 +1,482 @@
+"""The I/O thread of a group's member: it joins, watches the membership, pulls its queues, commits, and keeps locks.
+
+It alone touches the link, and waits for nothing but events. Whatever happens to the node or the link, the thread goes
+on: it joins anew and reads on at the committed offsets.
+
+Nothing is skipped: a queue is begun at its committed offset, only what the application has finished is committed, and
+that without gaps. Messages come twice when a queue changes hands while some of them are finished but not committed, or
+in the application's hands; and when the thread was out of touch with the node for so long that it is taken for dead.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.client.asks import Reply
+from towline.client.connection import own_facts
+from towline.client.consumer import to_ms
+from towline.client.errors import AskRefused, ClientClosed
+from towline.client.sending import Asking
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
+from towline.format.allocation import allocate
+from towline.link.dealer import Link
+
+from .errors import MemberTaken
+from .offsets import OffsetsFile
+from .places import first_offsets
+from .pulling import Pulling
+from .queue import UNKNOWN, GroupQueue, Stage
+from .rules import Rules
+from .shelf import Shelf
+from .talk import Question, Talk, Task
+
+log = logging.getLogger(__name__)
+
+GREETING_STEP_MS: Final = 50
+SLEEP_MAX_S: Final = 1.0
+AGAIN_S: Final = 0.5  # between attempts to join, to lock, to begin
+HAND_OVER_S: Final = 0.1  # whoever gives a queue away commits first; it usually manages in this time
+WATCH_S: Final = 10.0
+REBALANCES_MAX: Final = 1_000
+_PATIENT: Final = ("STARTING", "MEMBER_TAKEN")  # refusals that may end by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """The queues that came, with the offset each begins at, and those that went, with what was finished of each."""
+
+    generation: int
+    gained: dict[tuple[str, int], int] = field(default_factory=dict)
+    lost: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class Member(threading.Thread):
+    def __init__(self, endpoint: str, rules: Rules, shelf: Shelf, offsets: OffsetsFile | None) -> None:
+        super().__init__(name=f"towline member {rules.member} of {rules.group}", daemon=True)
+        self.rules = rules
+        self.rebalances: deque[Rebalance] = deque(maxlen=REBALANCES_MAX)
+        self.generation = 0
+        self.members: list[str] = []
+        self.settings: dict[str, Any] = {}
+        self.warnings: list[str] = []
+        self._shelf = shelf
+        self._offsets = offsets
+        self._talk = Talk(endpoint, own_facts("consumer", rules.member, rules.cluster))
+        self.pulling = Pulling(rules, shelf, self._talk)
+        self._endpoint = endpoint
+        self._questions: deque[Asking] = deque()
+        self._resets: dict[str, int] = {}
+        self._joined = False
+        self._expires_s = self._lock_s = 60.0
+        self._join_at = self._begin_at = self._lock_at = self._try_at = 0.0
+        self._commit_at = time.monotonic() + rules.commit_interval_ms / 1000
+        self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
+        self._closing: float | None = None
+        self._parted = False
+
+    # --- other threads
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        return self._talk.connection.welcome
+
+    def ring(self) -> None:
+        """There is room for another answer, or something else to do."""
+        self._talk.bell.ring()
+
+    def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
+        """Waits for the reply. Raises NoAnswer, ClientClosed and what the answer says."""
+        asking = Asking(op, facts, timeout_ms, time.monotonic() + timeout_ms / 1000)
+        self._questions.append(asking)
+        self.ring()
+        while not asking.answered.wait(min(SLEEP_MAX_S, max(0.0, asking.deadline - time.monotonic()))):
+            if not self.is_alive():
+                raise ClientClosed("consumer")
+            if time.monotonic() >= asking.deadline:
+                raise NoAnswer(self._endpoint, timeout_ms, f"the question {op!r} was not answered")
+        if asking.error is not None:
+            raise asking.error
+        assert asking.reply is not None
+        return asking.reply
+
+    def commit(self, offsets: dict[tuple[str, int], int], timeout_ms: int) -> None:
+        if offsets and self._offsets is not None:
+            self._offsets.save(offsets)
+        elif offsets:
+            self.ask("group_commit", self._commit_facts(offsets), timeout_ms)
+        self._shelf.committed(offsets)
+
+    def close(self, timeout_ms: int) -> None:
+        """Commits what is finished, gives back locks, leaves the group, ends the thread."""
+        self._closing = time.monotonic() + timeout_ms / 1000
+        self.ring()
+        if self.is_alive():
+            self.join()
+
+    def never(self) -> None:
+        """Instead of `start`."""
+        self._talk.close()
+
+    # --- the thread
+
+    def run(self) -> None:
+        try:
+            while not self._over():
+                self._turn(time.monotonic())
+        except Exception as error:
+            log.exception("the I/O thread of the member %s failed", self.rules.member)
+            known = error if isinstance(error, TowlineError) else MalformedFrame(f"the I/O thread failed: {error!r}")
+            self._shelf.fail(known, fatal=True)
+        finally:
+            self._talk.close()
+            for asking in self._questions:
+                asking.finish(None, ClientClosed("consumer"))
+
+    def _over(self) -> bool:
+        if self._closing is None:
+            return False
+        if not self.generation:
+            return True  # it was never in
+        if not self._parted and time.monotonic() >= self._closing:
+            log.warning("%s left %s without a word: the node is out of reach", self.rules.member, self.rules.group)
+            return True
+        return self._parted
+
+    def _turn(self, now: float) -> None:
+        if self._joined and now - self._talk.heard > self._expires_s:
+            self._forget("out of touch with the node for longer than it keeps silent members")
+        try:
+            link = self._reach(now)
+            if link is None:
+                return
+            self._start_tasks(now)
+            wake = self._next(now)
+            if self._joined and self._closing is None:
+                wake = self.pulling.send(link, now, wake)
+            self._talk.wait(wake - now)
+            for parts in self._talk.receive(link):
+                self.pulling.came(parts)
+            if link.lost or self._talk.is_late(now) or self.pulling.are_late(now):
+                self._lose()
+        except (LinkRefused, MalformedFrame) as error:
+            self._lose()
+            self._try_at = now + AGAIN_S
+            self._shelf.fail(error)
+        except TowlineError as error:
+            self._refused(error, now)
+
+    def _reach(self, now: float) -> Link | None:
+        link = self._talk.link
+        if link is not None:
+            return link
+        self._lose()
+        if now < self._try_at:
+            self._talk.wait(min(self._try_at - now, SLEEP_MAX_S))
+            return None
+        try:
+            return self._talk.connection.open(GREETING_STEP_MS)
+        except NoAnswer as error:
+            self._trouble(NoAnswer(self._endpoint, self.rules.timeout_ms, error.trouble), now)
+            self._try_at = now + GREETING_STEP_MS / 1000
+            return None
+
+    def _lose(self) -> None:
+        self._talk.lose()
+        self._joined = False
+        self._join_at = 0.0
+        self.pulling.lose()
+
+    def _trouble(self, error: TowlineError, now: float) -> None:
+        """Told to the application when it lasts, then again each time it has lasted as long."""
+        since = self._troubled = now if self._troubled is None else self._troubled
+        if now - since >= self.rules.timeout_ms / 1000:
+            self._troubled = None
+            self._shelf.fail(error)
+
+    def _refused(self, error: TowlineError, now: float) -> None:
+        """A question was answered with an error that its task did not expect."""
+        if isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
+            self._joined, self._join_at = False, now
+        elif isinstance(error, AskRefused) and error.error in _PATIENT:
+            taken = error.error == "MEMBER_TAKEN"
+            if taken and self._shelf.queues:
+                self._forget("another consumer has this member's name")
+            self._joined, self._join_at = False, now + AGAIN_S
+            self._trouble(MemberTaken(self.rules.group, self.rules.member) if taken else error, now)
+        else:
+            self._join_at = self._begin_at = now + AGAIN_S
+            self._shelf.fail(error)
+
+    # --- what is due
+
+    def _start_tasks(self, now: float) -> None:
+        talk = self._talk
+        while self._questions:
+            asking = self._questions.popleft()
+            if now < asking.deadline:
+                talk.start(f"asking {id(asking)}", self._put(asking))
+        if self._closing is not None:
+            talk.start("part", self._part())
+            return
+        if not self._joined:
+            if now >= self._join_at:
+                talk.start("join", self._join())
+            return
+        talk.start("watch", self._watch())
+        if self.rules.ordered and now >= self._lock_at:
+            talk.start("lock", self._lock())
+        if now >= self._begin_at and self._starting():
+            talk.start("begin", self._begin())
+        if self.rules.ordered:
+            self._let_go()
+        if self.rules.auto_commit and now >= self._commit_at:
+            self._commit_at = now + self.rules.commit_interval_ms / 1000
+            talk.start("commit", self._commit(self._shelf.handled()))
+
+    def _next(self, now: float) -> float:
+        dues = [now + SLEEP_MAX_S]
+        if not self._joined:
+            dues.append(self._join_at)
+        else:
+            dues += [self._commit_at] if self.rules.auto_commit else []
+            dues += [self._lock_at] if self.rules.ordered else []
+            dues += [self._begin_at] if self._starting() else []
+        return min(due if due > now else now + AGAIN_S for due in dues)
+
+    def _put(self, asking: Asking) -> Task:
+        """A question of another thread; asked again when its link is lost."""
+        try:
+            reply = yield Question(asking.op, asking.facts)
+        except TowlineError as error:
+            asking.finish(None, error)
+        except GeneratorExit:
+            self._questions.append(asking)
+            raise
+        else:
+            asking.finish(reply, None)
+
+    # --- membership
+
+    def _join(self) -> Task:
+        rules = self.rules
+        start = rules.start if isinstance(rules.start, str) else to_ms(rules.start)
+        reply = yield Question(
+            "group_join",
+            {
+                "group": rules.group,
+                "member": rules.member,
+                "instance": rules.instance,
+                "model": "broadcasting" if rules.broadcasting else "clustering",
+                "topics": {topic: wanted.facts for topic, wanted in rules.subscriptions.items()},
+                "from": start,
+                "strategy": rules.strategy,
+                "generation": self.generation,
+            },
+            held_s=WATCH_S,
+        )
+        self._told(reply.facts)
+
+    def _watch(self) -> Task:
+        facts = {"group": self.rules.group, "member": self.rules.member, "instance": self.rules.instance}
+        reply = yield Question("group_watch", {**facts, "generation": self.generation}, held_s=WATCH_S)
+        self._told(reply.facts)
+
+    def _told(self, facts: dict[str, Any]) -> None:
+        """What the node says of the group: who is in it, and how many queues each topic has."""
+        self._troubled = None
+        self._shelf.well()
+        queues = {str(topic): int(count) for topic, count in facts["queues"].items()}
+        if not self.generation:
+            for topic in self.rules.subscriptions.keys() - self.rules.optional:
+                if not queues.get(topic):
+                    raise UnknownTopic(topic)
+        self._expires_s, self._lock_s = int(facts["expires_ms"]) / 1000, int(facts.get("lock_ms", 60_000)) / 1000
+        self.settings = dict(facts.get("settings", {}))
+        for warning in facts.get("warnings", []):
+            if warning not in self.warnings:
+                log.warning("group %s: %s", self.rules.group, warning)
+                self.warnings.append(warning)
+        before, self.generation = self.generation, int(facts["generation"])
+        self.members = [str(member) for member in facts["members"]]
+        subscribers = facts.get("subscribers", {})
+        wanted = {
+            (topic, queue_id)
+            for topic in self.rules.subscriptions
+            for queue_id in self._share(
+                str(facts["strategy"]), queues.get(topic, 0), subscribers.get(topic, self.members)
+            )
+        }
+        self._reset({str(topic): int(number) for topic, number in facts.get("resets", {}).items()}, first=not before)
+        self._divide(wanted, before)
+        self._joined = True
+
+    def _share(self, strategy: str, count: int, members: list[str]) -> list[int]:
+        everything = list(range(count))
+        return everything if self.rules.broadcasting else allocate(strategy, everything, members, self.rules.member)
+
+    def _reset(self, resets: dict[str, int], *, first: bool) -> None:
+        """Somebody set the offsets: the queues of these topics begin anew, and nothing read before is committed."""
+        with self._shelf.lock:
+            for queue in list(self._shelf.queues.values()):
+                if not first and resets.get(queue.topic, 0) > self._resets.get(queue.topic, 0):
+                    self._restart(queue)
+        self._resets.update(resets)
+
+    def _divide(self, wanted: set[tuple[str, int]], generation: int) -> None:
+        with self._shelf.lock:
+            held = self._shelf.queues
+            for key in wanted & held.keys():
+                if held[key].stage is Stage.LEAVING:
+                    held[key].stage = Stage.READING
+                    self._shelf.list(held[key])
+            gone = [held[key] for key in held.keys() - wanted if held[key].stage is not Stage.LEAVING]
+            lost = {queue.key: queue.handled for queue in gone}
+            for queue in gone:
+                if self.rules.ordered and queue.stage is Stage.READING:
+                    queue.stage = Stage.LEAVING
+                else:
+                    queue.leave()
+                    del held[queue.key]
+            for topic, queue_id in sorted(wanted - held.keys()):
+                made = GroupQueue(topic, queue_id, self.rules.subscriptions[topic])
+                if self.rules.ordered:
+                    made.locked_until = 0.0
+                held[made.key] = made
+            new = any(queue.stage is Stage.STARTING for queue in held.values())
+        if lost:
+            self.rebalances.append(Rebalance(self.generation, lost=lost))
+            offsets = {key: offset for key, offset in lost.items() if offset != UNKNOWN}
+            if self._offsets is not None or (offsets and not self.rules.ordered and self.rules.auto_commit):
+                self._talk.start(f"give up {self.generation}", self._commit(offsets, generation))
+        if new:
+            now = time.monotonic()
+            self._lock_at = now
+            self._begin_at = now + (HAND_OVER_S if len(self.members) > 1 else 0.0)
+
+    def _forget(self, why: str) -> None:
+        """The queues may be others' by now: nothing of them is handed out or committed any more."""
+        log.warning("member %s of %s starts anew: %s", self.rules.member, self.rules.group, why)
+        with self._shelf.lock:
+            lost = {key: queue.handled for key, queue in self._shelf.queues.items()}
+            for queue in self._shelf.queues.values():
+                queue.leave()
+            self._shelf.queues.clear()
+        self._talk.heard = time.monotonic()
+        self._joined, self._join_at = False, 0.0
+        self.rebalances.append(Rebalance(self.generation, lost=lost))
+
+    def _restart(self, queue: GroupQueue) -> None:
+        """Under the shelf's lock: the queue begins anew at its committed offset."""
+        queue.go(UNKNOWN)
+        queue.committed = UNKNOWN
+        queue.stage = Stage.STARTING
+
+    # --- beginning a queue
+
+    def _starting(self) -> list[GroupQueue]:
+        now = time.monotonic()
+        with self._shelf.lock:
+            return [
+                queue
+                for queue in self._shelf.queues.values()
+                if queue.stage is Stage.STARTING and now < queue.locked_until
+            ]
+
+    def _begin(self) -> Task:
+        """The queues that have no offset yet. A clustering group's were set by the node when the group first joined."""
+        starting = self._starting()
+        topics = sorted({queue.topic for queue in starting})
+        found: dict[tuple[str, int], int] = {}
+        if self._offsets is not None:
+            found = self._offsets.load()
+        else:
+            reply = yield Question("group_offsets", {"group": self.rules.group, "topics": topics})
+            for topic, offsets in reply.facts["offsets"].items():
+                found |= {(topic, int(queue_id)): int(offset) for queue_id, offset in offsets.items()}
+        missing = [queue.key for queue in starting if found.get(queue.key, UNKNOWN) == UNKNOWN]
+        if missing:
+            first = yield from first_offsets(missing, self.rules.start)
+            found |= first
+            if self._offsets is not None:
+                self._offsets.save(first)  # "last" is where the group began, not where it is when it comes back
+        gained = {}
+        with self._shelf.lock:
+            for queue in starting:
+                if self._shelf.queues.get(queue.key) is queue and queue.stage is Stage.STARTING and queue.key in found:
+                    queue.begin(found[queue.key])
+                    gained[queue.key] = found[queue.key]
+        self.rebalances.append(Rebalance(self.generation, gained=gained))
+
+    # --- locks
+
+    def _lock(self) -> Task:
+        """Of all our queues. Deliveries of a queue stop half a lock's life after its last renewal."""
+        asked = time.monotonic()
+        self._lock_at = asked + AGAIN_S
+        with self._shelf.lock:
+            keys = list(self._shelf.queues)
+        if not keys:
+            return
+        reply = yield Question("group_lock", {**self._us(), "queues": [list(key) for key in keys]})
+        locked = {(str(topic), int(queue_id)) for topic, queue_id in reply.facts["locked"]}
+        now = time.monotonic()
+        with self._shelf.lock:
+            ours = [self._shelf.queues[key] for key in keys if key in self._shelf.queues]
+            for queue in ours:
+                lapsed = now >= queue.locked_until
+                if queue.stage is Stage.READING and (lapsed or queue.key not in locked):
+                    self._restart(queue)  # somebody else may have had it meanwhile
+                queue.locked_until = asked + self._lock_s / 2 if queue.key in locked else 0.0
+                self._shelf.list(queue)
+            if all(queue.key in locked for queue in ours):
+                self._lock_at = asked + self._lock_s / 6
+
+    def _let_go(self) -> None:
+        """Queues that others wait for, as soon as nobody has a message of theirs in hand."""
+        with self._shelf.lock:
+            idle = [queue for queue in self._shelf.queues.values() if queue.stage is Stage.LEAVING and not queue.busy]
+            offsets = {queue.key: queue.handled for queue in idle if queue.handled != UNKNOWN}
+            for queue in idle:
+                queue.leave()
+                del self._shelf.queues[queue.key]
+        if idle:
+            keys = [queue.key for queue in idle]
+            self._talk.start(f"let go {keys}", self._give_back(keys, offsets if self.rules.auto_commit else {}))
+
+    def _give_back(self, keys: list[tuple[str, int]], offsets: dict[tuple[str, int], int]) -> Task:
+        yield from self._commit(offsets)
+        yield Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys]})
+
+    # --- committing and leaving
+
+    def _us(self) -> dict[str, Any]:
+        return {"group": self.rules.group, "member": self.rules.member, "instance": self.rules.instance}
+
+    def _commit_facts(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> dict[str, Any]:
+        table: dict[str, dict[str, int]] = {}
+        for (topic, queue_id), offset in offsets.items():
+            table.setdefault(topic, {})[str(queue_id)] = offset
+        number = self.generation if generation is None else generation
+        return {**self._us(), "generation": number, "offsets": table}
+
+    def _commit(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> Task:
+        """`generation` is that of the queues, when they are ours no more."""
+        if not offsets:
+            return
+        if self._offsets is not None:
+            self._offsets.save(offsets)
+        else:
+            yield Question("group_commit", self._commit_facts(offsets, generation))
+        self._shelf.committed(offsets)
+
+    def _part(self) -> Task:
+        try:
+            if self.rules.auto_commit:
+                yield from self._commit(self._shelf.handled())
+            yield Question("group_leave", self._us())
+        except AskRefused as error:
+            log.warning("member %s leaves %s: %s", self.rules.member, self.rules.group, error.describe())
+        self._parted = True

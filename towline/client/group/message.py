@@ -1,0 +1,49 @@
+"""A message as a group's member gets it: it knows how often it came, and can be asked for again later."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+from towline.client.message import ReceivedMessage
+from towline.format.frames import Buffer
+from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+
+from .subscription import RETRY_PREFIX
+
+
+class GroupMessage(ReceivedMessage):
+    """What came back through the group's retry topic shows the topic it was first sent to."""
+
+    def __init__(
+        self, record: Buffer, *, body_size_max: int, send_back: "Callable[[GroupMessage, int | None], bool]"
+    ) -> None:
+        super().__init__(record, body_size_max=body_size_max)
+        self._send_back = send_back
+
+    @cached_property
+    def stored_topic(self) -> str:
+        """Where this copy stands: the group's retry topic, when it came back."""
+        return self.record.topic.decode("utf-8", "replace")
+
+    @property
+    def topic(self) -> str:
+        stored = self.stored_topic
+        return self.properties.get(RETRY_TOPIC, stored) if stored.startswith(RETRY_PREFIX) else stored
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was sent back before."""
+        return self.record.reconsume_times
+
+    @property
+    def origin_message_id(self) -> str:
+        """The offset id of the first copy."""
+        return self.properties.get(ORIGIN_MESSAGE_ID, self.message_id)
+
+    def retry_later(self, level: int | None = None) -> bool:
+        """Sends it back: the group gets it again after a delay, level 3 + `reconsume_times` unless one is given.
+
+        After `retryMaxTimes` of the group (16), or with a negative level, it goes to the dead-letter topic %DLQ%group
+        instead. False for a dead letter. When this returns the copy is stored, so the message itself may count as
+        finished. Raises NoWayBack, and what a producer's `send` raises; then nothing was stored.
+        """
+        return self._send_back(self, level)

@@ -1,0 +1,89 @@
+"""Where a broadcasting member stands: a file of its own, as RocketMQ's clients keep one (offsetTable, a map per topic).
+
+It is replaced whole: a temporary file, synced, renamed, the directory synced; the one before stays beside it as .bak.
+"""
+
+import fcntl
+import json
+import logging
+import os
+from pathlib import Path
+
+from .errors import OffsetsFileDamaged, OffsetsFileTaken
+
+log = logging.getLogger(__name__)
+Offsets = dict[tuple[str, int], int]
+
+
+class OffsetsFile:
+    """Held by one consumer at a time. Raises OffsetsFileTaken, OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise OffsetsFileTaken(str(path)) from None
+        self._saved: Offsets = {}
+
+    @property
+    def _before(self) -> Path:
+        return self.path.with_name(self.path.name + ".bak")
+
+    def load(self) -> Offsets:
+        """Empty when there is none. A damaged file is replaced by the one before, and the log says so.
+
+        Raises OffsetsFileDamaged when that cannot be read either.
+        """
+        try:
+            self._saved = _read(self.path)
+        except OffsetsFileDamaged as error:
+            if not self._before.exists():
+                raise
+            self._saved = _read(self._before)
+            log.error("%s: its copy from before is used, some messages will come again", error.describe())
+        return dict(self._saved)
+
+    def save(self, offsets: Offsets) -> None:
+        """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns."""
+        merged = {**self._saved, **offsets}
+        if merged == self._saved:
+            return
+        table: dict[str, dict[str, int]] = {}
+        for (topic, queue_id), offset in sorted(merged.items()):
+            table.setdefault(topic, {})[str(queue_id)] = offset
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        with temporary.open("wb") as opened:
+            opened.write(json.dumps({"offsetTable": table}, indent=1).encode())
+            opened.flush()
+            os.fsync(opened.fileno())
+        if self.path.exists():
+            self._before.unlink(missing_ok=True)
+            os.link(self.path, self._before)
+        temporary.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        self._saved = merged
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+
+def _read(path: Path) -> Offsets:
+    try:
+        content = json.loads(path.read_bytes())
+        return {
+            (str(topic), int(queue_id)): int(offset)
+            for topic, queues in content["offsetTable"].items()
+            for queue_id, offset in queues.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OffsetsFileDamaged(str(path), f"it holds no offset table: {error}") from None

@@ -1,0 +1,136 @@
+"""Pulls of a member: one out per queue, and not more answers in store than the memory allows.
+
+`buffer_bytes` is shared out evenly: every queue may have DEPTH answers in store and one on the way, each of at most its
+share, so the bound holds without counting bytes, and a full queue never takes another's room. A single record larger
+than the share still comes, alone.
+"""
+
+import logging
+import time
+from collections import deque
+from typing import Final
+
+from towline.client.consumer import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved
+from towline.client.errors import FilterRefused
+from towline.errors import MalformedFrame
+from towline.format.frames import PULL_ANSWER, Buffer, Kind, Pull, encode_pull, expect, kind_of, read_json
+from towline.format.status import GetStatus
+from towline.limits import KIB
+from towline.link.dealer import Link
+
+from .queue import DEPTH, UNKNOWN, Answer, GroupQueue, Stage
+from .rules import Rules
+from .shelf import Shelf
+from .subscription import SQL92
+from .talk import Talk
+
+log = logging.getLogger(__name__)
+
+PULL_BYTES_MIN: Final = 16 * KIB
+REFUSED_PAUSE_S: Final = 0.5
+_DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
+
+
+class Pulling:
+    """Used by the I/O thread. `missed` counts offsets deleted before they were read; `moved` says where."""
+
+    def __init__(self, rules: Rules, shelf: Shelf, talk: Talk) -> None:
+        self._rules, self._shelf, self._talk = rules, shelf, talk
+        self._out: dict[int, GroupQueue] = {}
+        self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
+        self.missed = 0
+
+    def send(self, link: Link, now: float, until: float) -> float:
+        """A pull for every queue that wants one. Returns when to look again, at most `until`."""
+        with self._shelf.lock:
+            queues = self._shelf.queues
+            share = self._rules.buffer_bytes // max(1, len(queues) * (DEPTH + 1))
+            size = max(PULL_BYTES_MIN, min(self._rules.max_bytes, share))
+            for queue in queues.values():
+                if queue.wants_pull(now):
+                    self._send(link, queue, size, now)
+                elif queue.stage is Stage.READING and queue.not_before > now:
+                    until = min(until, queue.not_before)
+        return until
+
+    def are_late(self, now: float) -> bool:
+        with self._shelf.lock:
+            return any(queue.request_id and queue.late <= now for queue in self._shelf.queues.values())
+
+    def lose(self) -> None:
+        """No pull will be answered any more."""
+        self._out.clear()
+        with self._shelf.lock:
+            for queue in self._shelf.queues.values():
+                queue.request_id = 0
+
+    def came(self, parts: list[Buffer]) -> None:
+        """The answer to a pull. Raises MalformedFrame."""
+        if kind_of(parts[0]) != Kind.PULL_ANSWER:
+            raise MalformedFrame(f"the node sent a message of kind {kind_of(parts[0])}")
+        _, number, _, request_id, count, following, low, end, _ = expect(PULL_ANSWER, parts[0])
+        queue = self._out.pop(request_id, None)
+        if queue is None:
+            return
+        with self._shelf.lock:
+            if queue.request_id != request_id:
+                return  # its position was moved, or it is not ours any more
+            queue.request_id = 0
+            if number == GetStatus.REFUSED and len(parts) == 2:
+                queue.not_before = time.monotonic() + REFUSED_PAUSE_S
+                self._shelf.fail(_refusal(parts[1]))
+                return
+            if len(parts) != (3 if count else 1) or (count and following <= queue.fetch):
+                raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
+            queue.end = end
+            if count:
+                queue.came(Answer(parts[1], parts[2], queue.fetch, following))
+                self._shelf.list(queue)
+            else:
+                self._nothing_came(queue, number, following, low)
+
+    def _send(self, link: Link, queue: GroupQueue, size: int, now: float) -> None:
+        request_id, wanted, rules = self._talk.new_id(), queue.subscription, self._rules
+        sql = wanted.expression if wanted.kind == SQL92 else ""
+        pull = Pull(
+            request_id,
+            queue.topic.encode(),
+            queue.queue_id,
+            queue.fetch,
+            rules.max_count,
+            size,
+            rules.suspend_ms,
+            wanted.codes,
+            sql,
+            rules.group if sql else "",
+        )
+        if link.send(encode_pull(pull)):
+            queue.request_id, queue.asked = request_id, now
+            queue.late = now + (rules.suspend_ms + LATE_MS) / 1000
+            self._out[request_id] = queue
+
+    def _nothing_came(self, queue: GroupQueue, number: int, following: int, low: int) -> None:
+        try:
+            status = GetStatus(number)
+        except ValueError:
+            raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
+        if status is GetStatus.OFFSET_TOO_SMALL:
+            following = max(following, low)  # a slave corrects no offset
+        if status in _DELETED:
+            self.missed += max(0, following - queue.fetch)
+        if following == queue.fetch:
+            now = time.monotonic()
+            if now - queue.asked < max(EMPTY_PAUSE_S, self._rules.suspend_ms / 2000):
+                queue.not_before = now + EMPTY_PAUSE_S
+            return
+        if status is not GetStatus.NO_MATCHED_MESSAGE:
+            log.warning("%s/%d goes on at %d instead of %d: %s", *queue.key, following, queue.fetch, status.name)
+            self.moved.append(Moved(queue.queue_id, queue.fetch, following, status))
+        queue.passed(following)
+
+
+def _refusal(part: Buffer) -> FilterRefused:
+    facts = read_json(part)
+    position = facts.get("position")
+    shown = position if isinstance(position, int) else UNKNOWN
+    return FilterRefused(str(facts.get("error", "")), shown, str(facts.get("sentence", "")))

@@ -1,0 +1,206 @@
+"""Between the member's I/O thread, which fills it, and the application's threads, which take: one lock, one order.
+
+Queues with something to hand out stand in a line and take turns, one answer each, so a full queue never keeps the
+others waiting. What a thread was given counts as finished when it comes back for more, unless commits are manual.
+"""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from towline.errors import TowlineError
+
+from .queue import Answer, GroupQueue, Handed, Stage
+
+
+@dataclass(slots=True)
+class Hand:
+    """What one thread holds: the newest piece, and with manual commits the first one of each queue not committed."""
+
+    newest: Handed | None = None
+    kept: dict[GroupQueue, Handed] = field(default_factory=dict)
+
+
+class Shelf:
+    """Every method is for any thread and takes the lock itself, unless it says otherwise."""
+
+    def __init__(self, *, ordered: bool, manual: bool) -> None:
+        self.lock = threading.Condition()
+        self.queues: dict[tuple[str, int], GroupQueue] = {}
+        self._ordered, self._manual = ordered, manual
+        self._line: deque[GroupQueue] = deque()
+        self._hands: dict[int, Hand] = {}
+        self._error: TowlineError | None = None
+        self._fatal: TowlineError | None = None
+
+    # --- the application's side
+
+    def take(self, deadline: float, *, whole: bool) -> Handed | None:
+        """The next piece of a queue whose turn it is; waits until `deadline`. Raises what the I/O thread met.
+
+        Not `whole`: it is given message by message, with `gives`.
+        """
+        with self.lock:
+            self._finish_newest()
+            while True:
+                self._raise()
+                found = self._pop(time.monotonic())
+                if found is not None:
+                    found.given = found.end if whole else found.at
+                    return found
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return None
+                self.lock.wait(remaining)
+
+    def gives(self, handed: Handed, offset: int) -> bool:
+        """The message at `offset` may be given; those before it are finished.
+
+        False when nothing more of this piece may be: what is left of it goes back.
+        """
+        with self.lock:
+            if not self._manual:
+                handed.at = offset
+            if handed.queue.may_deliver(handed.serial, time.monotonic()):
+                handed.given = offset + 1
+                return True
+            handed.given = max(handed.given, handed.at)
+            self._finish_newest()
+            return False
+
+    def done(self) -> None:
+        """This thread has seen its piece to the end."""
+        with self.lock:
+            hand = self._hands.get(threading.get_ident())
+            if hand is not None and hand.newest is not None:
+                hand.newest.given = hand.newest.end
+                self._finish_newest()
+
+    def finish(self) -> None:
+        """All that this thread was given is finished, with manual commits too."""
+        with self.lock:
+            hand = self._hands.get(threading.get_ident())
+            if hand is None:
+                return
+            for handed in hand.kept.values():
+                _drop(handed)
+            hand.kept.clear()
+            newest = hand.newest
+            if newest is not None:
+                newest.at = newest.given
+                if newest.given >= newest.end:
+                    hand.newest = None
+                    self._let_go(newest)
+                    _drop(newest)
+
+    def finish_up_to(self, key: tuple[str, int], offset: int) -> None:
+        """Of what this thread holds of a queue everything before `offset` is finished."""
+        with self.lock:
+            hand = self._hands.get(threading.get_ident())
+            for handed in _all_of(hand) if hand is not None else ():
+                if handed.queue.key == key:
+                    handed.at = max(handed.at, min(offset, handed.end))
+
+    def put_back(self) -> None:
+        """What this thread holds is not finished, and will not be: the queue's offset stays before it."""
+        with self.lock:
+            hand = self._hands.pop(threading.get_ident(), None)
+            if hand is not None and hand.newest is not None:
+                self._let_go(hand.newest)
+
+    def handled(self) -> dict[tuple[str, int], int]:
+        """Queue -> offset that may be committed, where it is not what was committed last."""
+        with self.lock:
+            return {
+                queue.key: queue.handled
+                for queue in self.queues.values()
+                if queue.stage in (Stage.READING, Stage.LEAVING) and queue.handled != queue.committed
+            }
+
+    def committed(self, offsets: dict[tuple[str, int], int]) -> None:
+        with self.lock:
+            for key, offset in offsets.items():
+                if key in self.queues:
+                    self.queues[key].committed = offset
+
+    # --- the I/O thread's side
+
+    def list(self, queue: GroupQueue) -> None:
+        """The queue has something to hand out, or may be handed out again. Under the lock."""
+        if queue.ready and not queue.listed:
+            queue.listed = True
+            self._line.append(queue)
+            self.lock.notify()
+
+    def fail(self, error: TowlineError, *, fatal: bool = False) -> None:
+        """The next `take` raises it; a fatal one every `take` from now on."""
+        with self.lock:
+            self._error = error
+            if fatal:
+                self._fatal = error
+            self.lock.notify_all()
+
+    def well(self) -> None:
+        """What was wrong is over, before anybody heard of it."""
+        with self.lock:
+            self._error = self._fatal
+
+    # --- under the lock
+
+    def _raise(self) -> None:
+        error, self._error = self._error, self._fatal
+        if error is not None:
+            raise error
+
+    def _pop(self, now: float) -> Handed | None:
+        for _ in range(len(self._line)):
+            queue = self._line.popleft()
+            queue.listed = False  # whoever changes what keeps it from being handed out lists it again
+            if not queue.ready or queue.busy or not queue.may_deliver(queue.serial, now):
+                continue
+            answer = queue.ready.popleft()
+            handed = Handed(queue, queue.serial, answer, answer.first, answer.first)
+            queue.taken = max(queue.taken, answer.following)
+            queue.busy = self._ordered
+            queue.in_hand.append(handed)
+            self._hands.setdefault(threading.get_ident(), Hand()).newest = handed
+            self.list(queue)
+            return handed
+        return None
+
+    def _finish_newest(self) -> None:
+        hand = self._hands.get(threading.get_ident())
+        if hand is None or hand.newest is None:
+            return
+        handed, hand.newest = hand.newest, None
+        queue = handed.queue
+        if handed.serial != queue.serial:
+            return
+        if handed.given < handed.end:
+            old = handed.answer
+            queue.ready.appendleft(Answer(old.sizes, old.records, handed.given, old.following))
+            handed.end = handed.given
+        if not self._manual or handed.at >= handed.end:
+            _drop(handed)
+        else:
+            kept = hand.kept.get(queue)
+            if kept is not None and kept.serial == handed.serial:
+                _drop(handed)  # the older one holds the offset back
+            else:
+                hand.kept[queue] = handed
+        self._let_go(handed)
+
+    def _let_go(self, handed: Handed) -> None:
+        if handed.serial == handed.queue.serial:
+            handed.queue.busy = False
+            self.list(handed.queue)
+
+
+def _all_of(hand: Hand) -> list[Handed]:
+    return [*hand.kept.values(), *([hand.newest] if hand.newest is not None else [])]
+
+
+def _drop(handed: Handed) -> None:
+    if handed in handed.queue.in_hand:
+        handed.queue.in_hand.remove(handed)
