@@ -3,7 +3,7 @@
 import os
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from .asks import Caller, Reply
 from .connection import own_facts
@@ -114,9 +114,11 @@ class AdminClient:
         """The message that begins at this byte of the CommitLog. AskRefused says why there is none."""
         return _first(self.ask("query_offset", offset=physical_offset))
 
-    def offset_at(self, topic: str, queue_id: int, when: datetime | int) -> int:
-        """Offset of the queue's first message stored at or after `when`."""
-        facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
+    def offset_at(
+        self, topic: str, queue_id: int, when: datetime | int, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """Offset of the queue's first message stored at or after `when`; upper: of the last one at or before it."""
+        facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": boundary}
         return int(self.ask("offset_by_time", **facts).facts["offset"])
 
     def by_time(self, topic: str, when: datetime | int, *, max_count: int = FOUND_MAX) -> list[ReceivedMessage]:
