@@ -7,7 +7,7 @@ import typer
 
 from towline.errors import TowlineError
 
-from . import bench, demo, get, inspect, nodes, put, query, settings, stats, store, topic, version
+from . import bench, demo, get, group, inspect, nodes, put, query, settings, stats, store, topic, version
 from .output import FAILED, MISUSED, show_error, show_towline_error
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("put")(put.put)
 app.command("get")(get.get)
 app.command("query")(query.query)
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
 app.command("stats")(stats.stats)
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")

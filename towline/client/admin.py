@@ -140,6 +140,51 @@ class AdminClient:
         found.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
         return found[:max_count]
 
+    # --- consumer groups: of a master's serve
+
+    def groups(self) -> list[dict[str, Any]]:
+        """One dict for each group: group, model, members (how many), topics."""
+        return list(self.ask("group_list").facts["groups"])
+
+    def describe_group(self, group: str) -> dict[str, Any]:
+        """Members, settings, lag, and for each queue: topic, queue, min, max, offset (-1 for none), lag, owner."""
+        return self.ask("group_describe", group=group).facts
+
+    def group_offsets(self, group: str, *topics: str) -> dict[str, dict[int, int]]:
+        """Topic -> queue id -> the offset at which the group goes on, -1 for none. A slave answers it too."""
+        found = self.ask("group_offsets", group=group, topics=list(topics)).facts["offsets"]
+        return {topic: {int(queue): int(offset) for queue, offset in queues.items()} for topic, queues in found.items()}
+
+    def reset_offsets(
+        self, group: str, topic: str, to: Literal["first", "last"] | datetime | int, *, queue_id: int | None = None
+    ) -> dict[int, int]:
+        """The group goes on at the first message, behind the last one, or at the first one stored at or after a time.
+
+        `to` as a number is ms since 1970. All queues, unless `queue_id` names one. Members that are there go on from
+        the new offsets at once. Returns queue id -> offset.
+        """
+        return self._reset(group, topic, to if isinstance(to, str) else {"timestamp": to_ms(to)}, queue_id)
+
+    def set_offset(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """The group goes on at this offset of one queue, as far as the queue's bounds allow. Returns what was set."""
+        return self._reset(group, topic, {"offset": offset}, queue_id)[queue_id]
+
+    def delete_group(self, group: str) -> None:
+        """Its offsets and settings go. AskRefused GROUP_IN_USE while it has members."""
+        self.ask("group_delete", group=group)
+
+    def configure_group(self, group: str, **settings: Any) -> dict[str, Any]:
+        """Sets members of subscriptionGroup.json, such as retryMaxTimes=3; the group is made where there is none.
+
+        Returns all its settings.
+        """
+        return dict(self.ask("group_configure", group=group, settings=settings).facts["settings"])
+
+    def _reset(self, group: str, topic: str, to: str | dict[str, int], queue_id: int | None) -> dict[int, int]:
+        one = {} if queue_id is None else {"queue": queue_id}
+        found = self.ask("group_reset", group=group, topic=topic, to=to, **one).facts["offsets"]
+        return {int(queue): int(offset) for queue, offset in found.items()}
+
     def close(self) -> None:
         self._caller.close()
 

@@ -210,7 +210,7 @@ class GroupConsumer:
             self._shelf.finish()
         else:
             self._shelf.finish_up_to((message.stored_topic, message.queue_id), message.queue_offset + 1)
-        self._member.commit(self._shelf.handled(), self._rules.timeout_ms)
+        self._member.commit(self._rules.timeout_ms)
 
     # --- positions
 

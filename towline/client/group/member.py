@@ -102,11 +102,13 @@ class Member(threading.Thread):
         assert asking.reply is not None
         return asking.reply
 
-    def commit(self, offsets: dict[tuple[str, int], int], timeout_ms: int) -> None:
+    def commit(self, timeout_ms: int) -> None:
+        """Everything that is finished; waits for it. Raises what `ask` raises."""
+        generation, offsets = self.generation, self._shelf.handled()
         if offsets and self._offsets is not None:
             self._offsets.save(offsets)
         elif offsets:
-            self.ask("group_commit", self._commit_facts(offsets), timeout_ms)
+            self.ask("group_commit", self._commit_facts(offsets, generation), timeout_ms)
         self._shelf.committed(offsets)
 
     def close(self, timeout_ms: int) -> None:
@@ -299,7 +301,9 @@ class Member(threading.Thread):
             if warning not in self.warnings:
                 log.warning("group %s: %s", self.rules.group, warning)
                 self.warnings.append(warning)
-        before, self.generation = self.generation, int(facts["generation"])
+        before = self.generation
+        self._reset({str(topic): int(number) for topic, number in facts.get("resets", {}).items()}, first=not before)
+        self.generation = int(facts["generation"])  # last: what was read before a reset is committed as of before it
         self.members = [str(member) for member in facts["members"]]
         subscribers = facts.get("subscribers", {})
         wanted = {
@@ -309,7 +313,6 @@ class Member(threading.Thread):
                 str(facts["strategy"]), queues.get(topic, 0), subscribers.get(topic, self.members)
             )
         }
-        self._reset({str(topic): int(number) for topic, number in facts.get("resets", {}).items()}, first=not before)
         self._divide(wanted, before)
         self._joined = True
 
