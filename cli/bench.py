@@ -6,6 +6,7 @@ import typer
 
 from .bench_recovery import render_recovery, sizes_of
 from .bench_report import render_put
+from .bench_reput import render_reput
 from .bench_segments import render_segments
 from .output import Json, door, progress_console, show
 
@@ -49,6 +50,26 @@ def bench_recovery(
     with progress_console().status("measuring") as status:
         result = module.measure(plan, status.update)
     show(result, as_json, lambda console: render_recovery(console, result))
+    return 0
+
+
+@app.command("reput")
+def bench_reput(
+    records: Annotated[int, typer.Option(min=100_000, help="Records of the log.")] = 3_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured; figures are medians.")] = 5,
+    queues: Annotated[int, typer.Option(min=20, help="How many are many queues, beside 10.")] = 10_000,
+    quick: Annotated[bool, typer.Option("--quick", help="A small log; a first look in a quarter of a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure how fast reput derives queues and index from a log, with few queues and with many.
+
+    Works in a directory of its own below TMPDIR, which needs 2 GiB, and removes it.
+    """
+    module = door("loadtest.bench.reput", "server")
+    plan = module.QUICK if quick else module.Plan(records=records, rounds=rounds, many=queues)
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_reput(console, result))
     return 0
 
 

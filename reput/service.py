@@ -1,6 +1,7 @@
 """The duty cycle of reput: scan, write queues, index, publish, ring."""
 
 import gc
+import resource
 from typing import ClassVar, Final
 
 from towline.errors import DiskFull, IllegalTopic, QueueGap, TooManyQueues
@@ -8,7 +9,7 @@ from towline.kernels.directory import QueueDirectory
 from towline.limits import SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import Batch, DispatchScan
+from towline.log.dispatch import RECORDS_MAX, Batch, DispatchScan
 from towline.log.index_service import IndexService
 from towline.node.confirmed import confirmed_of
 from towline.node.context import Node
@@ -17,10 +18,14 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 
 from .cleaning import DerivedCleaner
+from .deleted import DeletedQueues
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
 
-QUEUE_FILES_OPEN_MAX: Final = 512
+QUEUE_FILES_OPEN_MAX: Final = 16_384  # kept open, but no more than half of the descriptors that the process may have
+NEW_FILES_OPEN_MAX: Final = 64  # of files while they are made, beside those
+RECORDS_PER_QUEUE: Final = 64  # in a batch, so that a write to each queue costs little beside them
+BATCH_RECORDS_MAX: Final = 655_360
 DRAIN_MS: Final = 2000
 DISK_FULL_PAUSE_MS: Final = 1000
 
@@ -46,11 +51,10 @@ class ReputAgent:
         self._ringer = node.ringer(Duty.SERVE)
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
         directory = QueueDirectory()
-        files = ConsumeQueueFiles(
-            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
-        )
+        files = ConsumeQueueFiles(node.store.consumequeue, settings.mapped_file_size_consume_queue, NEW_FILES_OPEN_MAX)
         ends = node.queue_ends(writable=True)
-        self._queues = QueueDispatcher(files, ends, directory)
+        self._deleted = DeletedQueues(node, files, ends)
+        self._queues = QueueDispatcher(files, ends, directory, open_max())
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
@@ -63,7 +67,7 @@ class ReputAgent:
 
     def do_work(self) -> int:
         """A batch, and a little of what the log has left behind."""
-        done = self._dispatch_next() + self._cleaner.turn()
+        done = self._dispatch_next() + self._cleaner.turn() + self._deleted.turn()
         return done + self._log.let_go(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
@@ -76,7 +80,7 @@ class ReputAgent:
         if start >= end or end == self._whole_below:
             return self._catch_up_index(start)
         self._line.state = State.KERNEL
-        batch = self._scan.read(start, end)
+        batch = self._scan.read(start, end, self._records_max())
         done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
         self._line.state = State.RUNNING
         return done + self._catch_up_index(self._dispatched.get())  # under load as well, else it is never caught up
@@ -96,7 +100,10 @@ class ReputAgent:
         return done or bool(self._stopped.get()) or now >= self._drain_until
 
     def on_close(self) -> None:
-        """Files and mappings go with the process."""
+        """Mappings go with the process; so would files, but a bench has no process of its own for this."""
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
 
     def _dispatch(self, batch: Batch) -> int:
         """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
@@ -131,6 +138,10 @@ class ReputAgent:
         self._line.count(Counter.BYTES, batch.end - batch.start)
         self._line.count(Counter.BATCHES)
         return 1
+
+    def _records_max(self) -> int:
+        """Of a batch: the more queues there are, the more records share what a write to each of them costs."""
+        return max(RECORDS_MAX, min(RECORDS_PER_QUEUE * self._queues.queue_count, BATCH_RECORDS_MAX))
 
     def _join(self, low: int) -> int:
         """An empty slave has joined its master's log in the middle: nothing below was ever here."""
@@ -167,6 +178,12 @@ class ReputAgent:
         self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
         self._stopped.advance(offset + 1)
         self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
+
+
+def open_max() -> int:
+    """How many queue files stay open. The limit is taken as it is: where nobody raised it, it is 1024."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return QUEUE_FILES_OPEN_MAX if limit < 0 else max(1, min(QUEUE_FILES_OPEN_MAX, limit // 2))
 
 
 def build(node: Node) -> ReputAgent:

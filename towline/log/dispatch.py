@@ -24,12 +24,13 @@ RECORDS_MAX: Final = 65_536
 KEYS_MAX: Final = 4 * RECORDS_MAX
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """Records of one stretch of one segment. `rows` and `keys` are views that the next read overwrites.
 
     `start` and `end` are physical; positions in the rows count in `log`, whose first byte is `base`. `rule` is not OK
-    when the record at `end` is bad; `waits` when it is not whole yet.
+    when the record at `end` is bad; `waits` when it is not whole yet. `bitmaps`, where somebody computed them: a row of
+    bytes for each of `rows` (spec 7.3); `filtered` says of which rows they count.
     """
 
     start: int
@@ -40,6 +41,8 @@ class Batch:
     keys: npt.NDArray[np.void]
     rule: Rule
     waits: bool
+    bitmaps: npt.NDArray[np.uint8] | None = None
+    filtered: npt.NDArray[np.bool_] | None = None
 
 
 class DispatchScan:
@@ -53,36 +56,45 @@ class DispatchScan:
         self._keys = np.zeros(KEYS_MAX, dtype=KEY)
         self._state = np.zeros(STATE_SIZE, dtype=np.int64)
 
-    def read(self, start: int, end: int) -> Batch:
-        """The batch that begins at `start`, at most KERNEL_BYTES_MAX long, and never past `end` or the segment."""
+    def read(self, start: int, end: int, records_max: int = RECORDS_MAX) -> Batch:
+        """The batch that begins at `start`: as much as one kernel call walks, and never past `end` or the segment.
+
+        With more than RECORDS_MAX records: of as many calls as it takes.
+        """
+        self._grow(records_max)
         size = self._log.segment_size
         base = start - start % size
         log = self._log.array(base)
-        stop = min(end, base + size, start + KERNEL_BYTES_MAX)
+        limit = min(end, base + size)
+        at, count, key_count = start - base, 0, 0
         while True:
-            slots, queues, arena = self._directory.arrays
-            reason = scan_dispatch(
-                log,
-                start - base,
-                stop - base,
-                base,
-                slots,
-                queues,
-                arena,
-                self._delays,
-                self._rows,
-                self._keys,
-                self._state,
-            )
-            reached, count = int(self._state[REACHED]), int(self._state[COUNT])
-            if reason != Stop.UNKNOWN_QUEUE:
+            stop = min(limit, base + at + KERNEL_BYTES_MAX)
+            reason = self._scan(log, at, stop - base, base, records_max, count, key_count)
+            at, more = int(self._state[REACHED]), int(self._state[COUNT])
+            if count:  # what a call says counts from its own first row
+                self._rows["key_start"][count : count + more] += key_count
+                self._keys["record"][key_count : key_count + int(self._state[KEY_COUNT])] += count
+            count += more
+            key_count += int(self._state[KEY_COUNT])
+            if reason == Stop.UNKNOWN_QUEUE:
+                self._register(log, at, count)
+            elif not more or base + at >= limit or records_max <= RECORDS_MAX or count == records_max:
                 break
-            self._register(log, reached, count)
-            if count:  # what was found so far is a batch of its own
-                break
-        found, rule, waits = self._verdict(reason, base + reached, stop, end)
-        rows, keys = self._rows[:count], self._keys[: int(self._state[KEY_COUNT])]
-        return Batch(start, found, base, log, rows, keys, rule, waits)
+        found, rule, waits = self._verdict(reason, base + at, stop, end)
+        return Batch(start, found, base, log, self._rows[:count], self._keys[:key_count], rule, waits)
+
+    def _scan(
+        self, log: npt.NDArray[np.uint8], at: int, stop: int, base: int, records_max: int, count: int, key_count: int
+    ) -> int:
+        """Into the rows from `count` on and the keys from `key_count` on, counted from there."""
+        slots, queues, arena = self._directory.arrays
+        rows, keys = self._rows[count:records_max], self._keys[key_count:]
+        return scan_dispatch(log, at, stop, base, slots, queues, arena, self._delays, rows, keys, self._state)
+
+    def _grow(self, records: int) -> None:
+        if records > len(self._rows):
+            self._rows = np.zeros(records, dtype=DISPATCH)
+            self._keys = np.zeros(KEYS_MAX // RECORDS_MAX * records, dtype=KEY)
 
     def _register(self, log: npt.NDArray[np.uint8], at: int, row: int) -> None:
         begin, length = int(self._rows[row]["topic_start"]), int(self._rows[row]["topic_length"])

@@ -16,7 +16,7 @@ from towline.kernels.rows import RUN
 
 from .dispatch import RECORDS_MAX, Batch
 
-RUNS_MAX: Final = 4096  # queues that one round touches; more make another round
+_QUEUES_AT_FIRST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,20 @@ class Hole:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Entries of a batch, of all queues: rows of RUN, whose `start` counts in `entries`. The next overwrites both.
+
+    `order` gives by row of the batch, from `first` on, the number of its run, or -1 for one without an entry.
+    """
+
+    runs: npt.NDArray[np.void]
+    entries: npt.NDArray[np.uint8]
+    first: int
+    order: npt.NDArray[np.int32]
+
+
+_NO_ROWS: Final = np.zeros(0, dtype=np.int32)
 OnGap = Callable[[Batch, int, int, int], None]  # batch, row, number of the queue, the offset that is due
 
 
@@ -58,10 +72,10 @@ class QueueEntries:
         """`expected` by number of the queue; one beyond it is new. `on_gap` raises, or the row is taken as it is."""
         self._directory = directory
         self._on_gap = on_gap
-        self._expected = np.full(max(64, len(directory)), NEW_QUEUE, dtype=np.int64)
+        self._expected = np.full(max(_QUEUES_AT_FIRST, len(directory)), NEW_QUEUE, dtype=np.int64)
         self._expected[: len(expected)] = expected
         self._marks = np.zeros(len(self._expected), dtype=np.int32)
-        self._runs = np.zeros(RUNS_MAX, dtype=RUN)
+        self._runs = np.zeros(len(self._expected), dtype=RUN)
         self._entries = np.zeros(RECORDS_MAX * SIZE, dtype=np.uint8)
         self._order = np.zeros(RECORDS_MAX, dtype=np.int32)
         self._state = np.zeros(GROUP_STATE_SIZE, dtype=np.int64)
@@ -70,9 +84,9 @@ class QueueEntries:
         """The next offset of a queue; NEW_QUEUE (-1) for one that got no entry."""
         return int(self._expected[number]) if number < len(self._expected) else NEW_QUEUE
 
-    def runs(self, batch: Batch) -> Iterator[QueueRun]:
-        """The entries of a batch. A queue's next offset moves when the run after its own is asked for."""
-        self._grow()
+    def rounds(self, batch: Batch) -> Iterator[Round]:
+        """The entries of a batch. The queues' next offsets move when the round after is asked for."""
+        self._grow(len(batch.rows))
         first = 0
         for lost in holes_of(batch):
             yield from self._grouped(batch, first, lost.row)
@@ -80,7 +94,17 @@ class QueueEntries:
             first = lost.row
         yield from self._grouped(batch, first, len(batch.rows))
 
-    def _grouped(self, batch: Batch, first: int, stop: int) -> Iterator[QueueRun]:
+    def runs(self, batch: Batch) -> Iterator[QueueRun]:
+        """The same run by run, for who looks at each queue by itself."""
+        for one in self.rounds(batch):
+            for run in one.runs:
+                number, start, count, offset = (
+                    int(run[name]) for name in ("queue_index", "start", "count", "queue_offset")
+                )
+                entries = one.entries[start : start + count * SIZE].data
+                yield QueueRun(number, offset, count, entries, int(run["phy_end"]))
+
+    def _grouped(self, batch: Batch, first: int, stop: int) -> Iterator[Round]:
         while first < stop:
             opened = group_entries(
                 batch.rows,
@@ -93,21 +117,18 @@ class QueueEntries:
                 self._order,
                 self._state,
             )
-            for run in self._runs[:opened]:
-                number, start, count, offset = (
-                    int(run[name]) for name in ("queue_index", "start", "count", "queue_offset")
-                )
-                yield QueueRun(
-                    number, offset, count, self._entries[start : start + count * SIZE].data, int(run["phy_end"])
-                )
-                self._expected[number] = offset + count
-            first = int(self._state[ROWS])
+            done = int(self._state[ROWS])
+            if opened:
+                runs = self._runs[:opened]
+                yield Round(runs, self._entries, first, self._order[: done - first])
+                self._expected[runs["queue_index"]] = runs["queue_offset"] + runs["count"]
+            first = done
             if first < stop and self._state[GAP] >= 0:
                 number = int(self._state[GAP])
                 self._on_gap(batch, first, number, int(self._expected[number]))
                 self._expected[number] = batch.rows[first]["queue_offset"]
 
-    def _hole(self, batch: Batch, lost: Hole) -> Iterator[QueueRun]:
+    def _hole(self, batch: Batch, lost: Hole) -> Iterator[Round]:
         """Entries of numbers that were lost; those that were written already are left alone."""
         due = int(self._expected[lost.number])
         start = lost.first if due == NEW_QUEUE else due
@@ -116,15 +137,20 @@ class QueueEntries:
             start = lost.first
         count = lost.first + lost.count - start
         if count > 0:
-            yield QueueRun(lost.number, start, count, memoryview(hole(lost.at) * count), lost.end)
+            run = np.array([(0, start, lost.end, count, lost.number)], dtype=RUN)
+            yield Round(run, np.frombuffer(hole(lost.at) * count, dtype=np.uint8), lost.row, _NO_ROWS)
             self._expected[lost.number] = start + count
 
-    def _grow(self) -> None:
+    def _grow(self, records: int) -> None:
+        if records > len(self._order):
+            self._entries = np.zeros(records * SIZE, dtype=np.uint8)
+            self._order = np.zeros(records, dtype=np.int32)
         missing = len(self._directory) - len(self._expected)
         if missing > 0:
             room = max(missing, len(self._expected))
             self._expected = np.concatenate((self._expected, np.full(room, NEW_QUEUE, dtype=np.int64)))
             self._marks = np.zeros(len(self._expected), dtype=np.int32)
+            self._runs = np.zeros(len(self._expected), dtype=RUN)
 
 
 def holes_of(batch: Batch) -> list[Hole]:

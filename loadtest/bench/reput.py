@@ -1,0 +1,270 @@
+"""`towline bench reput`: how many records a second of one core reput derives queues and index from.
+
+The log is made here, segment by segment: records with a body of 100 bytes, TAGS and a unique key, as a producer sends
+them. Reput itself works on it in this process, as the agent that a node runs, with its own positions in memory. What is
+timed begins when every queue has its first entry: making 10,000 queue files is measured by itself. Rates are of CPU
+time of the thread, system time included, so that other work on the machine does not count; `wall` is beside them.
+"""
+
+import logging
+import os
+import resource
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import BenchFailed
+from towline.format import blank, record
+from towline.format.record import Host, Record
+from towline.limits import GIB, MIB
+from towline.log.segment_files import segment_name
+from towline.node.context import Node, make_private
+from towline.node.duties import builder
+from towline.places import Runtime, Store
+from towline.runtime.clock import SystemClock
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
+
+from .limits import busy_seconds
+from .shapes import LOOPBACK, TAG
+
+QUEUES_PER_TOPIC: Final = 1000
+BODY: Final = 100
+RECORDS_PER_MS: Final = 1000
+DESCRIPTORS: Final = 1024  # the limit of a process where nobody raised it
+GOALS: Final = {"queues_per_s": 5e6, "with_index_per_s": 2e6, "few_of_many": 2.0, "few_of_many_queues": 2.0}
+_NOON: Final = 1_700_000_000_000
+_KEY: Final = "0" * 32
+_SETTINGS: Final[dict[str, Any]] = {"flush_disk_type": "ASYNC_FLUSH", "broker_role": "ASYNC_MASTER"}
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one run does. `few` and `many` queues; every figure is the median of `rounds`."""
+
+    records: int = 3_000_000
+    rounds: int = 5
+    few: int = 10
+    many: int = 10_000
+    segment_size: int = GIB
+    index_entries: int = 20_000_000  # of an index file, with a quarter as many slots: RocketMQ's default
+
+
+QUICK: Final = Plan(
+    records=400_000, rounds=1, many=1000, segment_size=64 * MIB, index_entries=1_000_000
+)  # a first look in a quarter of a minute
+
+
+def measure(plan: Plan, note: Note) -> dict[str, Any]:
+    """Everything `towline bench reput` shows, as JSON can carry it."""
+    started, load = time.monotonic(), os.getloadavg()[0]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="towline-bench-") as directory, descriptors(DESCRIPTORS):
+        for queues in (plan.few, plan.many):
+            root = Path(directory) / str(queues)
+            note(f"making a log of {plan.records:,} records in {queues:,} queues")
+            log = make_log(root / "store", plan, queues)
+            found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+            for number in range(plan.rounds):
+                for index in (False, True):
+                    note(f"{queues:,} queues{', index' if index else ''}: round {number + 1} of {plan.rounds}")
+                    found[index].append(_round(root, plan, log, index=index))
+            rows += [_row(queues, index, log, rounds) for index, rounds in found.items()]
+            shutil.rmtree(root)
+    return {
+        "rows": rows,
+        "goals": _goals(rows),
+        "descriptors": DESCRIPTORS,
+        "machine": {"cpus": os.cpu_count(), "load_before": load},
+        "seconds": time.monotonic() - started,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class MadeLog:
+    """A log of records of one size: `warm` is behind the first record of every queue, `end` behind the last."""
+
+    record_size: int
+    records: int
+    total: int  # with the first ones
+    warm: int
+    end: int
+
+
+def make_log(root: Path, plan: Plan, queues: int) -> MadeLog:
+    """`records` and the first of each queue, queue after queue in turn, in segments of a store at `root`."""
+    template = _template()
+    size = len(template)
+    per_segment = (plan.segment_size - blank.SIZE) // size
+    total = plan.records + queues
+    commitlog = Store(root).commitlog
+    commitlog.mkdir(parents=True)
+    ends = []
+    for segment, first in enumerate(range(0, total, per_segment)):
+        numbers = np.arange(first, min(first + per_segment, total))
+        path = commitlog / segment_name(segment * plan.segment_size)
+        with path.open("wb") as file:
+            for part in np.array_split(numbers, -(-len(numbers) // 100_000)):
+                at = segment * plan.segment_size + (part - first) * size
+                file.write(_stamped(template, part, at, queues).tobytes())
+            room = plan.segment_size - file.tell()
+            ends.append(segment * plan.segment_size + file.tell())
+            if len(numbers) == per_segment:
+                file.write(blank.encode(room))
+            file.truncate(plan.segment_size)
+    assert queues < per_segment, "the first records of all queues stand in the first segment"
+    return MadeLog(size, plan.records, total, queues * size, ends[-1])
+
+
+def _template() -> bytes:
+    """A record whose topic has as many digits whatever its number, so that all have one size."""
+    properties = f"TAGS\x01{TAG}\x02UNIQ_KEY\x01{_KEY}\x02".encode()
+    host = Host(LOOPBACK, 10_911)
+    return record.encode(
+        Record(topic=b"bench-0000", body=os.urandom(BODY), properties=properties, born_host=host, store_host=host)
+    )
+
+
+def _stamped(
+    template: bytes, numbers: npt.NDArray[np.int64], at: npt.NDArray[np.int64], queues: int
+) -> npt.NDArray[np.uint8]:
+    """One row of bytes for each record: its own place, number, time and key; queue `number % queues`."""
+    made = np.tile(np.frombuffer(template, dtype=np.uint8), (len(numbers), 1))
+    queue = numbers % queues
+    offset = record.LAYOUT.offset
+    for name, values in (
+        ("queue_offset", numbers // queues),
+        ("physical_offset", at),
+        ("store_timestamp", _NOON + numbers // RECORDS_PER_MS),
+    ):
+        made[:, offset[name] : offset[name] + 8] = values.astype(">i8")[:, None].view(np.uint8)
+    ids = (queue % QUEUES_PER_TOPIC).astype(">i4")
+    made[:, offset["queue_id"] : offset["queue_id"] + 4] = ids[:, None].view(np.uint8)
+    topic_at, key_at = template.index(b"bench-") + len(b"bench-"), template.index(_KEY.encode())
+    for width, start, values in ((4, topic_at, queue // QUEUES_PER_TOPIC), (32, key_at, numbers * 2_654_435_761)):
+        for digit in range(min(width, 16)):
+            nibble = (values >> (4 * digit)) & 15
+            made[:, start + width - 1 - digit] = np.where(nibble < 10, 48 + nibble, 55 + nibble)
+    return made
+
+
+class Reput:
+    """The agent on a store whose log is there and nothing else; `dispatch` drives it."""
+
+    def __init__(self, root: Path, plan: Plan, end: int, *, index: bool) -> None:
+        self._store = Store(root / "store")
+        self._runtime = Runtime(root / "runtime" / "n")
+        for directory in (self._store.consumequeue, self._store.index, self._store.run):
+            directory.mkdir(parents=True, exist_ok=True)
+        make_private(self._runtime.root)
+        self._positions = Positions.create(self._runtime.positions, generation=1)
+        QueueEnds.create(self._runtime.queue_ends)
+        settings = Settings(
+            store_path_root_dir=self._store.root,
+            mapped_file_size_commit_log=plan.segment_size,
+            max_index_num=plan.index_entries,
+            max_hash_slot_num=plan.index_entries // 4,
+            message_index_enable=index,
+            **_SETTINGS,
+        )
+        log = logging.getLogger("bench")
+        node = Node(self._store, self._runtime, settings, self._positions, Duty.REPUT, 1, log, SystemClock())
+        self._agent = builder(Duty.REPUT)(node)
+        self._agent.on_start(Doorbell(self._runtime.bell("reput"), node.line))
+        self._appended = self._positions.writer(Position.APPENDED, Duty.PUT)
+
+    def dispatch(self, end: int) -> tuple[float, float]:
+        """(CPU, wall) seconds until everything before `end` is dispatched."""
+        self._appended.advance(end)
+        busy, started = busy_seconds(), time.perf_counter()
+        while self._positions.get(Position.DISPATCHED) < end:
+            self._agent.do_work()
+        return busy_seconds() - busy, time.perf_counter() - started
+
+    def entries(self) -> int:
+        """In all queues."""
+        ends = QueueEnds.open(self._runtime.queue_ends)
+        try:
+            return int(ends.max_offsets().sum())
+        finally:
+            ends.close()
+
+    def close(self) -> None:
+        """The store's queues and index go."""
+        self._agent.on_close()
+        self._positions.close()
+        for directory in (self._store.consumequeue, self._store.index, self._runtime.root):
+            shutil.rmtree(directory)
+
+
+def _round(root: Path, plan: Plan, log: MadeLog, *, index: bool) -> dict[str, float]:
+    reput = Reput(root, plan, log.end, index=index)
+    try:
+        made, _ = reput.dispatch(log.warm)
+        busy, wall = reput.dispatch(log.end)
+        opened = len(list(Path("/proc/self/fd").iterdir()))
+        entries = reput.entries()
+    finally:
+        reput.close()
+    if entries != log.total:
+        raise BenchFailed(f"{entries} entries are in the queues of {log.total} records")
+    return {"made_s": made, "busy_s": busy, "wall_s": wall, "descriptors": opened}
+
+
+def _row(queues: int, index: bool, log: MadeLog, rounds: list[dict[str, float]]) -> dict[str, Any]:
+    busy = median(each["busy_s"] for each in rounds)
+    wall = median(each["wall_s"] for each in rounds)
+    return {
+        "queues": queues,
+        "index": index,
+        "records": log.records,
+        "record_size": log.record_size,
+        "per_core_s": log.records / busy,
+        "per_s": log.records / wall,
+        "gb_s": log.records * log.record_size / busy / 1e9,
+        "ns": 1e9 * busy / log.records,
+        "new_queues_per_s": queues / median(each["made_s"] for each in rounds),
+        "descriptors": int(max(each["descriptors"] for each in rounds)),
+    }
+
+
+def _goals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    few, few_indexed, many, many_indexed = rows
+    reached = {
+        "queues_per_s": few["per_core_s"],
+        "with_index_per_s": few_indexed["per_core_s"],
+        "few_of_many": few_indexed["per_core_s"] / many_indexed["per_core_s"],
+        "few_of_many_queues": few["per_core_s"] / many["per_core_s"],
+    }
+    return [
+        {"goal": goal, "bound": bound, "reached": reached[goal], "met": _met(goal, reached[goal])}
+        for goal, bound in GOALS.items()
+    ]
+
+
+def _met(goal: str, reached: float) -> bool:
+    return reached <= GOALS[goal] if goal.startswith("few_of_many") else reached >= GOALS[goal]
+
+
+@contextmanager
+def descriptors(limit: int) -> Iterator[None]:
+    """At most `limit` descriptors in this process, as where nobody raised the limit."""
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
