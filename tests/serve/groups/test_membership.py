@@ -166,7 +166,7 @@ class TestWatching:
         assert second not in room.answers
 
     def test_a_stranger_is_told_to_join(self, room: Room):
-        for number in (room.watch("a", 1), room.watch("a", 1, group="nobody's")):
+        for number in (room.watch("a", 1), room.watch("a", 1, group="nobodys")):
             error = room.refused[number]
             assert isinstance(error, GroupRefused)
             assert error.refusal is Refusal.UNKNOWN_MEMBER

@@ -1,0 +1,234 @@
+"""Offsets of consumer groups through a running node: kills, damaged files, a real broker's file, a slave."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from towline.client.admin import AdminClient
+from towline.client.errors import AskRefused
+from towline.client.producer import Producer
+from towline.log.config_file import ConfigFile
+from towline.runtime.positions import Position
+
+from .nodes import Pair, TestNode, ended
+from .waiting import await_
+
+DEADLINE_S: Final = 20.0
+INTERVAL_MS: Final = 300
+COUNT: Final = 200  # messages of each queue
+QUEUES: Final = 2
+JOIN: Final = {"group": "g", "member": "m", "instance": "i", "topics": {"t": {"expression": "*", "type": "TAG"}}}
+# As a RocketMQ 5.3 broker writes it; offsets of queue 1 and of TopicGone cannot be true here.
+REAL: Final = """{
+	"dataVersion":{
+		"counter":7,
+		"stateVersion":0,
+		"timestamp":1700000000000
+	},
+	"groupTopicMap":{
+		"real":["TopicGone","t"]
+	},
+	"offsetTable":{
+		"TopicGone@real":{0:3
+		},
+		"t@real":{0:5,1:70000
+		}
+	}
+}"""
+
+Make = Callable[..., TestNode]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[TestNode] = []
+
+    def new(**settings: object) -> TestNode:
+        given = {"listen_port": 0, "ha_listen_port": 0, "flush_consumer_offset_interval": INTERVAL_MS} | settings
+        made.append(TestNode("master", tmp_path / f"node{len(made)}", **given))
+        return made[-1]
+
+    yield new
+    for node in made:
+        ending = ended(node)
+        next(ending)
+        next(ending, None)
+
+
+def admin(node: TestNode) -> AdminClient:
+    return AdminClient(f"ipc://{node.runtime / 'serve.sock'}", timeout_ms=int(DEADLINE_S * 1000))
+
+
+def fill(node: TestNode) -> None:
+    with AdminClient(node.endpoint) as put:
+        put.create_topic("t", QUEUES)
+    with Producer(node.endpoint) as producer:
+        for queue in range(QUEUES):
+            producer.send_bodies("t", [b"body"] * COUNT, queue_id=queue)
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), DEADLINE_S, "everything is dispatched")
+
+
+def commit(client: AdminClient, at: int, group: str = "g", **facts: Any) -> dict[str, Any]:
+    offsets = {"t": {str(queue): at for queue in range(QUEUES)}}
+    return client.ask("group_commit", group=group, member="", offsets=offsets, **facts).facts
+
+
+def offsets(client: AdminClient, group: str = "g") -> dict[str, int]:
+    found: dict[str, int] = client.ask("group_offsets", group=group, topics=["t"]).facts["offsets"]["t"]
+    return found
+
+
+def saved(node: TestNode) -> dict[str, Any]:
+    content = ConfigFile(node.store.config / "consumerOffset.json").load() or {}
+    return dict(content.get("offsetTable", {}).get("t@g", {}))
+
+
+@pytest.mark.parametrize("what", ["serve", "node"])
+def test_offsets_go_back_by_an_interval_at_most_after_a_kill_and_never_forward(make: Make, what: str):
+    node = make()
+    node.start()
+    fill(node)
+    with admin(node) as client:
+        assert client.ask("group_join", **JOIN, **{"from": "first"}).facts["queues"] == {"t": QUEUES}
+        for at in range(1, 50):
+            commit(client, at)
+        await_(lambda: saved(node) == {"0": 49, "1": 49}, DEADLINE_S, "the commits are on disk")
+        for at in range(50, 120):
+            commit(client, at)
+        last = offsets(client)
+    assert last == {"0": 119, "1": 119}
+    before = node.pids()
+    if what == "serve":
+        os.kill(before["serve"], signal.SIGKILL)
+        node.await_restarted("serve", before)
+    else:
+        node.kill_all(7)
+        node.start()
+    with admin(node) as client:
+        after = offsets(client)
+        assert all(49 <= after[queue] <= last[queue] for queue in after)
+        assert after["0"] == after["1"]  # a file is one moment
+        assert client.ask("group_join", **JOIN, generation=1).facts["members"] == ["m"]
+        commit(client, 150)
+    assert node.stop()
+    assert saved(node) == {"0": 150, "1": 150}
+
+
+def test_a_clean_stop_keeps_every_offset_and_commits_stay_within_their_queue(make: Make):
+    node = make(flush_consumer_offset_interval=3_600_000)
+    node.start()
+    fill(node)
+    with admin(node) as client:
+        client.ask("group_join", **JOIN, **{"from": "last"})
+        assert offsets(client) == {"0": COUNT, "1": COUNT}
+        assert commit(client, 10**12)["clamped"] == {"t": {"0": COUNT, "1": COUNT}}
+        assert commit(client, 7) == {}
+        asked = client.ask("group_reset", group="g", topic="t", to={"offset": 3}, queue=1).facts
+        assert asked == {"offsets": {"1": 3}}
+        settings = client.ask("group_configure", group="g", settings={"retryMaxTimes": 3}).facts["settings"]
+        assert settings["retryMaxTimes"] == 3
+    assert node.stop()
+    node.start()
+    with admin(node) as client:
+        assert offsets(client) == {"0": 7, "1": 3}
+        shown = client.ask("group_describe", group="g").facts
+        assert shown["settings"]["retryMaxTimes"] == 3
+        assert [(row["queue"], row["lag"]) for row in shown["queues"]] == [(0, COUNT - 7), (1, COUNT - 3)]
+        client.ask("group_delete", group="g")
+        with pytest.raises(AskRefused) as error:
+            offsets(client)
+        assert error.value.error == "UNKNOWN_GROUP"
+    assert node.stop()
+    assert saved(node) == {}
+
+
+@pytest.mark.parametrize(
+    "torn", [b"", b'{\n\t"offsetTable":{\n\t\t"t@g":{0:5', b"\0" * 300], ids=["empty", "half", "nul"]
+)
+def test_a_damaged_file_is_replaced_by_its_backup_which_is_said(make: Make, torn: bytes):
+    node = make()
+    node.start()
+    fill(node)
+    with admin(node) as client:
+        for at in (20, 30):
+            commit(client, at)
+            await_(lambda at=at: saved(node) == {"0": at, "1": at}, DEADLINE_S, "the commit is on disk")
+    node.kill_all(3)
+    path = node.store.config / "consumerOffset.json"
+    path.write_bytes(torn)
+    node.start()
+    with admin(node) as client:
+        assert offsets(client) == {"0": 20, "1": 20}
+    assert "consumerOffset.json.bak is used" in node.store.node_log.read_text()
+
+
+def test_when_both_generations_are_damaged_groups_are_refused_by_name_and_pulls_go_on(make: Make):
+    node = make()
+    node.start()
+    fill(node)
+    assert node.stop()
+    path = node.store.config / "consumerOffset.json"
+    for each in (path, path.with_name(path.name + ".bak")):
+        each.write_bytes(b'{"offsetTable":')
+    node.start()
+    with admin(node) as client:
+        with pytest.raises(AskRefused) as error:
+            client.ask("group_join", **JOIN)
+        assert error.value.error == "OFFSETS_UNREADABLE"
+        assert str(path) in error.value.sentence
+        assert client.bounds("t") == {0: (0, COUNT), 1: (0, COUNT)}
+    assert node.stop()
+    assert path.read_bytes() == b'{"offsetTable":'  # for whoever can still read something there
+
+
+def test_a_real_brokers_file_is_read_and_clamped(make: Make):
+    node = make()
+    node.start()
+    fill(node)
+    assert node.stop()
+    (node.store.config / "consumerOffset.json").write_text(REAL, encoding="utf-8")
+    node.start()
+    with admin(node) as client:
+        assert offsets(client, "real") == {"0": 5, "1": COUNT}
+        listed = client.ask("group_list").facts
+        assert listed["clamped"] >= 1
+        topics = {row["group"]: row["topics"] for row in listed["groups"]}
+
+        def dropped() -> bool:
+            rows = client.ask("group_list").facts["groups"]
+            return {row["group"]: row["topics"] for row in rows}["real"] == ["t"]
+
+        assert set(topics["real"]) <= {"TopicGone", "t"}
+        await_(dropped, DEADLINE_S, "the offsets of a topic that is not there are dropped")
+    assert (
+        "its offset 70000 of queue 1 of t is beyond the queue's end and becomes 200" in node.store.node_log.read_text()
+    )
+    assert node.stop()
+
+
+def test_a_slave_follows_the_offsets_and_sends_members_to_its_master(tmp_path: Path):
+    pair = Pair(tmp_path, broker_role="ASYNC_MASTER", flush_consumer_offset_interval=INTERVAL_MS)
+    ending = ended(*pair.nodes)
+    next(ending)
+    pair.start()
+    fill(pair.master)
+    with admin(pair.master) as master, admin(pair.slave) as slave:
+        commit(master, 42)
+        commit(master, 17, group="h")
+
+        def followed() -> bool:
+            names = [row["group"] for row in slave.ask("group_list").facts["groups"]]
+            return {"g", "h"} <= set(names) and offsets(slave) == {"0": 42, "1": 42}
+
+        await_(followed, DEADLINE_S, "the slave has the offsets of its master")
+        for op in ("group_join", "group_commit", "group_delete"):
+            with pytest.raises(AskRefused) as error:
+                slave.ask(op, **JOIN)
+            assert error.value.error == "NOT_MASTER"
+        assert slave.ask("group_describe", group="h").facts["queues"][0]["offset"] == 17
+    pair.stop()
+    next(ending, None)
