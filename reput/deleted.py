@@ -13,7 +13,6 @@ from towline.errors import MalformedFile, TowlineError
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.topics_file import TopicsFile
 from towline.node.context import Node
-from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -72,8 +71,6 @@ class DeletedQueues:
             if dispatched < log_offset:
                 self._emptied.append((topic, queue_id, floor, log_offset))
                 continue
-            if ARMED:
-                reach("reput.before_delete")
             try:
                 count = self._files.delete_below(topic, queue_id, floor)
             except (TowlineError, OSError) as error:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from master.topics import Topics
+from master.topics import Change, Topics
 from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
-from towline.format.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_topics
+from towline.format.topic_errors import TopicChangeRefused, TopicProtected
+from towline.format.topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, TopicConfig, TopicTable, dumps_topics
 from towline.log.config_file import ConfigFile
 
 
@@ -91,3 +92,123 @@ def test_a_topic_that_clients_write_is_theirs_to_make(tmp_path, name):
     made = topics(tmp_path)
     made.create(name, 3)
     assert made.write_queues(name.encode()) == 3
+
+
+class TestMadeByThemselves:
+    @pytest.mark.parametrize(("asked", "made"), [(0, 4), (3, 3), (20, 8)])
+    def test_as_many_queues_as_asked_for_and_at_most_the_templates(self, tmp_path, asked, made):
+        assert topics(tmp_path).route("orders", asked).write_queue_nums == made
+
+    def test_a_template_in_the_file_gives_its_queues_and_its_permission(self, tmp_path):
+        template = TopicConfig(topic_name=TEMPLATE_TOPIC, write_queue_nums=2, read_queue_nums=2, perm=5)
+        (tmp_path / "topics.json").write_text(dumps_topics(TopicTable(topics={TEMPLATE_TOPIC: template})))
+        made = topics(tmp_path).route("orders")
+        assert (made.write_queue_nums, made.perm) == (2, 4)
+
+    def test_any_topic_may_be_the_template_that_lets_others_inherit(self, tmp_path):
+        made = topics(tmp_path, auto_create=False)
+        made.create("parent", 3, Change(perm=7))
+        assert made.route("child", 8, "parent").write_queue_nums == 3
+        assert made.route("grandchild-of-none", 1, "parent").perm == 6
+        for template in ("child", "unknown", TEMPLATE_TOPIC):
+            with pytest.raises(UnknownTopic, match="other"):
+                made.route("other", 1, template)
+
+    @pytest.mark.parametrize("name", ["%RETRY%group", "%DLQ%group"])
+    def test_topics_of_a_group_have_one_queue_whatever_the_settings_say(self, tmp_path, name):
+        assert topics(tmp_path, auto_create=False).route(name, 8).write_queue_nums == 1
+
+
+class TestAltering:
+    @pytest.fixture
+    def made(self, tmp_path):
+        found = topics(tmp_path, queues_max=20)
+        found.create("orders", 4)
+        return found
+
+    def test_what_is_not_named_stays_and_everything_is_kept(self, made, tmp_path):
+        made.alter("orders", Change(perm=4, order=True))
+        kept = topics(tmp_path).get("orders")
+        assert (kept.read_queue_nums, kept.write_queue_nums, kept.perm, kept.order) == (4, 4, 4, True)
+        assert made.write_queues(b"orders") == 0
+
+    def test_a_change_to_the_same_is_not_written(self, made, tmp_path):
+        before = (tmp_path / "topics.json").read_bytes()
+        made.alter("orders", Change(perm=6))
+        assert (tmp_path / "topics.json").read_bytes() == before
+
+    def test_read_queues_become_fewer_after_the_write_queues(self, made):
+        with pytest.raises(TopicChangeRefused, match="lower the write queues"):
+            made.alter("orders", Change(read_queues=2, write_queues=2))
+        made.alter("orders", Change(write_queues=2))
+        assert made.write_queues(b"orders") == 2
+        assert made.alter("orders", Change(read_queues=2)).read_queue_nums == 2
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (Change(write_queues=5), "raise the read queues too"),
+            (Change(read_queues=0, write_queues=0), "lower the write queues"),
+            (Change(write_queues=0), "1 to 1024"),
+            (Change(read_queues=1025), "1 to 1024"),
+            (Change(perm=8), "sum of 4 read"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_and_changes_nothing(self, made, change, sentence):
+        before = made.get("orders")
+        with pytest.raises(TopicChangeRefused, match=sentence):
+            made.alter("orders", change)
+        assert made.get("orders") == before
+
+    def test_more_queues_than_the_node_holds_are_refused(self, made):
+        with pytest.raises(TooManyQueues, match="20"):
+            made.alter("orders", Change(read_queues=21))
+
+    def test_unknown_topics_and_the_brokers_own_are_refused(self, made):
+        with pytest.raises(UnknownTopic):
+            made.alter("unknown", Change(perm=6))
+        for refused in (lambda: made.alter("TBW102", Change(perm=6)), lambda: made.delete("RMQ_SYS_X", 1, {})):
+            with pytest.raises(TopicProtected):
+                refused()
+
+
+class TestDeleting:
+    def test_a_deleted_topic_is_unknown_and_its_floors_are_kept(self, tmp_path):
+        made = topics(tmp_path)
+        made.create("orders", 4)
+        made.delete("orders", 1000, {0: 7, 3: 2})
+        for found in (made, topics(tmp_path)):
+            assert found.get("orders") is None
+            assert found.write_queues(b"orders") == -1
+            assert found.floors() == {(b"orders", 0): 7, (b"orders", 3): 2}
+
+    def test_a_second_deletion_never_lowers_a_floor(self, tmp_path):
+        made = topics(tmp_path)
+        for end, floors in ((1000, {0: 7, 3: 2}), (2000, {0: 9})):
+            made.create("orders", 4)
+            made.delete("orders", end, floors)
+        assert made.floors() == {(b"orders", 0): 9, (b"orders", 3): 2}
+
+    def test_one_that_never_held_a_message_leaves_nothing(self, tmp_path):
+        made = topics(tmp_path)
+        made.create("orders", 4)
+        made.delete("orders", 1000, {})
+        assert "towlineDeletedTopics" not in (tmp_path / "topics.json").read_text()
+
+    def test_it_is_forgotten_when_neither_log_nor_queues_hold_anything(self, tmp_path):
+        made = topics(tmp_path, queues_max=40)
+        for name in ("gone", "held", "late", "again"):
+            made.create(name, 2)
+            made.delete(name, 2000 if name == "late" else 1000, {0: 1})
+        made.create("again", 2)
+        made.forget(1500, {b"held"})
+        assert {topic for topic, _ in topics(tmp_path).floors()} == {b"held", b"late", b"again"}
+
+    def test_its_queues_count_until_it_is_forgotten(self, tmp_path):
+        made = topics(tmp_path, queues_max=10)
+        made.create("orders", 6)
+        made.delete("orders", 1000, dict.fromkeys(range(6), 1))
+        with pytest.raises(TooManyQueues):
+            made.create("others", 5)
+        made.forget(1000, ())
+        made.create("others", 5)
