@@ -39,7 +39,8 @@ class Syncer:
         flushed = self._join(self._flushed.get())
         self._open_new_segments(flushed)
         now = self._node.clock.monotonic_ms()
-        due = written > flushed if all_of_it else self._policy.due(written, flushed, now)
+        wanted = all_of_it or self._node.positions.get(Position.SYNC_WANTED) > flushed
+        due = written > flushed if wanted else self._policy.due(written, flushed, now)
         if self._failed.get() or not due:
             return 0
         self.sync(flushed, written, timestamp)

@@ -12,6 +12,7 @@ FOLLOWED: Final = (
     "consumerOffset.json",
     "consumerFilter.json",
     "delayOffset.json",
+    "timerOffset.json",
 )
 
 

@@ -14,6 +14,7 @@ _QUEUES_OF_OURS: Final = {  # topics that the node's own pieces write to; SCHEDU
     TRANS_CHECK_TOPIC.encode(): 1,
     TIMER_TOPIC.encode(): 2,
 }
+CANCEL_MARGIN_MS: Final = 50  # a cancellation that is stored stands in the log before schedule looks at that time
 _S: Final = 1000  # ms
 
 
@@ -49,4 +50,4 @@ class Targets:
         if clients is not self._seen:
             self._reals.replace(clients)
             self._seen = clients
-        return self._reals.at(now_ms, now_ms + self._timer_max_ms)
+        return self._reals.at(now_ms + CANCEL_MARGIN_MS, now_ms + self._timer_max_ms)

@@ -9,6 +9,7 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.frames import (
     ANSWER,
     ASK,
+    Buffer,
     Group,
     Kind,
     PutAnswer,
@@ -124,6 +125,8 @@ class Outbox:
         done = 0
         try:
             while (parts := link.receive()) is not None:
+                if kind_of(parts[0]) == Kind.ANSWER:
+                    continue
                 if kind_of(parts[0]) != Kind.PUT_ANSWER:
                     raise MalformedFrame(f"put sent a message of kind {kind_of(parts[0])}")
                 answer = decode_put_answer(parts[0])
@@ -140,15 +143,26 @@ class Outbox:
 
     def send(self, batch: Batch, now_ms: int, done: Callable[[PutAnswer | None], None]) -> bool:
         """False when nothing was sent. All of the batch is stored, or nothing of it."""
+        groups = [Group(topic, queue_id, len(records), sum(map(len, records))) for topic, queue_id, records in batch]
+        return self.send_joined(groups, b"".join(record for _, _, records in batch for record in records), now_ms, done)
+
+    def send_joined(
+        self, groups: Sequence[Group], records: Buffer, now_ms: int, done: Callable[[PutAnswer | None], None]
+    ) -> bool:
+        """The same for records that stand back to back, in the order of their groups."""
         if self._open is None:
             return False
         self._next_id += 1
-        groups = [Group(topic, queue_id, len(records), sum(map(len, records))) for topic, queue_id, records in batch]
         head = encode_put(self._next_id, 0, self._wall_ms() + DEADLINE_MS, groups)
-        if not self._open.send([head, b"".join(record for _, _, records in batch for record in records)]):
+        if not self._open.send([head, records]):
             return False
         self._sending[self._next_id] = Sending(done, now_ms + DEADLINE_MS + self._answer_ms)
         return True
+
+    def ask(self, op: str) -> bool:
+        """A question whose answer nobody waits for. False when it was not sent."""
+        self._next_id += 1
+        return self._open is not None and self._open.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op})])
 
     def _lose(self, now_ms: int) -> int:
         self._link.lose(now_ms)

@@ -5,7 +5,19 @@ from typing import Final
 
 from .compiled import ready
 
-MODULES: Final = ("hashing", "crc", "stamp", "first_word", "scan", "directory", "dispatch", "queues", "index")
+MODULES: Final = (
+    "hashing",
+    "crc",
+    "stamp",
+    "first_word",
+    "scan",
+    "directory",
+    "dispatch",
+    "queues",
+    "queue_files",
+    "index",
+    "restore",
+)
 TOOLS: Final = ("verify",)  # no process of a node calls these
 
 

@@ -53,7 +53,28 @@ RUN: Final = np.dtype(
     [("start", "i8"), ("queue_offset", "i8"), ("phy_end", "i8"), ("count", "i4"), ("queue_index", "i4")], align=True
 )
 
-for _dtype in (GROUP, DISPATCH, KEY, QUEUE, RUN):
+# A record in a form, and where it belongs. Places count in the array that holds the record, 0 and no bytes if missing.
+RESTORED: Final = np.dtype(
+    [
+        ("size", "i8"),  # bytes of the record that is delivered
+        ("time", "i8"),  # TIMER_OUT_MS, -1 if missing
+        ("topic_start", "i8"),  # REAL_TOPIC
+        ("key_start", "i8"),  # UNIQ_KEY
+        ("cancelled_start", "i8"),  # TIMER_DEL_UNIQKEY
+        ("properties_start", "i8"),
+        ("topic_length", "i4"),
+        ("key_length", "i4"),
+        ("cancelled_length", "i4"),
+        ("properties_size", "i4"),  # without a property CRC
+        ("topic", "i4"),  # number of REAL_TOPIC in the directory, or -1
+        ("queue_id", "i4"),  # REAL_QID, -1 if missing
+        ("rule", "i4"),  # that the record breaks: then nothing else is filled
+        ("unused", "i4"),
+    ],
+    align=True,
+)
+
+for _dtype in (GROUP, DISPATCH, KEY, QUEUE, RUN, RESTORED):
     assert _dtype.itemsize % 8 == 0
 
 

@@ -25,6 +25,7 @@ _MEMBERS: Final = {
     "topics.json": {"dataVersion", "topicConfigTable", DELETED},
     "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable"},
     "delayOffset.json": {"dataVersion", "offsetTable"},
+    "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo"},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
 }
 _FILES: Final = (

@@ -20,16 +20,18 @@ MODULES: Final = {
     Duty.SERVE: "serve.service",
     Duty.SEND: "ha.send",
     Duty.FOLLOW: "slave.follow",
+    Duty.SCHEDULE: "master.schedule",
 }
 
 # In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for: flush and allocate
 # may begin with much work, and take the CPUs for it.
-MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
+MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE, Duty.SCHEDULE)
 SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 
-# Writers first; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
+# Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
 STOP_ORDER: Final = (
+    Duty.SCHEDULE,
     Duty.PUT,
     Duty.RECEIVE,
     Duty.FOLLOW,

@@ -49,6 +49,7 @@ class Duty(Enum):
     FOLLOW = ("follow", 7)  # metadata of a slave
     SUPERVISE = ("supervise", 8)
     RECOVER = ("recover", 9)
+    SCHEDULE = ("schedule", 10)  # delays and transactions of a master
 
     def __init__(self, label: str, place: int) -> None:
         self.label = label
@@ -78,8 +79,11 @@ class Position(Enum):
     DISPATCHED_TIMESTAMP = (12, (Duty.REPUT,))  # store time of the newest dispatched record, ms
     TRANSIENT_POOL = (14, ())  # whether the pool is used, or why not; written by recovery alone, for the whole start
     DERIVED_SYNC_FAILED = (15, (Duty.FLUSH,))  # 1 after a failed sync of a queue or index file, until the next start
+    DISPATCH_STOPPED_WHY = (19, (Duty.REPUT,))  # what is wrong with that record: a Rule or a Halt
+    FILTERS = (20, (Duty.REPUT,))  # fingerprint of the SQL92 subscriptions that are evaluated for bitmaps
     MAKING = (16, (Duty.ALLOCATE,))  # end of the segment that allocate works on, or worked on last
     WARM = (17, (Duty.ALLOCATE,))  # end of the segments that were warmed
+    SYNC_WANTED = (18, (Duty.SCHEDULE,))  # flush syncs up to here at once, whatever its policy: offsets wait for it
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -135,6 +139,10 @@ class Writer:
 
     def advance(self, value: int) -> None:
         assert value >= self._words[self._word], f"a position never moves back: {self.get()} -> {value}"
+        self._words[self._word] = value
+
+    def replace(self, value: int) -> None:
+        """Of a word that is no place in the log and may become smaller."""
         self._words[self._word] = value
 
 

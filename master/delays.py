@@ -1,0 +1,92 @@
+"""Delay levels: queue level - 1 of SCHEDULE_TOPIC_XXXX holds what was put with that level, in the order of delivery.
+
+An entry's tags code is the time of delivery, wall clock (spec 3.1). One that is further away than its level's delay was
+written before a clock was set back, and is due at once, as in RocketMQ (spec 5.2).
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format.forms import SCHEDULE_TOPIC
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.runtime.queue_ends import QueueEnds
+
+from .delivery import Due
+from .restoring import Rows
+
+FAR_MS = 1 << 40
+_TOPIC = SCHEDULE_TOPIC.encode()
+
+
+class Level:
+    """One level as a source of deliveries. `offset` is the first of its queue that is not through."""
+
+    def __init__(
+        self,
+        number: int,
+        delay_ms: int,
+        files: ConsumeQueueFiles,
+        ends: QueueEnds,
+        store_time: Callable[[int], int],
+    ) -> None:
+        """`store_time` reads a record's from the log, below 0 if it cannot."""
+        self.number, self.delay_ms = number, delay_ms
+        self.name = f"the messages of delay level {number}"
+        self._files, self._ends, self._store_time = files, ends, store_time
+        self._place = -1
+        self._next_ms = 0  # nothing is due before, unless the clock is set back
+        self._looked_ms = 0
+        self.offset = 0
+        self.end = 0  # of the log, after the newest delivery
+
+    def bounds(self) -> tuple[int, int]:
+        """Lowest offset and end of the queue."""
+        if self._place < 0:
+            self._place = self._ends.find(_TOPIC, self.number - 1)
+        return (0, 0) if self._place < 0 else self._ends.bounds(self._place)
+
+    def clamp(self) -> int:
+        """After a start: an offset beyond the queue's end goes back to it (H15). By how much."""
+        beyond = max(0, self.offset - self.bounds()[1])
+        self.offset -= beyond
+        return beyond
+
+    def pending(self) -> int:
+        low, high = self.bounds()
+        return high - max(low, self.offset)
+
+    def due(self, count: int, now_ms: int) -> Due | None:
+        low, high = self.bounds()
+        self.offset = max(self.offset, low)
+        if self.offset >= high or self._looked_ms <= now_ms < self._next_ms:
+            return None
+        self._looked_ms = now_ms
+        entries = self._files.read(SCHEDULE_TOPIC, self.number - 1, self.offset, min(count, high - self.offset))
+        positions = entries["physical_offset"].astype(np.int64)
+        times = self._times(entries["tags_code"].astype(np.int64), positions)
+        waits = (times > now_ms) & (times <= now_ms + self.delay_ms)
+        ready = int(waits.argmax()) if waits.any() else len(entries)
+        self._next_ms = int(times[ready]) if ready < len(entries) else now_ms
+        return Due(positions[:ready], entries["record_size"][:ready].astype(np.int32)) if ready else None
+
+    def due_ms(self, now_ms: int) -> int:
+        """ms until something may be due; FAR_MS while nothing waits."""
+        if not self.pending():
+            return FAR_MS
+        return max(0, self._next_ms - now_ms) if self._looked_ms <= now_ms else 0
+
+    def kept(self, due: Due, rows: Rows) -> npt.NDArray[np.bool_]:
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def done(self, count: int, end: int) -> None:
+        self.offset += count
+        self.end = max(self.end, end)
+        self._next_ms = 0
+
+    def _times(self, codes: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The times of delivery. With ConsumeQueueExt a code is an address, below 0: then the record's time counts."""
+        for place in np.flatnonzero(codes < 0).tolist():
+            codes[place] = max(0, self._store_time(int(positions[place]))) + self.delay_ms
+        return codes

@@ -1,0 +1,137 @@
+"""Deliveries: what is due of one source goes to put, one request after the other, each again until it is stored."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.format.frames import PutAnswer
+from towline.format.status import PutStatus
+from towline.limits import KIB
+
+from .restoring import CHUNK_COUNT, Places, Restorer, Rows, Sizes
+from .transactions.links import Outbox
+
+CHUNK_BYTES: Final = 512 * KIB
+AGAIN_MS: Final = 50  # after an answer that never came, or a refusal that says no time
+AGAIN_MAX_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Records in the order of their delivery: where they stand, and their bytes."""
+
+    positions: Places
+    sizes: Sizes
+
+
+class Source(Protocol):
+    """Where a lane's deliveries come from."""
+
+    name: str
+    end: int  # of the log, after the newest delivery
+
+    def clamp(self) -> int:
+        """After a start: offsets beyond the queues' ends go back to them (H15). By how much."""
+        ...
+
+    def due_ms(self, now_ms: int) -> int:
+        """ms until something may be due."""
+        ...
+
+    def due(self, count: int, now_ms: int) -> Due | None:
+        """The first that are due, at most `count`; None without any. The same again until some are `done`."""
+        ...
+
+    def kept(self, due: Due, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Which of them are to be delivered."""
+        ...
+
+    def done(self, count: int, end: int) -> None:
+        """The first `count` are through: the log holds what became of them before `end`, 0 if nothing did."""
+        ...
+
+
+class Lane:
+    """One source's deliveries in order: the next request goes when the one before was answered."""
+
+    def __init__(self, source: Source, restorer: Restorer, outbox: Outbox, log: logging.Logger) -> None:
+        self._source, self._restorer, self._outbox, self._log = source, restorer, outbox, log
+        self._limit = CHUNK_COUNT
+        self._again_at = 0
+        self._refusals = 0
+        self._sent: tuple[int, int] | None = None  # records and bytes under way
+        self._answered: tuple[PutAnswer | None] | None = None
+        self.delivered = 0
+        self.lost = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._sent is not None
+
+    def due_ms(self, now_ms: int) -> int:
+        """ms until it may send again; 0 if nothing holds it."""
+        return max(0, self._again_at - now_ms)
+
+    def turn(self, now_ms: int, wall_ms: int, *, take: bool = True) -> int:
+        """Reads the answer that came; sends what is due (`take`). `now_ms` is monotonic. How much there was to do."""
+        done = 0
+        if self._answered is not None:
+            self._settle(self._answered[0], now_ms)
+            done = 1
+        if take and self._sent is None and now_ms >= self._again_at and self._outbox.has_room:
+            done += self._send(now_ms, wall_ms)
+        return done
+
+    def _send(self, now_ms: int, wall_ms: int) -> int:
+        due = self._source.due(self._limit, wall_ms)
+        if due is None:
+            return 0
+        fitting = int(np.searchsorted(np.cumsum(due.sizes.astype(np.int64)), CHUNK_BYTES, side="right"))
+        count = min(len(due.sizes), max(1, fitting))
+        due = Due(due.positions[:count], due.sizes[:count])
+        rows = self._restorer.look(due.positions, due.sizes)
+        restored = self._restorer.make(due.positions, rows, self._source.kept(due, rows))
+        if restored.lost:
+            self.lost += restored.lost
+            self._log.warning(
+                "%d of %s cannot be delivered: their topics or their records are gone", restored.lost, self._source.name
+            )
+        if not restored.groups:
+            self._source.done(count, 0)
+            return 1
+        self._answered = None
+        if not self._outbox.send_joined(restored.groups, restored.records, now_ms, self._take):
+            self._again_at = now_ms + AGAIN_MS
+            return 0
+        self._sent = (count, len(restored.records))
+        return 1
+
+    def _take(self, answer: PutAnswer | None) -> None:
+        self._answered = (answer,)
+
+    def _settle(self, answer: PutAnswer | None, now_ms: int) -> None:
+        assert self._sent is not None, "an answer comes after what was sent"
+        (count, size), self._sent, self._answered = self._sent, None, None
+        if answer is None:  # it may have been stored: sending it again makes doubles, leaving it out could lose it
+            self._again_at = now_ms + AGAIN_MS
+            return
+        status = PutStatus(answer.status)
+        if status.stored:
+            self.delivered += count
+            self._limit, self._refusals = CHUNK_COUNT, 0
+            self._source.done(count, min(physical for _, physical in answer.places) + size)
+        elif status.retryable or answer.retry_after or status is PutStatus.TOPIC_NOT_EXIST:
+            if not self._refusals:
+                self._log.warning("%s wait: %s %s", self._source.name, status.name, answer.sentence)
+            self._refusals += 1
+            self._again_at = now_ms + max(answer.retry_after, min(AGAIN_MAX_MS, AGAIN_MS * self._refusals))
+        elif count > 1:  # one of them is bad; half of them at a time finds it
+            self._limit = count // 2
+        else:
+            self.lost += 1
+            self._log.critical("one of %s is lost: %s %s", self._source.name, status.name, answer.sentence)
+            self._limit = CHUNK_COUNT
+            self._source.done(1, 0)

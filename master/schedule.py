@@ -1,0 +1,206 @@
+"""The schedule process of a master: what was put to be seen later is delivered when its time has come.
+
+owns     config/delayOffset.json, config/timerOffset.json, SYNC_WANTED
+reads    the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer below their published ends, the log, topics.json;
+         APPENDED, DISPATCHED, FLUSHED, LOG_MIN
+asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of
+dies     safely at any point: what was delivered since the offsets were written is delivered again, with the same
+         unique key; nothing is left out
+"""
+
+import gc
+from typing import Any, ClassVar, Final
+
+from towline.limits import SLEEP_MAX_MS
+from towline.link.context import close_context, new_context
+from towline.link.poller import Poller
+from towline.log.commit_log import CommitLogReader
+from towline.log.config_file import ConfigFile
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.store_time import store_time
+from towline.node.context import Node
+from towline.node.endpoints import endpoints_of
+from towline.node.greeting import own_facts
+from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
+from towline.runtime.doorbell import Doorbell
+from towline.runtime.positions import Counter, Duty, Position
+
+from .delay_offsets import DelayOffsets, State
+from .delays import Level
+from .delivery import Lane, Source
+from .restoring import RealQueues, Restorer
+from .timers import Timers
+from .transactions.links import LocalLink, Outbox
+from .transactions.service import TransactionService
+
+QUEUE_FILES_OPEN_MAX: Final = 64
+SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
+ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
+SWEEP_MS: Final = 1000
+DRAIN_MS: Final = 2000
+
+
+class ScheduleAgent:
+    duty: ClassVar[Duty] = Duty.SCHEDULE
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._line = node.line
+        self._started_at = 0  # APPENDED then: offsets are compared with the queues once reput has come so far
+        self._ready = False
+        self._eager_until = 0  # APPENDED when somebody rang: reput will have come so far in a moment
+        self._fence = (0, 0)  # APPENDED, and the time at which it was read
+        self._counted = (0, 0)
+        self._saved_after = 0
+        self._log_min = -1
+        self._swept_ms = 0
+        self._drain_until: int | None = None
+
+    def on_start(self, bell: Doorbell) -> None:
+        self._bell = bell
+        node, settings = self._node, self._node.settings
+        self._started_at = node.positions.get(Position.APPENDED)
+        self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
+        self._log.load()
+        self._files = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        ends = node.queue_ends()
+        self._context = new_context()
+        self._poller = Poller(bell.fileno())
+        self._link = LocalLink(
+            self._context, endpoints_of(settings, node.runtime, "master")["put"][0], self._facts, self._poller, node.log
+        )
+        answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout)
+        self._outbox = Outbox(self._link, node.clock.now_ms, answer_ms)
+        queues = RealQueues(ConfigFile(node.store.config / "topics.json"))
+        restorer = Restorer(self._log, queues, with_crc=settings.enabled_append_prop_crc)
+        self._offsets = DelayOffsets(node, self._state)
+        self._known, through = self._offsets.load()
+        self._levels = [
+            Level(number, delay_ms, self._files, ends, lambda offset: store_time(self._log, offset))
+            for number, delay_ms in enumerate(settings.delay_levels_ms, 1)
+        ]
+        for level in self._levels:
+            level.offset = self._known.get(level.number, 0)
+        self._timers = Timers(self._files, ends, restorer, through)
+        self._sources: list[Source] = [*self._levels, self._timers]
+        self._lanes = [Lane(source, restorer, self._outbox, node.log) for source in self._sources]
+        self._transactions = TransactionService(node, self._context, self._poller)
+        gc.freeze()
+
+    def do_work(self) -> int:
+        clock, positions = self._node.clock, self._node.positions
+        now = clock.monotonic_ms()
+        self._look_after_files(now)
+        done = self._outbox.turn(now) + self._transactions.turn()
+        dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends are read: they cover it
+        if not self._ready and not self._compare(dispatched):
+            return done
+        done += self._timers.scan()
+        self._move_fence(dispatched, clock.now_ms())
+        stopping = self._drain_until is not None
+        for lane in self._lanes:
+            done += lane.turn(now, clock.now_ms(), take=not stopping)
+        self._count()
+        changed = self._counted[0] + self._counted[1] != self._saved_after
+        if self._offsets.turn(now, changed=changed, at_once=stopping):
+            done += 1
+        return done
+
+    def sleep_ms(self) -> int:
+        now, wall = self._node.clock.monotonic_ms(), self._node.clock.now_ms()
+        positions = self._node.positions
+        if len(self._outbox):
+            return ANSWERS_MS
+        due = min(
+            max(source.due_ms(wall), lane.due_ms(now)) for source, lane in zip(self._sources, self._lanes, strict=True)
+        )
+        behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)
+        if behind or due == 0 or self._offsets.waits:
+            return SOON_MS
+        return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
+
+    def wait(self, timeout_ms: int) -> bool:
+        rang = self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        if rang:
+            self._eager_until = self._node.positions.get(Position.APPENDED)
+        return rang
+
+    def drain(self) -> bool:
+        """Until put has answered what is under way, and the offsets say so."""
+        now = self._node.clock.monotonic_ms()
+        if self._drain_until is None:
+            self._drain_until = now + DRAIN_MS
+        busy = any(lane.busy for lane in self._lanes) or self._offsets.waits
+        saved = self._counted[0] + self._counted[1] == self._saved_after
+        return (self._transactions.drain() and not busy and saved) or now >= self._drain_until
+
+    def on_close(self) -> None:
+        if hasattr(self, "_link"):
+            self._link.close()
+            self._transactions.close()
+            close_context(self._context)
+
+    # --- within a turn
+
+    def _facts(self) -> dict[str, Any]:
+        """Raises FileNotFoundError while put has not made the secret."""
+        return own_facts(self._node, SCHEDULE_ROLE) | {SECRET_FACT: read_secret(self._node.runtime.secret)}
+
+    def _compare(self, dispatched: int) -> bool:
+        """Once reput has dispatched what the log held at the start: whether the offsets fit the queues now (H15)."""
+        if dispatched < self._started_at:
+            return False
+        for source in self._sources:
+            beyond = source.clamp()
+            if beyond:
+                self._node.log.warning("%s: %d counted as delivered that the log does not hold", source.name, beyond)
+        self._ready = True
+        return True
+
+    def _move_fence(self, dispatched: int, wall_ms: int) -> None:
+        """What put took before `safe_ms`, cancellations too, was dispatched before the scan that just ended.
+
+        `wall_ms` was read before APPENDED is. An append that is under way since before then may be a cancellation.
+        """
+        if not self._timers.caught_up:
+            return
+        end, since = self._fence
+        appended = self._node.positions.get(Position.APPENDED)
+        if dispatched >= end:
+            self._timers.safe_ms = max(self._timers.safe_ms, since)
+            if self._node.positions.duty(Duty.PUT).turn_began_ns == 0:
+                self._fence = (appended, wall_ms)
+                if dispatched >= appended:
+                    self._timers.safe_ms = wall_ms
+
+    def _state(self) -> State:
+        self._saved_after = self._counted[0] + self._counted[1]
+        for level in self._levels:
+            self._known[level.number] = level.offset
+        end = max(source.end for source in self._sources)
+        return State(dict(self._known), self._timers.through(), end)
+
+    def _count(self) -> None:
+        """Deliveries, and what was left out, into the line of this duty."""
+        delivered, lost = sum(lane.delivered for lane in self._lanes), sum(lane.lost for lane in self._lanes)
+        self._line.count(Counter.MESSAGES, delivered - self._counted[0])
+        self._line.count(Counter.REFUSED, lost - self._counted[1])
+        self._counted = (delivered, lost)
+
+    def _look_after_files(self, now_ms: int) -> None:
+        log_min = self._node.positions.get(Position.LOG_MIN)
+        if log_min != self._log_min:
+            self._log_min = log_min
+            self._log.release_below(log_min)
+            self._log.refresh()
+        if now_ms - self._swept_ms >= SWEEP_MS:
+            self._swept_ms = now_ms
+            self._log.queue.sweep()
+            self._files.close_removed()
+        self._log.let_go(now_ms)
+
+
+def build(node: Node) -> ScheduleAgent:
+    return ScheduleAgent(node)
