@@ -165,6 +165,52 @@ class TestTopics:
         assert done.status == 1
         assert "no spaces" in done.document["sentence"]
 
+    def test_are_changed_step_by_step_and_deleted(self, master, towline):
+        where = ("--store", master, "--json")
+        made = towline("topic", "create", "brief", "--queues", 2, "--perm", "r", "--order", *where).document
+        assert (made["perm"], made["order"], made["read_queues"]) == (4, True, 2)
+        assert towline("topic", "alter", "brief", "--perm", "rw", "--no-order", *where).document["perm"] == 6
+        refused = towline("topic", "alter", "brief", "--read-queues", 1, "--write-queues", 1, *where)
+        assert refused.status == 1
+        assert "lower the write queues" in refused.document["sentence"]
+        assert "1 queues to write" in towline("topic", "alter", "brief", "--write-queues", 1, "--store", master).out
+        assert towline("topic", "alter", "brief", *where).status == 2
+        assert towline("topic", "delete", "brief", *where).status == 2
+        assert towline("topic", "delete", "brief", "--yes", "--store", master).out == "brief is deleted\n"
+        assert towline("topic", "delete", "brief", "--yes", *where).status == 1
+
+    def test_of_the_broker_are_protected(self, master, towline):
+        done = towline("topic", "delete", "TBW102", "--yes", "--store", master, "--json")
+        assert done.status == 1
+        assert "broker's own" in done.document["sentence"]
+
+
+class TestStats:
+    def test_tell_what_came_in_and_went_out_by_topic_and_queue(self, master, flights, put, towline):
+        put(flights, "counted", "--queue", 2)
+        towline("get", flights, "--queue", 2, "--from", 0, "--store", master)
+        document = towline("stats", "--store", master, "--interval", 0.1, "--json").document
+        assert document["put"]["messages"] >= 1
+        assert document["put"]["requests"] == sum(row["requests"] for row in document["put"]["time_ms"]["buckets"])
+        assert flights in [row["topic"] for row in document["topics"]]
+        rows = towline("stats", "--store", master, "--topic", flights, "--interval", 0.1, "--json").document[
+            "queue_rows"
+        ]
+        [row] = [row for row in rows if row["queue_id"] == 2]
+        assert row["put"]["messages"] >= 1 <= row["get"]["messages"]
+        assert row["put"]["bytes"] > 100 * row["put"]["messages"]
+
+    def test_are_tables_for_people(self, master, flights, put, towline):
+        put(flights, "counted")
+        out = towline("stats", "--store", master, "--interval", 0.1).out
+        assert "put requests" in out
+        assert flights in out
+        assert "slow puts" in towline("master", "status", "--store", master).out
+
+    def test_of_a_node_that_does_not_run_are_refused(self, tmp_path, towline):
+        done = towline("stats", "--store", tmp_path, "--interval", 0.1, "--json")
+        assert (done.status, done.document["error"]) == (1, "NodeNotRunning")
+
 
 class TestStatus:
     def test_shows_pieces_positions_memory_and_disk(self, master, towline):
