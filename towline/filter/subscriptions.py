@@ -92,9 +92,10 @@ class FilterTable:
         known version comes too late and is ignored. Without it, this call is the newest.
         """
         sql.compile(expression)
-        version = now if client_version is None else client_version
         known = self._entries.get((topic, group))
-        if known is not None and version < known.client_version:
+        latest = 0 if known is None else known.client_version
+        version = max(now, latest) if client_version is None else client_version
+        if version < latest:
             return False
         positions = self.bloom.positions(group, topic)
         if known is None or known.expression != expression:
@@ -206,6 +207,7 @@ def _members(entry: FilterData) -> dict[str, object]:
         "bornTime": entry.born_time,
         "clientVersion": entry.client_version,
         "consumerGroup": entry.consumer_group,
+        "dead": entry.is_dead,
         "deadTime": entry.dead_time,
         "expression": entry.expression,
         "expressionType": entry.expression_type,

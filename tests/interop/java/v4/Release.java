@@ -1,8 +1,11 @@
 package towline.interop;
 
 import java.io.IOException;
+import java.util.Map;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.filter.FilterAPI;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
@@ -30,5 +33,11 @@ final class Release {
 
     static PutMessageResult put(DefaultMessageStore store, MessageExt message) {
         return store.putMessage((MessageExtBrokerInner) message);
+    }
+
+    /** Names and hashes of a subscription by tags. */
+    static Map<String, Object> tags(String text) throws Exception {
+        SubscriptionData data = FilterAPI.buildSubscriptionData("topic", text);
+        return Map.of("text", data.getSubString(), "names", data.getTagsSet(), "codes", data.getCodeSet());
     }
 }

@@ -1,10 +1,13 @@
 package towline.interop;
 
 import java.io.IOException;
+import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.remoting.protocol.filter.FilterAPI;
+import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -32,5 +35,11 @@ final class Release {
 
     static PutMessageResult put(DefaultMessageStore store, MessageExt message) {
         return store.putMessage((MessageExtBrokerInner) message);
+    }
+
+    /** Names and hashes of a subscription by tags. */
+    static Map<String, Object> tags(String text) throws Exception {
+        SubscriptionData data = FilterAPI.buildSubscriptionData("topic", text);
+        return Map.of("text", data.getSubString(), "names", data.getTagsSet(), "codes", data.getCodeSet());
     }
 }

@@ -1,0 +1,156 @@
+"""Filters judge as a real broker's do, and each reads the subscriptions that the other wrote."""
+
+import json
+import random
+
+import pytest
+
+from towline.filter import sql, tags
+from towline.filter.bloom import Bloom, mark
+from towline.filter.errors import BadExpression, Incomparable
+from towline.filter.subscriptions import PENDING, FilterTable, loads
+
+from .expressions import Expressions
+from .releases import BROKERS
+
+FILTERS = "towline.interop.BrokerFilters"
+PAIRS = 10_000
+WELL_FORMED, BROKEN, MESSAGES = 4_500, 2_500, 4
+BLOOM = Bloom(64, 20)  # of a ConsumerFilterManager without a broker
+BORN, NOW = 1_700_000_000_000, 1_800_000_000_000
+
+
+@pytest.fixture(scope="module", params=BROKERS, ids=str)
+def filters(request, start_jvm):
+    jvm = start_jvm(request.param, FILTERS)
+    yield jvm
+    jvm.close()
+
+
+def answers(expression, messages):
+    for message in messages:
+        try:
+            yield {True: "true", False: "false", None: "null"}[expression.evaluate(message)]
+        except Incomparable:
+            yield "failed"
+
+
+def disagreement(text, messages, real):
+    """What differs from `real`, None for a refusal. Only a rest that RocketMQ ignores may be refused here alone."""
+    try:
+        expression = sql.compile(text)
+    except BadExpression as refused:
+        if real is None:
+            return None
+        try:
+            expression = sql.compile(text[: refused.position])
+        except BadExpression:
+            return f"{text!r} is refused here only: {refused}"
+    if real is None:
+        return f"{text!r} is refused by RocketMQ only"
+    ours = list(answers(expression, messages))
+    return None if ours == real else f"{text!r} of {messages}: {ours}, RocketMQ says {real}"
+
+
+def check(filters, texts, made):
+    asked = [(text, [made.properties() for _ in range(MESSAGES)]) for text in texts]
+    real = filters.listed(asked, op="evaluate")[1]
+    assert len(real) == len(asked)
+    found = [disagreement(*each, told) for each, told in zip(asked, real, strict=True)]
+    different = [each for each in found if each]
+    assert not different, f"{len(different)} of {len(asked)}: " + "\n".join(different[:20])
+    return real
+
+
+def made(filters, seed):
+    return Expressions(seed, later_words=filters.release.number >= (5, 0, 0))
+
+
+def test_well_formed_expressions_agree(filters):
+    expressions = made(filters, 1)
+    real = check(filters, [expressions.text() for _ in range(WELL_FORMED)], expressions)
+    told = [answer for each in real if each for answer in each]
+    assert len(told) >= PAIRS
+    assert min(map(told.count, ("true", "false", "null", "failed"))) > len(told) / 20
+
+
+def test_what_is_refused_agrees(filters):
+    expressions = made(filters, 2)
+    real = check(filters, [expressions.broken() for _ in range(BROKEN)], expressions)
+    assert real.count(None) > BROKEN / 2
+
+
+def test_a_rest_that_rocketmq_ignores_is_refused(filters):
+    ignored = ["a = 1 b", "a = 007", "a = 1 )", "a LIKE 'x'", "a + 1 > 2", "a = 1, b", "a = 0x10"]
+    assert None not in check(filters, ignored, made(filters, 3))
+    for text in ignored:
+        with pytest.raises(BadExpression):
+            sql.compile(text)
+
+
+def test_tags_agree(filters):
+    rng = random.Random(4)
+    pieces = ("a", "b", "Aa", "BB", "||", "|", " ", "\t", "*", "中文", "😀", "\u3000", "\x01")
+    texts = ["", "*", "||", "|| ||", " ", *("".join(rng.choices(pieces, k=rng.randint(1, 8))) for _ in range(500))]
+    for text, real in zip(texts, filters.listed(texts, op="tags")[1], strict=True):
+        if real is None:
+            with pytest.raises(BadExpression):
+                tags.parse(text)
+            continue
+        parsed = tags.parse(text)
+        assert (set(parsed.names), set(parsed.codes)) == (set(real["names"]), set(real["codes"])), text
+        assert parsed.everything == (real["text"] == "*")
+
+
+def test_bits_agree(filters):
+    rng = random.Random(5)
+    asked = [
+        (rng.randint(1, 50), rng.randint(1, 300), f"group-{rng.random()}", rng.choice(("TopicA", "中文", "😀", "")))
+        for _ in range(500)
+    ]
+    for (error, n, group, topic), real in zip(asked, filters.listed(asked, op="bits")[1], strict=True):
+        bloom = Bloom(n, error)
+        positions = bloom.positions(group, topic)
+        rows = bloom.rows(1)
+        mark(rows, rows[:, 0] == 0, positions)
+        assert [bloom.k, bloom.m, list(positions), rows[0].tolist()] == real
+
+
+def test_a_broker_reads_the_subscriptions_of_towline(filters, tmp_path):
+    table = FilterTable(BLOOM)
+    table.register("g1", "TopicA", "a > 5 AND b = 'it''s \"中文\"'", now=BORN)
+    table.register("g2", "TopicA", "a IS NULL", now=BORN)
+    table.register("g1", "%RETRY%g1", "TRUE", now=BORN)
+    table.confirm(table.fingerprint, BORN)
+    table.retire("g2", now=BORN + 1000)
+    table.register("late", "TopicA", "b IS NULL", now=BORN)
+    path = tmp_path / "consumerFilter.json"
+    path.write_text(json.dumps(table.content()), encoding="utf-8")
+    found = filters.ask(**{"op": "read_subscriptions", "from": str(path)})["found"]
+    for entry, real in zip(table, found, strict=True):
+        topic, group, expression, kind, born, dead, version, positions, count, compiled = real
+        assert (topic, group, expression, kind) == (entry.topic, entry.consumer_group, entry.expression, "SQL92")
+        assert (born, version, tuple(positions), count) == (entry.born_time, BORN, entry.bit_positions, BLOOM.m)
+        assert compiled
+        assert dead >= born
+        if entry.is_dead:
+            assert dead == entry.dead_time
+    assert [each.born_time for each in table] == [BORN, BORN, BORN, PENDING]
+
+
+def test_towline_reads_the_subscriptions_of_a_broker(filters, tmp_path):
+    asked = [("TopicA", "g1", "a > 5", 7), ("TopicA", "g2", "b = '中文'", 8), ("TopicB", "g1", "TRUE", 9)]
+    path = tmp_path / "consumerFilter.json"
+    assert filters.ask_about(asked, op="write_subscriptions", to=str(path))["registered"] == [True] * 3
+    text = path.read_text(encoding="utf-8")
+    table = loads(text, BLOOM, str(path))
+    found = [(each.topic, each.consumer_group, each.expression, each.client_version) for each in table]
+    assert found == asked
+    for each in table:
+        assert each.bit_positions == BLOOM.positions(each.consumer_group, each.topic)
+        assert BORN < each.born_time < PENDING
+        assert not each.is_dead
+    assert list(loads(text, Bloom(), str(path))) == []
+    theirs = json.loads(text)["filterDataByTopic"]
+    for topic, members in table.content()["filterDataByTopic"].items():
+        assert members == theirs[topic]
