@@ -125,6 +125,7 @@ class GroupConsumer:
         self._back = WayBack(group, cluster, self._find_put, self._retries_max, timeout_ms)
         self._begun = threading.Lock()
         self._closed = threading.Event()
+        self._ended = False
         self._listening: set[int] = set()  # threads that call back
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
 
@@ -163,7 +164,7 @@ class GroupConsumer:
     def listen(
         self, callback: Callable[[GroupMessage], object], *, threads: int = 1, attempts_max: int | None = None
     ) -> None:
-        """Calls `callback` with every message, in so many threads, until `close` is called.
+        """Calls `callback` with every message, in so many threads, until `close` is called. Closes the consumer.
 
         A message whose callback raises an Exception is sent back and comes again later (`retry_later`). With `ordered`
         or broadcasting it is tried again in its place each second, for ever or `attempts_max` times: nothing of its
@@ -181,7 +182,7 @@ class GroupConsumer:
                 return
             except BaseException as error:
                 errors.append(error)
-                self._closed.set()
+                self._stop()
             finally:
                 with self._shelf.lock:
                     self._listening.discard(threading.get_ident())
@@ -195,6 +196,7 @@ class GroupConsumer:
         work()
         for worker in workers:
             worker.join()
+        self._end()
         if errors:
             raise errors[0]
 
@@ -284,9 +286,15 @@ class GroupConsumer:
         return list(self._member.warnings)
 
     def close(self) -> None:
-        """Commits what is finished, what this thread has in hand included, and leaves the group."""
-        self._shelf.finish()
-        self._end()
+        """Commits what is finished, what this thread has in hand included, and leaves the group.
+
+        A callback of `listen` may call it: the message in its hand is finished when the callback returns.
+        """
+        if threading.get_ident() in self._listening:
+            self._stop()
+        else:
+            self._shelf.finish()
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -309,20 +317,26 @@ class GroupConsumer:
             if self._member.ident is None:
                 self._member.start()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
+        """Nothing more is handed out."""
         self._closed.set()
         self._shelf.fail(ClientClosed("consumer"), fatal=True)
+
+    def _end(self) -> None:
+        self._stop()
         with self._shelf.lock:  # what listeners have in hand is finished, if they manage in time
-            others = {threading.get_ident()}
-            self._shelf.lock.wait_for(lambda: self._listening <= others, CLOSE_MS / 1000)
+            self._shelf.lock.wait_for(lambda: not self._listening, CLOSE_MS / 1000)
         with self._begun:
+            if self._ended:
+                return
+            self._ended = True
             if self._member.ident is not None:
                 self._member.close(CLOSE_MS)
             else:
                 self._member.never()
-        self._back.close()
-        if self._offsets is not None:
-            self._offsets.close()
+            self._back.close()
+            if self._offsets is not None:
+                self._offsets.close()
 
     def _take(self, deadline: float, *, whole: bool) -> tuple[Handed, Columns] | None:
         self._begin()
@@ -382,12 +396,13 @@ class GroupConsumer:
                 messages = iter(self)
                 continue
             if message is None:
-                return
+                break
             with self._kept_on_failure():
                 if in_place:
                     self._handle_in_place(callback, message, attempts_max)
                 else:
                     self._handle(callback, message)
+        self._shelf.finish()
 
     @contextmanager
     def _kept_on_failure(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ from towline.link.dealer import Link
 
 from .errors import MemberTaken
 from .offsets import OffsetsFile
-from .places import first_offsets
+from .places import Places, first_offsets
 from .pulling import Pulling
 from .queue import UNKNOWN, GroupQueue, Stage
 from .rules import Rules
@@ -401,7 +401,12 @@ class Member(threading.Thread):
                 found |= {(topic, int(queue_id)): int(offset) for queue_id, offset in offsets.items()}
         missing = [queue.key for queue in starting if found.get(queue.key, UNKNOWN) == UNKNOWN]
         if missing:
-            first = yield from first_offsets(missing, self.rules.start)
+            known = {topic for (topic, _), offset in found.items() if offset != UNKNOWN}
+            first: Places = {}
+            for topic in {topic for topic, _ in missing}:
+                # A queue that came later, to a topic that is read already, is read from its first message on.
+                start = self.rules.start if self._offsets is not None and topic not in known else "first"
+                first |= yield from first_offsets([key for key in missing if key[0] == topic], start)
             found |= first
             if self._offsets is not None:
                 self._offsets.save(first)  # "last" is where the group began, not where it is when it comes back

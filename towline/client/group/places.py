@@ -16,10 +16,10 @@ def first_offsets(keys: list[tuple[str, int]], start: Start) -> Generator[Questi
     """Asks the node for the offset at which each of these queues begins."""
     found: Places = {}
     if isinstance(start, str):
+        name = "min" if start == "first" else "max"
         for topic in sorted({topic for topic, _ in keys}):
             reply = yield Question("bounds", {"topic": topic})
             rows: dict[int, Any] = {int(row["queue"]): row for row in reply.facts["queues"]}
-            name = "min" if start == "first" else "max"
             found |= {key: int(rows[key[1]][name]) if key[1] in rows else 0 for key in keys if key[0] == topic}
         return found
     for topic, queue_id in keys:

@@ -1,0 +1,251 @@
+"""Consumer groups through real processes: members die and come, the reading process dies, and no message is missed."""
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Towline, towline
+from towline.client.admin import AdminClient
+from towline.client.errors import AskRefused
+from towline.client.group.consumer import GroupConsumer
+from towline.client.group.message import GroupMessage
+from towline.client.message import Message
+from towline.client.producer import Producer
+
+from .grouping import Process, by_queue, explained_doubles
+from .load import Load
+from .nodes import TestNode, ended
+from .waiting import await_
+
+__all__ = ["towline"]  # the fixture
+
+DEADLINE_S = 40.0
+LOCK_MS = 3_000
+QUEUES = 6
+SETTINGS = {
+    "listen_port": 0,
+    "ha_listen_port": 0,
+    "consumer_expires_ms": 2_000,
+    "rebalance_lock_max_live_time": LOCK_MS,
+    "message_delay_level": "1s 1s 1s 1s 1s",
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
+    made = TestNode("master", tmp_path_factory.mktemp("groups") / "master", **SETTINGS)
+    cleaning = ended(made)
+    next(cleaning)
+    try:
+        made.start()
+        yield made
+        assert made.stop()
+    finally:
+        next(cleaning, None)
+
+
+@pytest.fixture
+def start(node: TestNode, tmp_path: Path) -> Iterator[Any]:
+    """Starts members as processes."""
+    made: list[Process] = []
+
+    def begin(group: str, topics: Any, name: str, **settings: Any) -> Process:
+        made.append(Process(serve_of(node), group, topics, tmp_path, name, **settings))
+        return made[-1]
+
+    yield begin
+    for process in made:
+        process.clean_up()
+
+
+def serve_of(node: TestNode) -> str:
+    return str(node.facts["endpoints"]["serve"][0])
+
+
+def create(node: TestNode, topic: str, queues: int = QUEUES) -> None:
+    with AdminClient(node.endpoint) as admin:
+        admin.create_topic(topic, queues)
+
+
+def fill(node: TestNode, topic: str, count: int) -> None:
+    with Producer(node.endpoint) as producer:
+        producer.send_batch(Message(topic, b"%d" % number) for number in range(count))
+
+
+def members_of(node: TestNode, group: str) -> list[str]:
+    with AdminClient(serve_of(node)) as admin:
+        try:
+            return [row["member"] for row in admin.describe_group(group)["members"]]
+        except AskRefused:  # nobody has joined yet
+            return []
+
+
+def await_members(node: TestNode, group: str, *names: str) -> None:
+    await_(lambda: members_of(node, group) == sorted(names), DEADLINE_S, f"the members of {group} are {names}")
+
+
+def await_read(members: list[Process], keys: set[str]) -> None:
+    def all_of_them() -> bool:
+        return not keys.difference(*(member.keys() for member in members))
+
+    await_(all_of_them, DEADLINE_S, "every message is read")
+
+
+def check_all_was_read(node: TestNode, topic: str, group: str, members: list[Process]) -> None:
+    """Every offset of every queue, and the group's offsets stand at the ends."""
+    with AdminClient(serve_of(node)) as admin:
+        bounds = admin.bounds(topic)
+        assert admin.group_offsets(group, topic)[topic] == {queue: end for queue, (_, end) in bounds.items()}
+    tenures = by_queue(members)
+    for queue, (_, end) in bounds.items():
+        seen = {offset for tenure in tenures[topic, queue] for offset in tenure.offsets}
+        assert seen == set(range(end)), f"queue {queue}: {sorted(set(range(end)) - seen)[:10]} were skipped"
+
+
+def test_members_die_and_come_under_load_and_nothing_is_missed(
+    node: TestNode, start: Any, record_property: pytest.RecordProperty
+):
+    create(node, "load")
+    load = Load(node.endpoint, "load", 4, count=8_000, window=200)
+    members = [start("g", "load", name, max_count=50) for name in ("a", "b", "c")]
+    await_members(node, "g", "a", "b", "c")
+    load.start()
+    load.await_acked(1_000)
+    await_(lambda: members[0].keys(), DEADLINE_S, "a reads")
+    members[0].kill()
+    members += [start("g", "load", name, max_count=50) for name in ("d", "e")]
+    load.await_acked(2_500)
+    before = node.pids()
+    os.kill(before["serve"], signal.SIGKILL)
+    node.await_restarted("serve", before)
+    load.await_acked(4_000)
+    await_members(node, "g", "b", "c", "d", "e")
+    await_(lambda: members[3].keys(), DEADLINE_S, "d reads")
+    members[1].kill()
+    members[2].stop()
+    load.finish()
+    await_read(members, set(load.acked))
+    for member in members:
+        member.stop()
+    check_all_was_read(node, "load", "g", members)
+    doubles = explained_doubles(members)
+    record_property("doubles", dict(doubles))
+    assert not doubles["unexplained"], doubles
+    total = sum(sum(member.keys().values()) for member in members)
+    stored = total - sum(doubles.values())
+    assert stored >= len(set(load.acked)) == load.count
+
+
+def test_in_order_a_queue_has_one_reader_at_a_time_and_a_planned_change_makes_no_doubles(node: TestNode, start: Any):
+    create(node, "steps")
+    load = Load(node.endpoint, "steps", 5, count=4_000, window=200)
+    settings = {"ordered": True, "max_count": 20}
+    members = [start("o", "steps", name, **settings) for name in ("a", "b")]
+    await_members(node, "o", "a", "b")
+    load.start()
+    load.await_acked(1_000)
+    members.append(start("o", "steps", "c", **settings))
+    await_members(node, "o", "a", "b", "c")
+    await_(lambda: members[2].keys(), DEADLINE_S, "c reads")
+    members[1].stop()
+    load.finish()
+    await_read(members, set(load.acked))
+    planned = explained_doubles(members)
+    assert not planned, planned
+    members[0].kill()
+    more = Load(node.endpoint, "steps", 6, count=300)
+    more.start()
+    more.finish()
+    await_read(members, set(more.acked))
+    members[2].stop()
+    check_all_was_read(node, "steps", "o", members)
+    assert not explained_doubles(members)["unexplained"]
+    for queue, tenures in by_queue(members).items():
+        for one, other in pairwise(tenures):
+            assert one.times[-1] < other.times[0], f"{queue} had two readers: {one.member} and {other.member}"
+
+
+def test_broadcasting_gives_everybody_everything_and_goes_on_after_a_restart(
+    node: TestNode, start: Any, tmp_path: Path
+):
+    create(node, "news", 3)
+    fill(node, "news", 60)
+    files = {name: str(tmp_path / f"{name}.json") for name in ("a", "b")}
+    settings = {"model": "broadcasting"}
+    both = [start("n", "news", name, offsets_file=files[name], **settings) for name in ("a", "b")]
+    for member in both:
+        await_(lambda member=member: len(member.keys()) == 60, DEADLINE_S, "everything came")
+        member.stop()
+    fill(node, "news", 30)
+    again = start("n", "news", "a", offsets_file=files["a"], **settings)
+    await_(lambda: len(again.keys()) >= 90, DEADLINE_S, "the rest came")
+    again.stop()
+    assert set(again.keys().values()) == {1}
+    with pytest.raises(AskRefused, match="UNKNOWN_GROUP"), AdminClient(serve_of(node)) as admin:
+        admin.describe_group("no such group")
+
+
+def test_a_message_that_always_fails_ends_among_the_dead_letters(node: TestNode):
+    create(node, "work", 1)
+    with AdminClient(serve_of(node)) as admin:
+        assert admin.configure_group("w", retryMaxTimes=2)["retryMaxTimes"] == 2
+    with Producer(node.endpoint) as producer:
+        sent = producer.send(Message("work", b"bad", tags="t", keys=("k",)))
+    attempts: list[tuple[int, str, bytes]] = []
+
+    def handle(message: GroupMessage) -> None:
+        attempts.append((message.reconsume_times, message.topic, message.body))
+        if message.reconsume_times == 2:
+            consumer.close()
+        raise RuntimeError("it never works")
+
+    consumer = GroupConsumer(serve_of(node), "w", "work", start="first", commit_interval_ms=200)
+    consumer.listen(handle)
+    assert attempts == [(times, "work", b"bad") for times in range(3)]
+    dead: list[GroupMessage] = []
+    with GroupConsumer(serve_of(node), "undertaker", "%DLQ%w", start="first") as reader:
+        await_(lambda: dead.extend(reader.poll(100)) or dead, DEADLINE_S, "the dead letter comes")
+    (message,) = dead
+    assert (message.body, message.tags, message.keys, message.unique_key) == (b"bad", "t", ("k",), sent.unique_key)
+    assert (message.reconsume_times, message.properties["RETRY_TOPIC"]) == (3, "work")
+    with AdminClient(serve_of(node)) as admin:
+        origin = admin.by_id(message.origin_message_id)
+    assert origin is not None
+    assert (origin.topic, origin.physical_offset) == ("work", sent.physical_offset)
+
+
+def test_the_command_line_lists_describes_resets_and_deletes(node: TestNode, towline: Towline):
+    create(node, "books", 2)
+    fill(node, "books", 20)
+    at = ("--store", str(node.store.root))
+    with GroupConsumer(serve_of(node), "r", "books", start="first", member="reader") as consumer:
+        seen = 0
+        while seen < 20:
+            seen += len(consumer.poll(1_000))
+        consumer.commit()
+        assert "r" in [row["group"] for row in towline("group", "list", "--json", *at).document["groups"]]
+        told = towline("group", "describe", "r", "--json", *at).document
+        assert told["lag"] == 0
+        assert {row["owner"] for row in told["queues"]} == {"reader"}
+        assert "reader" in towline("group", "describe", "r", *at).out
+        refused = towline("group", "delete", "r", *at)
+        assert refused.status == 1
+        assert "GROUP_IN_USE" in refused.err
+        assert "close its consumers first" in refused.err
+        reset = towline("group", "reset-offset", "r", "books", "--to", "first", "--json", *at).document
+        assert [row["offset"] for row in reset["queues"]] == [0, 0]
+        again = 0
+        while again < 20:  # the consumer that is there follows
+            again += len(consumer.poll(1_000))
+    one = towline("group", "reset-offset", "r", "books", "--to", "3", "--queue", "1", "--json", *at).document
+    assert one["queues"] == [{"queue_id": 1, "offset": 3}]
+    assert towline("group", "reset-offset", "r", "books", "--to", "3", *at).status == 2
+    assert towline("group", "delete", "r", *at).status == 0
+    gone = towline("group", "describe", "r", "--json", *at)
+    assert gone.status == 1
+    assert "towline group list" in gone.err
