@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from towline.errors import MalformedFrame
+from towline.format.forms import HALF_TOPIC, OP_TOPIC, TRANS_CHECK_TOPIC
 from towline.format.topics import TEMPLATE_TOPIC, topic_facts
 
 from .topics import Change, Topics
@@ -45,6 +46,9 @@ class TopicQuestions:
                     "topic": name,
                     "log_offset": deleted.log_offset,
                 }
+            case {"op": "transaction_topics"}:
+                self._topics.make_own((HALF_TOPIC, OP_TOPIC, TRANS_CHECK_TOPIC))
+                return {}
             case {"op": "topics"}:
                 known = (self._topics.get(name) for name in self._topics.names())
                 return {"topics": [topic_facts(topic) for topic in known if topic is not None]}

@@ -179,6 +179,16 @@ class Topics:
             )
         return self._put(changed) if changed != topic else topic
 
+    def make_own(self, names: Iterable[str]) -> None:
+        """Topics of the broker itself that are not there yet, of one queue; RocketMQ makes them at each start."""
+        missing = {
+            name: TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+            for name in names
+            if name not in self._table.topics
+        }
+        if missing:
+            self._write({**self._table.topics, **missing}, self._table.deleted)
+
     def delete(self, name: str, log_offset: int, floors: Mapping[int, int]) -> DeletedTopic:
         """Durable when this returns. `log_offset` is the log's end, `floors` each queue's next number.
 

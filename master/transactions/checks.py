@@ -187,7 +187,7 @@ class Checks:
 
     def _answered(self, half: Half, outcome: Outcome | None, answer: PutAnswer | None) -> None:
         if ARMED:
-            reach("transactions.after_check")
+            reach("schedule.after_check")
         if answer is None:
             self._settling.add(half.first, self._now_ms)
         elif not PutStatus(answer.status).stored:

@@ -175,7 +175,7 @@ class Endings:
             message = (half.topic.encode(), half.queue_id, [committed(record, self._writing.host)])
             batch = [message, *batch]
         if ARMED:
-            reach("transactions.before_end")
+            reach("schedule.before_end")
         if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(ending, answer)):
             return False
         found.busy = True
@@ -183,7 +183,7 @@ class Endings:
 
     def _answered(self, ending: Ending, answer: PutAnswer | None) -> None:
         if ARMED:
-            reach("transactions.after_end")
+            reach("schedule.after_end")
         if answer is None:
             ending.tried = True
             self._settling.add(ending.first, self._now_ms)

@@ -78,6 +78,8 @@ class TransactionService:
         )
         poller.add(self._server)
         self._ledger: Ledger | None = None
+        self._topics_made = False
+        self._draining = False
         self._read_to = 0
         self._start_end = self._get(Position.APPENDED)
         self._quiet_until = self._now() + DEADLINE_MS
@@ -97,7 +99,7 @@ class TransactionService:
         assert self._ledger is not None
         done += self._read(self._ledger) + self._take_requests(now)
         self._settling.turn(now)
-        if self._is_ready(now):
+        if self._is_ready(now) and not self._draining:
             for ending in self._early:
                 self._endings.add(ending)
             self._early = []
@@ -105,18 +107,22 @@ class TransactionService:
         return done + self._watches.turn(now)
 
     def due_ms(self) -> int:
-        if self._ledger is None or self._early:
+        if self._ledger is None or self._early or self._draining:
             return WAITING_LOOK_MS
         now = self._now()
         due = min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS)
         return max(0, min(due, WAITING_LOOK_MS) if len(self._endings) or len(self._outbox) else due)
 
     def drain(self) -> bool:
-        """Whoever waits is answered. True when no put is under way any more."""
-        if self._ledger is not None:
+        """Nothing more ends. True when every put that is under way was answered; who still waits asks again."""
+        if self._ledger is not None and not self._draining:
             self._watches.release_all()
+        self._draining = True
+        if len(self._outbox):
+            return False
+        if self._ledger is not None:
             self._offsets.save(self._now(), self._ledger.floors)
-        return len(self._outbox) == 0
+        return True
 
     def close(self) -> None:
         for link in (self._put, self._serve):
@@ -165,6 +171,8 @@ class TransactionService:
         dispatched = self._get(Position.DISPATCHED)
         op_end = self._reader.bounds(OP)[1]
         half_end = self._reader.bounds(HALF)[1]
+        if half_end and not self._topics_made:  # serve keeps no offsets of a topic that is not in topics.json
+            self._topics_made = self._outbox.ask("transaction_topics")
         done = 0
         if ledger.half_next < half_end:
             records, following = self._reader.records(HALF, ledger.half_next, RECORDS_PER_TURN)
@@ -234,6 +242,8 @@ class TransactionService:
                 raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
 
     def _watch(self, group: str, watch: Watch) -> None:
+        if self._draining:
+            return  # an answer now would only make it ask again
         if self._ledger is None or not self._watches.has_room:
             self._send(watch.peer, watch.request_id, {"checks": []})
         else:

@@ -21,6 +21,9 @@ CLEAN_STEPS = {
     "reput.before_index_trim": 1,
 }
 
+# Steps of transactions: tested in test_transactions.
+TRANSACTION_STEPS = ("schedule.before_end", "schedule.after_end", "schedule.after_check")
+
 
 class Arming:
     """Fires once, in whichever process gets there first."""

@@ -50,6 +50,9 @@ NAMES: Final = (
     "receive.after_append",
     "receive.before_ack",
     "recover.in_salvage",
+    "schedule.before_end",
+    "schedule.after_end",
+    "schedule.after_check",
 )
 ACTIONS: Final = ("stall", "kill", "raise")
 
