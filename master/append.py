@@ -48,10 +48,11 @@ PROPERTY_NAME_SHOWN: Final = 60  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A stored request: the log's end after it, and where each group's first record went."""
+    """A stored request: the log's end after it, where each group's first record went, and whether one is in a form."""
 
     end: int
     places: list[tuple[int, int]]
+    formed: bool
 
 
 class Appender:
@@ -158,7 +159,8 @@ class Appender:
         if ARMED:
             reach("put.after_publish")
         self._offsets.take(groups, self._groups["next_offset"][: len(groups)].tolist())
-        return Appended(end, [(offset, start + before) for offset, before in places])
+        formed = bool(self._groups["form"][: len(groups)].any())
+        return Appended(end, [(offset, start + before) for offset, before in places], formed)
 
     # --- before a byte is copied
 

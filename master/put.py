@@ -66,6 +66,7 @@ class PutAgent:
         self._answered_ms = 0
         self._told = Cause.REQUEST
         self._drain_until: int | None = None
+        self._formed = False  # something was stored that schedule has to see
         self._prepared: tuple[int, int] | None = None  # APPENDED and ALLOCATED for which nothing is left to populate
 
     def on_start(self, bell: Doorbell) -> None:
@@ -83,6 +84,7 @@ class PutAgent:
         self._ringer = node.ringer(*woken_by_put(settings, pooled=pool_of(node) is not None))
         self._sender_ringer = node.ringer(*(() if pool_of(node) is not None else (Duty.SEND,)))
         self._statistics = PutStatistics(node)
+        self._schedule_ringer = node.ringer(Duty.SCHEDULE)
         self._appender = Appender(node, self._topics)
         self._appender.resume(self._topics.floors())
         self._topics.adopt(self._appender.queues())
@@ -169,6 +171,9 @@ class PutAgent:
         self._ringer.ring()
         if any(slave.connected for slave in self._node.positions.slaves()):
             self._sender_ringer.ring()
+        if self._formed:
+            self._formed = False
+            self._schedule_ringer.ring()
 
     def _put(self, arrived: Arrived, closed: Refusal | None) -> int:
         """Bytes appended for this request."""
@@ -196,6 +201,7 @@ class PutAgent:
             self._intake.refuse(arrived, result)
             return 0
         self._told = Cause.REQUEST
+        self._formed = self._formed or result.formed
         self._line.count(Counter.BATCHES)
         self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
         self._line.count(Counter.BYTES, len(arrived.records))

@@ -216,7 +216,8 @@ class TestStatus:
     def test_shows_pieces_positions_memory_and_disk(self, master, towline):
         status = towline("master", "status", "--store", master, "--json").document
         duties = {piece["duty"]: piece for piece in status["pieces"]}
-        assert set(duties) == {"supervise", "zygote", "put", "allocate", "flush", "reput", "serve", "send"}
+        pieces = {"put", "allocate", "flush", "reput", "serve", "send", "schedule"}
+        assert set(duties) == {"supervise", "zygote", *pieces}
         assert all(piece["state"] == "RUNNING" and piece["uss"] <= piece["pss"] for piece in duties.values())
         assert status["pss"] == sum(piece["pss"] for piece in duties.values()) > 0
         assert status["positions"]["appended"] >= status["positions"]["flushed"] >= status["visible_end"] >= 0

@@ -37,7 +37,7 @@ def test_an_idle_master_and_slave_together_use_less_than_3_percent_of_a_core(pai
     await_(lambda: time.monotonic() - began >= WATCHED_S, WATCHED_S + 5, "the watched time")
     share = (cpu_s(pids) - before) / (time.monotonic() - began)
     print(f"{len(pids)} processes used {share:.2%} of a core")
-    assert len(pids) >= 16
+    assert len(pids) >= 17
     assert share < 0.03
 
 

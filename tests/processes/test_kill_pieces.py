@@ -17,6 +17,7 @@ VICTIMS = [
     ("master", "reput"),
     ("master", "serve"),
     ("master", "send"),
+    ("master", "schedule"),
     ("master", ZYGOTE),
     ("slave", "receive"),
     ("slave", "follow"),

@@ -28,7 +28,7 @@ from .mixed import MixedLoad
 LOAD_S: Final = (0.02, 0.45)  # a kill comes so long after the first acknowledgement
 START_S: Final = (0.0, 1.2)  # or so long after a start began
 SLAVE_SHARE: Final = 0.2
-PIECES: Final = ("put", "flush", "reput", "allocate", "serve", "send", ZYGOTE)
+PIECES: Final = ("put", "flush", "reput", "allocate", "serve", "send", "schedule", ZYGOTE)
 # What is killed, by weight: every process of the node at once, the supervisor alone, a piece and then all, a start.
 KINDS: Final = {"node": 10, "supervisor": 3, "piece": 4, "start": 3}
 MODES: Final = (

@@ -1,0 +1,161 @@
+"""Delayed messages through a real node: in their time and order, taken back, and with schedule and the node killed."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from towline.client.consumer import Consumer
+from towline.client.errors import IllegalDelay, PutRefused
+from towline.client.message import Message, ReceivedMessage
+from towline.client.producer import Producer
+from towline.format.properties import decode
+from towline.node.context import runtime_of
+from towline.runtime.positions import Counter as Delivered
+from towline.runtime.positions import Duty
+
+from .nodes import TestNode, ended
+from .waiting import await_
+
+DEADLINE_S = 20.0
+LEVELS = "1s 2s 1h"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
+    root: Path = tmp_path_factory.mktemp("delays")
+    made = TestNode("master", root, message_delay_level=LEVELS, listen_port=0, ha_listen_port=0)
+    cleaning = ended(made)
+    next(cleaning)
+    made.start()
+    yield made
+    next(cleaning, None)
+
+
+@pytest.fixture
+def producer(node: TestNode) -> Iterator[Producer]:
+    with Producer(node.endpoint, linger_ms=1.0) as made:
+        yield made
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def read(node: TestNode, topic: str, keys: set[str], deadline_s: float = DEADLINE_S) -> list[ReceivedMessage]:
+    """The topic from its beginning, until each of these unique keys was seen."""
+    found: list[ReceivedMessage] = []
+    missing = set(keys)
+    until = time.monotonic() + deadline_s
+    with Consumer(f"ipc://{runtime_of(node.store.root).socket('serve')}", topic, start="first") as consumer:
+        while missing:
+            assert time.monotonic() < until, f"{len(missing)} of {len(keys)} never came"
+            for message in consumer.poll(200):
+                found.append(message)
+                missing.discard(message.unique_key or "")
+    return found
+
+
+def offsets(node: TestNode, name: str) -> dict[str, object]:
+    path = node.store.config / name
+    return json.loads(path.read_text().replace("{1:", '{"1":').replace(",2:", ',"2":').replace(",3:", ',"3":'))
+
+
+def test_messages_come_in_their_time_and_order(node: TestNode, producer: Producer) -> None:
+    began = now_ms()
+    due: dict[str, int] = {}
+    for number in range(40):
+        at = began + 400 + 37 * (number * 17 % 40)
+        due[producer.send(Message("ordered", b"%d" % number, queue_id=number % 2, deliver_at=at)).unique_key] = at
+    for level, delay_ms in ((2, 2000), (1, 1000)):
+        result = producer.send(Message("ordered", b"level", queue_id=3, tags="late", keys=["k"], delay_level=level))
+        assert result.topic == "SCHEDULE_TOPIC_XXXX"
+        due[result.unique_key] = began + delay_ms
+    plain = producer.send(Message("ordered", b"at once", queue_id=2))
+    found = read(node, "ordered", {*due, plain.unique_key})
+    assert len(found) == len(due) + 1, "nothing came twice"
+    for queue_id in (0, 1, 3):
+        mine = [message for message in found if message.queue_id == queue_id]
+        times = [due[message.unique_key or ""] for message in sorted(mine, key=lambda each: each.queue_offset)]
+        assert times == sorted(times)
+        assert all(message.store_timestamp >= due[message.unique_key or ""] for message in mine)
+    delayed = next(message for message in found if message.body == b"level")
+    properties = decode(delayed.record.properties)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["DELAY"]) == ("ordered", "3", "1")
+    assert (delayed.tags, delayed.keys, delayed.topic) == ("late", ("k",), "ordered")
+
+
+def test_a_level_above_the_highest_is_the_highest(node: TestNode, producer: Producer) -> None:
+    assert producer.send(Message("far", b"", delay_level=99)).queue_id == 2
+
+
+def test_what_is_cancelled_never_comes_and_the_rest_does(node: TestNode, producer: Producer) -> None:
+    at = now_ms() + 1500
+    sent = [producer.send(Message("taken-back", b"%d" % number, deliver_at=at)) for number in range(20)]
+    for result in sent[::2]:
+        assert producer.cancel(result.handle).acknowledged
+    assert producer.cancel(sent[0].handle).acknowledged, "twice is no error"
+    last = producer.send(Message("taken-back", b"later", deliver_at=at + 300))
+    found = read(node, "taken-back", {result.unique_key for result in [*sent[1::2], last]})
+    assert {message.unique_key for message in found} == {result.unique_key for result in [*sent[1::2], last]}
+    with pytest.raises(PutRefused, match="CANCEL_TOO_LATE"):
+        producer.cancel(sent[1].handle)
+
+
+def test_what_cannot_be_is_refused_by_name(node: TestNode, producer: Producer) -> None:
+    producer.send(Message("refused", b""))
+    far = now_ms() + 4 * 24 * 3_600_000
+    for message in (Message("refused", b"", delay_level=-1), Message("refused", b"", deliver_at=far)):
+        with pytest.raises(IllegalDelay):
+            producer.send(message)
+
+
+def test_nobody_without_the_secret_is_a_piece_of_the_node(node: TestNode) -> None:
+    secret = runtime_of(node.store.root).secret
+    assert len(secret.read_text()) == 64
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("victim", ["schedule", "node"])
+@pytest.mark.parametrize("kind", ["level", "time"])
+def test_a_kill_loses_nothing_and_doubles_only_what_the_offsets_missed(node: TestNode, victim: str, kind: str) -> None:
+    topic = f"killed-{victim}-{kind}"
+    before = node.positions.duty(Duty.SCHEDULE).counter(Delivered.MESSAGES)
+    with Producer(node.endpoint, linger_ms=1.0) as producer:
+        start = now_ms() + 600
+        futures = []
+        for number in range(4000):
+            when = {"delay_level": 1} if kind == "level" else {"deliver_at": start + number // 4}
+            futures.append(producer.send_async(Message(topic, b"%d" % number, queue_id=number % 3, **when)))
+        results = [future.result() for future in futures]
+    keys = {result.unique_key: number for number, result in enumerate(results)}
+    line = node.positions.duty(Duty.SCHEDULE)
+    await_(lambda: line.counter(Delivered.MESSAGES) - before >= 1000, DEADLINE_S, "a part is delivered")
+    if victim == "schedule":
+        pids = node.pids()
+        os.kill(pids["schedule"], signal.SIGKILL)
+        saved = offsets(node, "delayOffset.json"), offsets(node, "timerOffset.json")
+        node.await_restarted("schedule", pids)
+    else:
+        node.kill_all(seed=len(topic))
+        saved = offsets(node, "delayOffset.json"), offsets(node, "timerOffset.json")
+        node.start()
+    with Producer(node.endpoint) as producer:
+        last = producer.send(Message(topic, b"last", delay_level=1))
+    found = read(node, topic, {*keys, last.unique_key})
+    times = Counter(message.unique_key or "" for message in found)
+    doubles = [keys[key] for key, count in times.items() if count > 1]
+    assert max(times.values()) <= 2
+    for number in doubles:
+        result = results[number]
+        if kind == "level":
+            assert result.queue_offset >= saved[0]["offsetTable"]["1"]
+        else:
+            through = saved[1]["deliveredDue"], saved[1]["deliveredOffset"]
+            assert (start + number // 4, result.queue_offset) > through
+    print(f"\n{victim} killed, {kind}: {len(keys)} messages, {len(doubles)} doubles")
