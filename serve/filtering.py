@@ -6,24 +6,21 @@ not match, without a look at the log: if the record was stored after the group's
 
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import MalformedFile, Remedy, TowlineError
+from towline.errors import Remedy, TowlineError
 from towline.filter.bloom import Bloom, may_match
 from towline.filter.sql import Expression
 from towline.filter.sql import compile as compile_sql
-from towline.filter.subscriptions import FilterData, FilterTable, read
+from towline.filter.subscriptions import FilterData
 from towline.format.columns import parts_of
 from towline.format.frames import Pull
-from towline.log.config_file import ConfigFile
 from towline.runtime.settings import Settings
 
 from .extension import Extension
 from .selection import Bytes, Entries, Integers, Mask
 
 COMPILED_MAX: Final = 256
-LOOK_MS: Final = 1_000
 
 Subscription = Callable[[str, str], FilterData | None]
 
@@ -39,38 +36,6 @@ class PropertyFilterDisabled(TowlineError):
 
     def describe(self) -> str:
         return "this node does not filter by properties: enable_property_filter is off"
-
-
-class SubscriptionsView:
-    """The subscriptions that config/consumerFilter.json names, looked at again when it changed, once a second."""
-
-    def __init__(self, path: Path, bloom: Bloom, now: Callable[[], int]) -> None:
-        self._path, self._bloom, self._now = path, bloom, now
-        self._file = ConfigFile(path)
-        self._seen: tuple[int, int] | None = None
-        self._look_at = 0
-        self._table = FilterTable(bloom)
-
-    def get(self, topic: str, group: str) -> FilterData | None:
-        """None where none is known, or the file cannot be read: then every record is evaluated."""
-        if self._now() >= self._look_at:
-            self._look_at = self._now() + LOOK_MS
-            self._refresh()
-        return self._table.get(topic, group)
-
-    def _refresh(self) -> None:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return
-        if self._seen == (found.st_ino, found.st_mtime_ns):
-            return
-        try:
-            content = self._file.load()
-            self._table = FilterTable(self._bloom) if content is None else read(content, self._bloom, str(self._path))
-        except MalformedFile:  # who owns it says so
-            self._table = FilterTable(self._bloom)
-        self._seen = (found.st_ino, found.st_mtime_ns)
 
 
 class PropertyFilter:

@@ -44,7 +44,7 @@ from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
 
 from .extension import Extension
-from .filtering import Filters, SubscriptionsView, bloom_of, facts_of
+from .filtering import Filters, facts_of
 from .groups.front import groups_of, is_group_question
 from .holding import Held, Holding
 from .lookup import Lookup, LookupRules
@@ -104,8 +104,8 @@ class ServeAgent:
         self._topics = topics
         self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules, _extension(node))
         self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
-        subscriptions = SubscriptionsView(node.store.config / "consumerFilter.json", bloom_of(settings), self._now)
-        self._filters = Filters(settings.enable_property_filter, _extension(node), subscriptions.get)
+        self._groups = groups_of(node, topics, ends, self._lookup, self._say)
+        self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
         self._holding = Holding(ends)
         self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
@@ -120,7 +120,6 @@ class ServeAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        self._groups = groups_of(node, topics, ends, self._lookup, self._say)
         self._poller = Poller(self._server, bell.fileno())
         gc.freeze()
 

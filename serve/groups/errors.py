@@ -19,17 +19,12 @@ class Refusal(Enum):
     CONSUME_DISABLED = "allow it with `group_configure`, or use another group"
     BROADCASTING = "let each member of a broadcasting group keep its own offsets"
     FILTER_DISABLED = "turn enable_property_filter on, or filter by tags"
-    BAD_EXPRESSION = "correct the expression at the position that is named"
     GROUP_IN_USE = "stop its members first"
     TOO_MANY_GROUPS = "delete groups that nobody uses"
     TOO_MANY_MEMBERS = "use fewer members: more than there are queues have nothing to read"
     NOT_MASTER = "ask the master: a slave only follows its offsets"
     STARTING = "ask again in a moment"
     OFFSETS_UNREADABLE = "restore the file or its .bak from a copy, or remove both to begin anew, then restart the node"
-
-    @property
-    def retried(self) -> bool:
-        return self in (Refusal.MEMBER_TAKEN, Refusal.STARTING)
 
 
 class GroupRefused(TowlineError):

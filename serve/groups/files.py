@@ -12,6 +12,7 @@ from towline.log.config_file import ConfigFile, read_config
 
 OFFSETS: Final = "consumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
+FILTERS: Final = "consumerFilter.json"
 
 Content = TypeVar("Content")
 Job = tuple[int, ConfigFile, Callable[[], dict[str, Any]]]

@@ -1,12 +1,14 @@
 """Groups as the duty cycle of serve meets them: the same few calls on a master and on a slave."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
-from serve.filtering import facts_of
+from serve.filtering import bloom_of, facts_of
 from serve.lookup import Lookup
 from serve.topics import TopicsView
 from towline.errors import MalformedFile, TowlineError
+from towline.filter.subscriptions import FilterData
 from towline.format.frames import ANSWER, Kind, json_part
 from towline.link.server import Sent
 from towline.node.context import Node
@@ -15,6 +17,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
 from .errors import GroupRefused
+from .filters import GroupFilters
 from .followed import FollowedGroups
 from .service import GroupService, Line, Queues
 from .watching import Asker
@@ -31,6 +34,8 @@ class Groups(Protocol):
     due_ms: int
 
     def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None: ...
+
+    def subscription(self, topic: str, group: str) -> FilterData | None: ...
 
     def turn(self, now_ms: int) -> int: ...
 
@@ -49,9 +54,19 @@ def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, s
     if node.settings.broker_role is BrokerRole.SLAVE:
         return SlaveGroups(FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log), wire)
     queues = Queues(sight.read_queues, sight.topics, sight.bounds, sight.search, sight.settled)
-    service = GroupService(node.store, node.settings, node.clock, node.log, queues, Line(wire.send, wire.refuse))
+    line = Line(wire.send, wire.refuse)
+    service = GroupService(node.store, node.settings, node.clock, node.log, queues, line, _filters(node))
     service.load()
     return service
+
+
+def _filters(node: Node) -> GroupFilters | None:
+    """None where reput computes no bitmaps."""
+    if not node.settings.enable_calc_filter_bit_map:
+        return None
+    get = node.positions.get
+    newest = partial(get, Position.DISPATCHED_TIMESTAMP)
+    return GroupFilters(bloom_of(node.settings), node.clock, partial(get, Position.FILTERS), newest)
 
 
 class SlaveGroups:
@@ -69,6 +84,10 @@ class SlaveGroups:
             self._wire.refuse(Asker(peer, request_id), error)
             return
         self._wire.send(Asker(peer, request_id), facts)
+
+    def subscription(self, topic: str, group: str) -> FilterData | None:
+        """None: this node's reput may have read a subscription later than the master's did."""
+        return None
 
     def turn(self, now_ms: int) -> int:
         return 0

@@ -99,6 +99,11 @@ class Membership:
     def groups(self) -> list[Group]:
         return [self._groups[name] for name in sorted(self._groups)]
 
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._changed)
+
     def take_changed(self) -> set[str]:
         found, self._changed = self._changed, set()
         return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from towline.errors import MalformedFile, MalformedFrame, TowlineError, UnknownTopic
+from towline.filter.subscriptions import FilterData
 from towline.format.groups import group_members
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.link.server import Sent
@@ -20,6 +21,7 @@ from towline.runtime.settings import Settings
 from . import questions
 from .describing import describe, membership_facts
 from .errors import GroupRefused, Refusal
+from .filters import GroupFilters, check, still_filtered
 from .locks import Queue
 from .members import Joining, Membership
 from .offsets import Offsets
@@ -33,6 +35,7 @@ REJOIN_MS: Final = 1_000  # after a start, so that all who come back are there w
 LOOK_MS: Final = 250  # at topics
 SWEEP_MS: Final = 10_000  # of what can be forgotten
 SAVING_LOOK_MS: Final = 5  # while somebody waits for a file
+CONFIRMED_LOOK_MS: Final = 50  # at what reput evaluates, while a subscription waits for it
 PENDING_MAX: Final = 4_096
 NAMED_MAX: Final = 10  # clamped offsets that are logged one by one
 
@@ -64,8 +67,16 @@ class Line:
 
 class GroupService:
     def __init__(
-        self, store: Store, settings: Settings, clock: Clock, log: logging.Logger, queues: Queues, line: Line
+        self,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        log: logging.Logger,
+        queues: Queues,
+        line: Line,
+        filters: GroupFilters | None = None,
     ) -> None:
+        """`filters` where reput computes bitmaps."""
         self._settings, self._clock, self._log, self._queues, self._line = settings, clock, log, queues, line
         self._offsets = Offsets(queues.bounds)
         self._groups = Groups(auto_create=settings.auto_create_subscription_group)
@@ -77,7 +88,8 @@ class GroupService:
             first_generation=lambda: clock.now_ms() // 1000,
         )
         interval = settings.flush_consumer_offset_interval
-        self._store = GroupStore(store, self._offsets, self._groups, clock, log, interval)
+        self._filters = filters
+        self._store = GroupStore(store, self._offsets, self._groups, filters, clock, log, interval)
         self._watches = Watches()
         self._links: dict[Place, bytes] = {}
         self._rejoining: deque[tuple[Place, Asker]] = deque()
@@ -128,6 +140,10 @@ class GroupService:
             sentence = "the queues are not dispatched yet to where they were"
             self._refuse(asker, GroupRefused(Refusal.STARTING, sentence, SAVING_LOOK_MS))
 
+    def subscription(self, topic: str, group: str) -> FilterData | None:
+        """For whom the bitmaps of messages speak; None where none do."""
+        return None if self._filters is None else self._filters.get(topic, group)
+
     def turn(self, now_ms: int) -> int:
         """Everything that is due; how many answers went."""
         if not self._settled:
@@ -144,10 +160,12 @@ class GroupService:
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             self._look(now_ms)
+        done += self._wake()
+        if self._filters is not None:
+            self._filters.turn(now_ms)
         if self._damaged is None:
             self._store.turn(now_ms)
-        done += self._wake()
-        self.due_ms = self._next_ms(now_ms)
+        self.due_ms = 0 if self._members.changed else self._next_ms(now_ms)
         return done
 
     def gone(self, peer: bytes) -> None:
@@ -174,6 +192,8 @@ class GroupService:
         if not self._open or self._store.awaited:
             return now_ms + SAVING_LOOK_MS
         times = [self._look_ms]
+        if self._filters is not None and self._filters.waiting:
+            times.append(now_ms + CONFIRMED_LOOK_MS)
         if self._damaged is None:
             times.append(self._store.due_ms)
         times += [at for at in (self._watches.due_ms(), self._members.next_expiry_ms()) if at is not None]
@@ -227,6 +247,8 @@ class GroupService:
         while changed := self._members.take_changed():
             for name in changed:
                 group = self._members.get(name)
+                if self._filters is not None:
+                    self._filters.left(name, still_filtered(group))
                 for place, asker in self._watches.take_of(name, group.names() if group is not None else ()):
                     done += self._tell(place, asker)
         return done
@@ -292,15 +314,19 @@ class GroupService:
         name, joining = questions.text(question, "group"), questions.joining(question)
         beginning, generation = questions.beginning(question), questions.number(question, "generation", 0)
         now, place = self._clock.monotonic_ms(), (name, joining.member)
+        check(joining.topics, enabled=self._settings.enable_property_filter)
         self._check_allowed(name, joining)
         self._probe(place, joining)
         known = self._members.get(name)
-        self._check_topics(name, joining, new=known is None or joining.member not in known.members)
-        self._members.join(name, joining, now)
+        before = known.members.get(joining.member) if known is not None else None
+        before_topics = before.topics if before is not None else None
+        self._check_topics(name, joining, new=before is None)
+        group = self._members.join(name, joining, now)
         self._links[place] = asker.peer
+        if self._filters is not None and group.members[joining.member].topics != before_topics:
+            self._filters.subscribed(group, joining.topics)
         if joining.model == questions.CLUSTERING:
             self._begin(name, joining, beginning)
-        self._store.save_groups()
         self.due_ms = 0
         if generation and now < self._started_ms + REJOIN_MS:
             self._rejoining.append((place, asker))

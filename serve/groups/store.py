@@ -1,21 +1,159 @@
-"""What a master keeps of its groups on disk: offsets every few seconds, settings as soon as they change."""
+"""What a master keeps of its groups on disk: offsets every few seconds, everything else as soon as it changes."""
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from towline.errors import TowlineError
+from towline.errors import MalformedFile, TowlineError
 from towline.format.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
 from towline.format.topics import DataVersion
-from towline.log.config_file import ConfigFile
+from towline.log.config_file import ConfigFile, read_config
 from towline.places import Store
 from towline.runtime.clock import Clock
 
-from .files import GROUPS, OFFSETS, Saver, load
+from .files import FILTERS, GROUPS, OFFSETS, Saver, load
+from .filters import GroupFilters
 from .offsets import Offsets
 from .table import Groups
 
 Then = Callable[[TowlineError | None], None]
+Content = Callable[[], dict[str, Any]]
+_UNSAVED: Final = -1
+
+
+@dataclass(slots=True)
+class Kept:
+    """One file. `changes` counts those of what it holds; `content` is called at once, what it returns by the thread."""
+
+    file: ConfigFile
+    changes: Callable[[], int]
+    content: Callable[[DataVersion], Content]
+    version: DataVersion = field(default_factory=DataVersion)
+    saved: int = 0  # `changes` that the newest job holds
+
+    @property
+    def name(self) -> str:
+        return self.file.path.name
+
+
+class GroupStore:
+    """`interval_ms` between two writes of the offsets; none while nothing changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        offsets: Offsets,
+        groups: Groups,
+        filters: GroupFilters | None,
+        clock: Clock,
+        log: logging.Logger,
+        interval_ms: int,
+    ) -> None:
+        self._offsets, self._groups, self._filters = offsets, groups, filters
+        self._clock, self._log, self._interval_ms = clock, log, interval_ms
+        self._saver = Saver()
+        self._jobs: dict[int, tuple[Kept, list[Then]]] = {}
+        self._due_ms = clock.monotonic_ms() + interval_ms
+        self._kept_offsets = Kept(ConfigFile(store.config / OFFSETS), lambda: offsets.changes, self._of_offsets)
+        self._kept_groups = Kept(ConfigFile(store.config / GROUPS), lambda: groups.changes, self._of_groups)
+        self._at_once = [self._kept_groups]
+        if filters is not None:
+            file = ConfigFile(store.config / FILTERS)
+            self._at_once.append(Kept(file, lambda: filters.changes, lambda _: _still(filters.content())))
+
+    def load(self) -> None:
+        """Raises MalformedFile when both generations of offsets or settings are damaged."""
+        found = load(self._kept_offsets.file, read_offsets, self._log)
+        if found is not None:
+            self._kept_offsets.version = found.data_version
+            self._offsets.load(found.offsets)
+        groups = load(self._kept_groups.file, read_groups, self._log)
+        if groups is not None:
+            self._kept_groups.version = groups.data_version
+            self._groups.load(groups)
+        if self._filters is not None:
+            self._load_filters(self._filters)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a file."""
+        return any(waiting for _, waiting in self._jobs.values())
+
+    @property
+    def due_ms(self) -> int:
+        return self._due_ms
+
+    def turn(self, now_ms: int) -> None:
+        """Starts what is due and tells whoever waits for what has ended."""
+        for number, error in self._saver.finished():
+            kept, waiting = self._jobs.pop(number)
+            if error is not None:
+                self._log.error("%s is not saved, which is tried again: %s", kept.name, error)
+                kept.saved = _UNSAVED
+                self._due_ms = max(self._due_ms, now_ms + self._interval_ms)
+            for then in waiting:
+                then(error)
+        for kept in self._at_once:
+            if kept.saved != _UNSAVED:
+                self._save(kept)
+        if now_ms >= self._due_ms:
+            self._due_ms = now_ms + self._interval_ms
+            self.save()
+
+    def save(self, then: Then | None = None) -> None:
+        """Writes what changed; `then` is called when it is durable, or with what went wrong."""
+        for kept in (self._kept_offsets, *self._at_once):
+            self._save(kept)
+        if then is None:
+            return
+        if not self._jobs:
+            then(None)
+            return
+        waiting = _Waiting(len(self._jobs), then)
+        for _, thens in self._jobs.values():
+            thens.append(waiting.ended)
+
+    def close(self) -> None:
+        """Saves the last state, and waits for it."""
+        self.save()
+        self._saver.close()
+        self.turn(0)
+
+    def _load_filters(self, filters: GroupFilters) -> None:
+        """Without them every record is evaluated when it is pulled, so damage is told and then forgotten.
+
+        The generation before a damaged one is not used: reput may have evaluated other expressions since.
+        """
+        file = self._at_once[1].file
+        path = file.path if file.path.exists() else file.backup
+        try:
+            content = read_config(path)
+            if content is not None:
+                filters.load(filters.read(content, str(path)))
+            elif path.exists() and path.stat().st_size:
+                raise MalformedFile(str(path), "it is torn or damaged")
+        except MalformedFile as error:
+            self._log.warning("bitmaps speak for nobody until they are subscribed again: %s", error)
+
+    def _of_offsets(self, version: DataVersion) -> Content:
+        table = OffsetTable(offsets=self._offsets.snapshot(), data_version=version)
+        return lambda: offsets_content(table)
+
+    def _of_groups(self, version: DataVersion) -> Content:
+        table = self._groups.snapshot(version)
+        return lambda: groups_content(table)
+
+    def _save(self, kept: Kept) -> None:
+        changes = kept.changes()
+        if changes == kept.saved:
+            return
+        before = kept.version
+        kept.version = DataVersion(
+            counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
+        )
+        self._jobs[self._saver.submit(kept.file, kept.content(kept.version))] = (kept, [])
+        kept.saved = changes
 
 
 class _Waiting:
@@ -32,98 +170,5 @@ class _Waiting:
             self._then(self._error)
 
 
-class GroupStore:
-    """`interval_ms` between two writes of the offsets; none while nothing changed."""
-
-    def __init__(
-        self, store: Store, offsets: Offsets, groups: Groups, clock: Clock, log: logging.Logger, interval_ms: int
-    ) -> None:
-        self._offsets_file = ConfigFile(store.config / OFFSETS)
-        self._groups_file = ConfigFile(store.config / GROUPS)
-        self._offsets, self._groups = offsets, groups
-        self._clock, self._log, self._interval_ms = clock, log, interval_ms
-        self._saver = Saver()
-        self._versions = {OFFSETS: DataVersion(), GROUPS: DataVersion()}
-        self._saved = {OFFSETS: 0, GROUPS: 0}  # `changes` that the newest job holds
-        self._jobs: dict[int, tuple[str, list[Then]]] = {}
-        self._due_ms = clock.monotonic_ms() + interval_ms
-
-    def load(self) -> None:
-        """Raises MalformedFile when both generations of a file are damaged."""
-        offsets = load(self._offsets_file, read_offsets, self._log)
-        groups = load(self._groups_file, read_groups, self._log)
-        if offsets is not None:
-            self._versions[OFFSETS] = offsets.data_version
-            self._offsets.load(offsets.offsets)
-        if groups is not None:
-            self._versions[GROUPS] = groups.data_version
-            self._groups.load(groups)
-
-    @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for a file."""
-        return any(waiting for _, waiting in self._jobs.values())
-
-    @property
-    def due_ms(self) -> int:
-        return self._due_ms
-
-    def turn(self, now_ms: int) -> None:
-        """Starts what is due and tells whoever waits for what has ended."""
-        for number, error in self._saver.finished():
-            name, waiting = self._jobs.pop(number)
-            if error is not None:
-                self._log.error("%s is not saved, which is tried again: %s", name, error)
-                self._saved[name] = -1
-            for then in waiting:
-                then(error)
-        if now_ms >= self._due_ms:
-            self._due_ms = now_ms + self._interval_ms
-            self.save()
-
-    def save(self, then: Then | None = None) -> None:
-        """Writes what changed; `then` is called when it is durable, or with what went wrong."""
-        self._save_offsets()
-        self._save_groups()
-        if then is None:
-            return
-        if not self._jobs:
-            then(None)
-            return
-        waiting = _Waiting(len(self._jobs), then)
-        for _, thens in self._jobs.values():
-            thens.append(waiting.ended)
-
-    def save_groups(self) -> None:
-        """The settings alone, when they changed."""
-        self._save_groups()
-
-    def close(self) -> None:
-        """Saves the last state, and waits for it."""
-        self.save()
-        self._saver.close()
-        self.turn(0)
-
-    def _save_offsets(self) -> None:
-        if self._offsets.changes == self._saved[OFFSETS]:
-            return
-        table = OffsetTable(offsets=self._offsets.snapshot(), data_version=self._next(OFFSETS))
-        self._submit(OFFSETS, self._offsets_file, lambda: offsets_content(table), self._offsets.changes)
-
-    def _save_groups(self) -> None:
-        if self._groups.changes == self._saved[GROUPS]:
-            return
-        table = self._groups.snapshot(self._next(GROUPS))
-        self._submit(GROUPS, self._groups_file, lambda: groups_content(table), self._groups.changes)
-
-    def _submit(self, name: str, file: ConfigFile, content: Callable[[], dict[str, Any]], changes: int) -> None:
-        self._jobs[self._saver.submit(file, content)] = (name, [])
-        self._saved[name] = changes
-
-    def _next(self, name: str) -> DataVersion:
-        before = self._versions[name]
-        found = DataVersion(
-            counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
-        )
-        self._versions[name] = found
-        return found
+def _still(content: dict[str, Any]) -> Content:
+    return lambda: content

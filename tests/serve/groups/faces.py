@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from serve.groups.filters import GroupFilters
 from serve.groups.service import GroupService, Line, Queues
 from serve.groups.watching import Asker
 from towline.errors import TowlineError
+from towline.filter.bloom import Bloom
 from towline.link.server import Sent
 from towline.places import Store
 from towline.runtime.settings import Settings
@@ -31,7 +33,10 @@ class StillClock:
 
 @dataclass
 class Room:
-    """A service with its surroundings. `queues` of topics, `ends` of queues (lowest, end), `gone` peers."""
+    """A service with its surroundings. `queues` of topics, `ends` of queues (lowest, end), `gone` peers.
+
+    With a `bloom` reput computes bitmaps: by the file whose fingerprint is `evaluated`.
+    """
 
     root: Path
     more: dict[str, Any] = field(default_factory=dict)
@@ -41,6 +46,9 @@ class Room:
     gone: set[bytes] = field(default_factory=set)
     settled: bool = True
     clock: StillClock = field(default_factory=StillClock)
+    bloom: Bloom | None = None
+    evaluated: int = 0
+    newest: int = 0
 
     def __post_init__(self) -> None:
         self.store = Store(self.root / "store")
@@ -64,7 +72,10 @@ class Room:
             lambda: self.settled,
         )
         line = Line(self._send, self._refuse)
-        self._made = GroupService(self.store, settings, self.clock, LOG, queues, line)
+        filters = None
+        if self.bloom is not None:
+            filters = GroupFilters(self.bloom, self.clock, lambda: self.evaluated, lambda: self.newest)
+        self._made = GroupService(self.store, settings, self.clock, LOG, queues, line, filters)
         self.service.load()
         self.service.turn(self.clock.ms)
 

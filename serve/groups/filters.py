@@ -1,0 +1,94 @@
+"""SQL92 subscriptions of groups and config/consumerFilter.json, for reput's bitmaps (spec 7.3).
+
+A bitmap speaks for a subscription from when reput has said that it evaluates it; until then every record is evaluated
+when it is pulled, so nobody misses one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from towline.filter import sql, tags
+from towline.filter.bloom import Bloom
+from towline.filter.subscriptions import FilterData, FilterTable, read
+from towline.runtime.clock import Clock
+
+from .errors import GroupRefused, Refusal
+from .members import Group, Subscription
+from .questions import SQL92
+
+CLEAN_MS: Final = 60_000  # between two looks at what has been dead for long
+
+
+def check(topics: Mapping[str, Subscription], *, enabled: bool) -> None:
+    """Raises BadExpression with the position, GroupRefused FILTER_DISABLED."""
+    for topic, each in topics.items():
+        if each.kind != SQL92:
+            tags.parse(each.expression)
+        elif not enabled:
+            sentence = f"{topic!r} is subscribed by SQL92, and this node does not filter by properties"
+            raise GroupRefused(Refusal.FILTER_DISABLED, sentence)
+        else:
+            sql.compile(each.expression)
+
+
+class GroupFilters:
+    """`evaluated` is the fingerprint that reput published, `newest` the store time of what it dispatched last.
+
+    `changes` grows with everything that the file should know.
+    """
+
+    def __init__(self, bloom: Bloom, clock: Clock, evaluated: Callable[[], int], newest: Callable[[], int]) -> None:
+        self._bloom, self._clock, self._evaluated, self._newest = bloom, clock, evaluated, newest
+        self._table = FilterTable(bloom)
+        self._clean_ms = clock.monotonic_ms()
+        self.changes = 0
+
+    def read(self, content: dict[str, Any], path: str) -> FilterTable:
+        return read(content, self._bloom, path)
+
+    def load(self, table: FilterTable) -> None:
+        """What a serve process before this one kept: its subscribers count as gone until they are back."""
+        self._table = table
+        self._table.restart(self._clock.now_ms())
+        self.changes += 1
+
+    def content(self) -> dict[str, Any]:
+        return self._table.content()
+
+    def get(self, topic: str, group: str) -> FilterData | None:
+        """What the bits of a group stand for, or will when reput has the newest file."""
+        return self._table.get(topic, group)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether reput has not confirmed a subscription yet."""
+        return any(each.is_pending for each in self._table)
+
+    def subscribed(self, group: Group, topics: Mapping[str, Subscription]) -> None:
+        """A member came, or changed its mind: its expressions are the group's newest."""
+        now = self._clock.now_ms()
+        for topic, each in sorted(topics.items()):
+            if each.kind == SQL92:
+                self.changes += self._table.register(group.name, topic, each.expression, now=now)
+        self.left(group.name, still_filtered(group))
+
+    def left(self, name: str, still: Iterable[str]) -> None:
+        """The group filters only the topics in `still` any more."""
+        self.changes += self._table.retire(name, now=self._clock.now_ms(), still=still)
+
+    def turn(self, now_ms: int) -> None:
+        if self.waiting:
+            fingerprint = self._evaluated()
+            born_time = max(self._clock.now_ms(), self._newest())  # read after the fingerprint
+            self.changes += bool(self._table.confirm(fingerprint, born_time))
+        if now_ms >= self._clean_ms:
+            self._clean_ms = now_ms + CLEAN_MS
+            self.changes += self._table.clean(self._clock.now_ms())
+
+
+def still_filtered(group: Group | None) -> list[str]:
+    """Topics that some member filters by SQL92."""
+    if group is None:
+        return []
+    subscriptions = [item for member in group.members.values() for item in member.topics.items()]
+    return [topic for topic, each in subscriptions if each.kind == SQL92]
