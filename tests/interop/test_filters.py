@@ -3,12 +3,14 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
 from towline.filter import sql, tags
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression, Incomparable
 from towline.filter.subscriptions import PENDING, FilterTable, loads
+from towline.format import consume_queue_ext as ext
 
 from .expressions import Expressions
 from .releases import BROKERS
@@ -154,3 +156,51 @@ def test_towline_reads_the_subscriptions_of_a_broker(filters, tmp_path):
     theirs = json.loads(text)["filterDataByTopic"]
     for topic, members in table.content()["filterDataByTopic"].items():
         assert members == theirs[topic]
+
+
+UNITS_FILE = 1000  # bytes, so that many files are filled
+
+
+def units_at_random(count):
+    """Tags code, store time and bitmap of each: most with one of 14 bytes, some without."""
+    rng = random.Random(6)
+    return [
+        (rng.randint(-(2**31), 2**31 - 1), BORN + number, list(rng.randbytes(14 if rng.random() < 0.8 else 0)))
+        for number in range(count)
+    ]
+
+
+def laid_out(units):
+    """The addresses, and the files by their first byte."""
+    addresses, files, end = [], {}, 0
+    for code, stored, bitmap in units:
+        row = ext.encode_units(np.array([code]), np.array([stored]), np.array([bitmap], np.uint8))
+        run = ext.lay_out(end, row, UNITS_FILE)
+        end = run.end
+        addresses += run.addresses.tolist()
+        for offset, written in run.slices:
+            base, at = offset - offset % UNITS_FILE, offset % UNITS_FILE
+            files.setdefault(base, bytearray(UNITS_FILE))[at : at + len(written)] = written
+    return addresses, files
+
+
+def test_extended_entries_are_the_same_bytes(filters, tmp_path):
+    units = units_at_random(300)
+    told = filters.ask_about(units, op="write_units", root=str(tmp_path), size=UNITS_FILE)
+    addresses, files = laid_out(units)
+    assert told["addresses"] == addresses
+    folder = tmp_path / "T" / "0"
+    assert {int(path.name): path.read_bytes() for path in folder.iterdir()} == files
+    starts = [base + ext.walk(np.frombuffer(data, np.uint8))[0] for base, data in sorted(files.items())]
+    assert np.concatenate(starts).tolist() == ext.offsets_of(np.array(addresses)).tolist()
+
+
+def test_a_broker_reads_extended_entries_of_towline(filters, tmp_path):
+    units = units_at_random(300)
+    addresses, files = laid_out(units)
+    folder = tmp_path / "T" / "0"
+    folder.mkdir(parents=True)
+    for base, data in files.items():
+        (folder / f"{base:020d}").write_bytes(data)
+    found = filters.listed(addresses, op="read_units", root=str(tmp_path), size=UNITS_FILE)[1]
+    assert found == [list(unit) for unit in units]

@@ -20,8 +20,8 @@ from .nodes import Values
 TYPE: Final = "SQL92"  # what subscriptions call it
 
 _COMPILED_MAX: Final = 256
-_REMEMBERED_MAX: Final = 4096  # values of one expression whose answer is kept
-_REMEMBERED_SIZE_MAX: Final = 256  # bytes of such values
+_REMEMBERED_MAX: Final = 16_384  # values of one expression whose answer is kept
+_REMEMBERED_SIZE_MAX: Final = 256  # characters of such values
 _PAIR_END: Final = PAIR_END.encode()
 
 # What a message has of the properties that an expression names, None for a missing one; a single one has no tuple.
@@ -56,27 +56,34 @@ class Expression:
     def decide(self, found: Found) -> bool:
         """Whether a message matches that has these values of `names`. A short answer is remembered."""
         answer = self._remembered.get(found)
-        if answer is None:
-            values = found if isinstance(found, tuple) else (found,)
-            answer = self.matches(_properties(self.names, values)) is True
-            if sum(len(value) for value in values if value) <= _REMEMBERED_SIZE_MAX:
-                if len(self._remembered) >= _REMEMBERED_MAX:
-                    self._remembered.clear()
-                self._remembered[found] = answer
-        return answer
+        return self._judge(found) if answer is None else answer
 
     def select(self, encoded: Sequence[bytes]) -> NDArray[np.bool_]:
         """Which of many messages match, by their properties as the log holds them (spec 2.3)."""
-        known, decide = self._remembered, self.decide
-        answers: Iterable[bool]
+        found: Sequence[Found]
         if len(self._marks) == 1:
             (mark,) = self._marks
             found = [_value(_PAIR_END + each, mark) for each in encoded]
-            answers = [decide(key) if (answer := known.get(key)) is None else answer for key in found]
         else:
-            keys = [self._found(_PAIR_END + each) for each in encoded]
-            answers = [decide(key) if (answer := known.get(key)) is None else answer for key in keys]
-        return np.array(answers, np.bool_)
+            found = [self._found(_PAIR_END + each) for each in encoded]
+        known, judge = self._remembered, self._judge
+        return np.array([judge(key) if (answer := known.get(key)) is None else answer for key in found], np.bool_)
+
+    def _judge(self, found: Found) -> bool:
+        if isinstance(found, tuple):
+            values = {
+                name: str(value, "utf-8", "replace") for name, value in zip(self.names, found, strict=True) if value
+            }
+            size = sum(map(len, values.values()))
+        else:
+            values = {self.names[0]: str(found, "utf-8", "replace")} if found else {}
+            size = len(found or b"")
+        answer = self.matches(values) is True
+        if size <= _REMEMBERED_SIZE_MAX:
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[found] = answer
+        return answer
 
     def _found(self, data: bytes) -> tuple[bytes | None, ...]:
         return tuple([_value(data, mark) for mark in self._marks])
@@ -93,10 +100,6 @@ def _value(data: bytes, mark: bytes) -> bytes | None:
             return value
         at = data.rfind(mark, 0, at + 1)
     return None
-
-
-def _properties(names: Iterable[str], values: Iterable[bytes | None]) -> dict[str, str]:
-    return {name: value.decode("utf-8", "replace") for name, value in zip(names, values, strict=True) if value}
 
 
 @lru_cache(_COMPILED_MAX)

@@ -21,8 +21,9 @@ import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.expression.MQFilterException;
 import org.apache.rocketmq.filter.util.BitsArray;
 import org.apache.rocketmq.filter.util.BloomFilter;
+import org.apache.rocketmq.store.ConsumeQueueExt;
 
-/** A broker's filters: SQL92 expressions, tags, bitmaps, and the file of subscriptions. */
+/** A broker's filters: SQL92 expressions, tags, bitmaps, and the files of subscriptions and of extended entries. */
 public final class BrokerFilters implements Tool.Commands {
     private static final String SQL = "SQL92";
 
@@ -42,6 +43,10 @@ public final class BrokerFilters implements Tool.Commands {
                 return writeSubscriptions(command);
             case "read_subscriptions":
                 return readSubscriptions(command);
+            case "write_units":
+                return writeUnits(command);
+            case "read_units":
+                return readUnits(command);
             default:
                 throw new IllegalArgumentException(command.toJSONString());
         }
@@ -135,5 +140,47 @@ public final class BrokerFilters implements Tool.Commands {
             }
         }
         return Map.of("found", found);
+    }
+
+    private static ConsumeQueueExt units(JSONObject command) {
+        ConsumeQueueExt queue = new ConsumeQueueExt("T", 0, command.getString("root"), command.getIntValue("size"), 112);
+        if (!queue.load()) {
+            throw new IllegalStateException("it does not load");
+        }
+        queue.recover();
+        return queue;
+    }
+
+    /** Appends tags code, time and bitmap of each line; the addresses that it gives. */
+    private static Map<String, Object> writeUnits(JSONObject command) throws Exception {
+        ConsumeQueueExt queue = units(command);
+        List<Long> addresses = new ArrayList<>();
+        for (String line : Files.readAllLines(Path.of(command.getString("file")))) {
+            JSONArray asked = JSON.parseArray(line);
+            byte[] bitmap = asked.getJSONArray(2).isEmpty() ? null : new byte[asked.getJSONArray(2).size()];
+            for (int at = 0; bitmap != null && at < bitmap.length; at++) {
+                bitmap[at] = (byte) asked.getJSONArray(2).getIntValue(at);
+            }
+            addresses.add(queue.put(
+                new ConsumeQueueExt.CqExtUnit(asked.getLong(0), asked.getLongValue(1), bitmap)));
+        }
+        queue.flush(0);
+        return Map.of("addresses", addresses, "end", queue.getMaxAddress());
+    }
+
+    /** What stands at the addresses of the lines: tags code, time and bitmap, or null. */
+    private static Map<String, Object> readUnits(JSONObject command) throws Exception {
+        ConsumeQueueExt queue = units(command);
+        return eachLine(command, line -> {
+            ConsumeQueueExt.CqExtUnit unit = queue.get((Long) JSON.parseObject(line, Long.class));
+            if (unit == null) {
+                return null;
+            }
+            List<Integer> bitmap = new ArrayList<>();
+            for (byte each : unit.getFilterBitMap() == null ? new byte[0] : unit.getFilterBitMap()) {
+                bitmap.add(each & 0xff);
+            }
+            return List.of(unit.getTagsCode(), unit.getMsgStoreTime(), bitmap);
+        });
     }
 }
