@@ -20,6 +20,7 @@ from towline.format.index_file import decode_header
 from towline.limits import MIB
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.consume_queue_ext import ConsumeQueueExtFiles
 from towline.log.durable_file import DurableFile
 from towline.node.confirmed import confirmed_of
 from towline.node.context import Node
@@ -73,6 +74,10 @@ class Housekeeper:
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
         self._queues.watch()
+        self._extensions: ConsumeQueueExtFiles | None = None
+        if settings.enable_consume_queue_ext:
+            size = settings.mapped_file_size_consume_queue_ext
+            self._extensions = ConsumeQueueExtFiles(node.store.consumequeue_ext, size, QUEUE_FILES_OPEN_MAX)
         self._goal: Goal | None = None  # for which one slice of time was not enough
         self._synced = self._surely_synced()
         self._index_done: set[Path] = set()
@@ -183,6 +188,8 @@ class Housekeeper:
         over = time.monotonic() + SLICE_S
         for done, place in enumerate(map(int, places), 1):
             end = self._ends.read(place)
+            if self._extensions is not None:  # before the entries that point to them
+                self._extensions.sync(end.topic.decode(), end.queue_id)
             self._queues.sync(end.topic.decode(), end.queue_id, int(self._synced[place]), int(goal.ends[place]))
             self._synced[place] = goal.ends[place]
             if not all_of_them and (self._stopped or time.monotonic() > over):

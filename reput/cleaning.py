@@ -21,6 +21,7 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
+from .extensions import Extensions
 from .indexing import IndexDispatcher
 
 QUEUES_PER_TURN: Final = 16
@@ -32,8 +33,15 @@ class DerivedCleaner:
     """`files` is the dispatcher's own object, so that what is removed is closed there too."""
 
     def __init__(
-        self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds, index: IndexDispatcher | None, log: CommitLogReader
+        self,
+        node: Node,
+        files: ConsumeQueueFiles,
+        ends: QueueEnds,
+        index: IndexDispatcher | None,
+        log: CommitLogReader,
+        extensions: Extensions | None = None,
     ) -> None:
+        self._extensions = extensions
         self._node = node
         self._files = files
         self._ends = ends
@@ -134,6 +142,8 @@ class DerivedCleaner:
                 told = "removed a file of queue %s/%d: the log begins at %d"
                 self._node.log.info(told, topic, end.queue_id, self._begins)
                 return 1
+            if self._extensions is not None:
+                self._extensions.delete_expired(topic, end.queue_id, min(end.min_offset, end.max_offset - 1))
             self._trimmed[place] = end.min_offset // self._per_file
             places.popleft()
         return 1

@@ -16,6 +16,8 @@ RETRY_MS = 1000
 class IndexDispatcher:
     """`position` is the end of what is indexed; it trails DISPATCHED only while the disk is full."""
 
+    name = "index"
+
     def __init__(
         self, service: IndexService, log: CommitLogReader, clock: Clock, logger: logging.Logger, position: int
     ) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from towline.errors import QueueGap
+from towline.errors import DiskFull, QueueGap
 from towline.kernels.directory import QueueDirectory
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.dispatch import Batch
@@ -10,6 +10,8 @@ from towline.log.queue_entries import QueueEntries, Round
 from towline.log.queue_writer import QueueWriter
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.queue_ends import QueueEnds
+
+from .extensions import Extensions
 
 
 class QueueDispatcher:
@@ -23,8 +25,10 @@ class QueueDispatcher:
         ends: QueueEnds,
         directory: QueueDirectory,
         open_max: int,
+        extensions: Extensions | None = None,
     ) -> None:
-        """At most `open_max` files are kept open beside those of `files`."""
+        """At most `open_max` files are kept open beside those of `files`. `extensions` where ConsumeQueueExt is on."""
+        self._extensions = extensions
         self._ends = ends
         self._directory = directory
         self._files = files
@@ -36,6 +40,7 @@ class QueueDispatcher:
     def put(self, batch: Batch) -> None:
         """Queue bytes first, then the ends (H13). Raises QueueGap when a record is not its queue's next, DiskFull."""
         for one in self._entries.rounds(batch):
+            self._extend(batch, one)
             self._write(one)
             if ARMED:
                 reach("reput.before_ends")
@@ -48,6 +53,15 @@ class QueueDispatcher:
     def close(self) -> None:
         self._writer.close()
         self._files.close()
+
+    def _extend(self, batch: Batch, one: Round) -> None:
+        if self._extensions is None or not len(one.order):
+            return
+        try:
+            self._extensions.put(batch, one)
+        except DiskFull:
+            self._extensions.forget()
+            raise
 
     def _write(self, one: Round) -> None:
         if ARMED:  # a kill inside a batch finds some queues written and others not

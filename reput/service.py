@@ -5,10 +5,13 @@ import resource
 from typing import ClassVar, Final
 
 from towline.errors import DiskFull, IllegalTopic, QueueGap, TooManyQueues
+from towline.format.halts import Halt
+from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
 from towline.limits import SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.consume_queue_ext import ConsumeQueueExtFiles
 from towline.log.dispatch import RECORDS_MAX, Batch, DispatchScan
 from towline.log.index_service import IndexService
 from towline.node.confirmed import confirmed_of
@@ -17,8 +20,11 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 
+from .bitmaps import CalcBitMap
 from .cleaning import DerivedCleaner
 from .deleted import DeletedQueues
+from .dispatchers import Dispatcher, added
+from .extensions import Extensions
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
 
@@ -39,6 +45,7 @@ class ReputAgent:
         self._dispatched = node.writer(Position.DISPATCHED)
         self._timestamp = node.writer(Position.DISPATCHED_TIMESTAMP)
         self._stopped = node.writer(Position.DISPATCH_STOPPED)
+        self._stopped_why = node.writer(Position.DISPATCH_STOPPED_WHY)
         self._indexed = node.writer(Position.INDEXED)
         self._confirmed = confirmed_of(node)
         self._whole_below = -1  # the confirmed end at which the next record was not whole yet
@@ -54,16 +61,30 @@ class ReputAgent:
         files = ConsumeQueueFiles(node.store.consumequeue, settings.mapped_file_size_consume_queue, NEW_FILES_OPEN_MAX)
         ends = node.queue_ends(writable=True)
         self._deleted = DeletedQueues(node, files, ends)
-        self._queues = QueueDispatcher(files, ends, directory, open_max())
+        self._extensions = self._make_extensions(files, directory)
+        self._queues = QueueDispatcher(files, ends, directory, open_max(), self._extensions)
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
-            service = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num, writable=True)
+            slots, indexes = settings.max_hash_slot_num, settings.max_index_num
+            between = _reach_before if ARMED else None
+            service = IndexService(node.store.index, slots, indexes, writable=True, between=between)
             self._index = IndexDispatcher(service, self._log, node.clock, node.log, self._indexed.get())
-        self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log)
+        self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log, self._extensions)
+        self._bitmaps = CalcBitMap(node) if settings.enable_calc_filter_bit_map else None
+        ordered = (self._bitmaps, self._queues, self._index, *added(settings, node))
+        self._dispatchers: list[Dispatcher] = [each for each in ordered if each is not None]
         if self._stopped.get():
             self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
         gc.freeze()
+
+    def _make_extensions(self, queues: ConsumeQueueFiles, directory: QueueDirectory) -> Extensions | None:
+        settings = self._node.settings
+        if not settings.enable_consume_queue_ext:
+            return None
+        size = settings.mapped_file_size_consume_queue_ext
+        files = ConsumeQueueExtFiles(self._node.store.consumequeue_ext, size, NEW_FILES_OPEN_MAX)
+        return Extensions(files, queues, directory)
 
     def do_work(self) -> int:
         """A batch, and a little of what the log has left behind."""
@@ -71,6 +92,8 @@ class ReputAgent:
         return done + self._log.let_go(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
+        if self._bitmaps is not None:
+            self._bitmaps.refresh()
         start, end = self._dispatched.get(), self._confirmed()
         if self._stopped.get() or self._node.clock.monotonic_ms() < self._paused_until:
             return 0
@@ -102,28 +125,20 @@ class ReputAgent:
     def on_close(self) -> None:
         """Mappings go with the process; so would files, but a bench has no process of its own for this."""
         self._queues.close()
+        if self._extensions is not None:
+            self._extensions.files.close()
         if self._index is not None:
             self._index.close()
 
     def _dispatch(self, batch: Batch) -> int:
         """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
-        if ARMED:
-            reach("reput.before_queues")
-        try:
-            self._queues.put(batch)
-        except (QueueGap, IllegalTopic, TooManyQueues) as error:
-            self._stop(batch.start, str(error))
-            return 0
-        except DiskFull as error:
-            self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
-            self._node.log.error("%s", error)
-            self._line.raise_flag(Flag.LOGIC_DISK_FULL)
-            return 0
+        for dispatcher in self._dispatchers:
+            if ARMED:
+                reach(f"reput.before_{dispatcher.name}")
+            if not self._put(dispatcher, batch):
+                return 0
         self._line.lower_flag(Flag.LOGIC_DISK_FULL)
-        if ARMED:
-            reach("reput.before_index")
         if self._index is not None:
-            self._index.put(batch)
             self._signal_index(self._index)
         if ARMED:
             reach("reput.before_dispatched")
@@ -138,6 +153,24 @@ class ReputAgent:
         self._line.count(Counter.BYTES, batch.end - batch.start)
         self._line.count(Counter.BATCHES)
         return 1
+
+    def _put(self, dispatcher: Dispatcher, batch: Batch) -> bool:
+        """Whether the batch may go on to the next one."""
+        try:
+            dispatcher.put(batch)
+        except QueueGap as error:
+            self._stop(error.physical_offset, str(error), Halt.QUEUE_GAP)
+        except IllegalTopic as error:
+            self._stop(batch.start, str(error), Halt.TOPIC_PLACE)
+        except TooManyQueues as error:
+            self._stop(batch.start, str(error), Halt.TOO_MANY_QUEUES)
+        except DiskFull as error:
+            self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
+            self._node.log.error("%s", error)
+            self._line.raise_flag(Flag.LOGIC_DISK_FULL)
+        else:
+            return True
+        return False
 
     def _records_max(self) -> int:
         """Of a batch: the more queues there are, the more records share what a write to each of them costs."""
@@ -170,14 +203,19 @@ class ReputAgent:
         if batch.waits:
             self._whole_below = end
         else:
-            self._stop(batch.end, f"{batch.rule.name}: {batch.rule.sentence}")
+            self._stop(batch.end, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)
         return 0
 
-    def _stop(self, offset: int, why: str) -> None:
+    def _stop(self, offset: int, why: str, number: Rule | Halt) -> None:
         """A bad record is never skipped: put refuses until it is mended (DISPATCH_STOPPED)."""
         self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
+        self._stopped_why.replace(number)
         self._stopped.advance(offset + 1)
         self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
+
+
+def _reach_before(step: str) -> None:
+    reach(f"reput.before_{step}")
 
 
 def open_max() -> int:

@@ -23,6 +23,10 @@ class Store:
         return self.root / "consumequeue"
 
     @property
+    def consumequeue_ext(self) -> Path:
+        return self.root / "consumequeue_ext"
+
+    @property
     def index(self) -> Path:
         return self.root / "index"
 

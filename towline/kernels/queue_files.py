@@ -1,8 +1,9 @@
 """Queue entries to their files: one call writes the runs of thousands of queues (spec 3.1; hazards H7).
 
-Files are written with pwrite, as H7 wants it; the loop over them is compiled, because with 10,000 queues the interpreter
-would take longer over a batch than everything else together. Open descriptors are bounded: a file that is not open takes
-the place of one that the batch before did not touch either, and without such a one is opened, written and closed.
+Files are written with pwrite, as H7 wants it; the loop over them is compiled, because with 10,000 queues the
+interpreter would take longer over a batch than everything else together. Open descriptors are bounded: a file that is
+not open takes the place of one that the batch before did not touch either; without such a one it is opened, written and
+closed.
 """
 
 from typing import Any, Final

@@ -87,6 +87,20 @@ class SegmentNotMade(TowlineError):
         return f"the log has no segment {self.base}: {self.why}"
 
 
+class NoDispatcher(TowlineError):
+    """The setting `dispatchers` names something that cannot be had. Facts: what it names, why."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "name a function as package.module:function that the node's Python can import"
+
+    def __init__(self, place: str, why: str) -> None:
+        self.place, self.why = place, why
+        super().__init__(place, why)
+
+    def describe(self) -> str:
+        return f"the dispatcher {self.place!r} cannot be had: {self.why}"
+
+
 class NoStoreHere(StoreFault):
     """A command was given a directory that holds no log. Fact: its path."""
 

@@ -71,17 +71,23 @@ class IndexFile:
         keys: npt.NDArray[np.void],
         first: int,
         heads: npt.NDArray[np.int32],
+        between: Callable[[str], None] | None = None,
     ) -> int:
         """Puts keys[first:] of a dispatch scan as far as there is room; returns how many.
 
-        `state` is the header as kernels take it (STATE_SIZE numbers), `heads` their scratch.
+        `state` is the header as kernels take it (STATE_SIZE numbers), `heads` their scratch. `between` is called
+        before the slots are written and before the header is, for tests that end the process there.
         """
         file = self.mapped.array
         count = int(
             kernels.put_entries(file, self.slots, self.indexes, state, log, rows, keys, first, len(keys), heads)
         )
         if count:
+            if between is not None:
+                between("slots")
             kernels.put_slots(file, state, heads)
+            if between is not None:
+                between("header")
             self.store_header(Header(*(int(number) for number in state[: kernels.INDEX_COUNT + 1])))
         return count
 

@@ -36,12 +36,22 @@ _SECONDS_DIGITS: Final = 14
 class IndexService:
     """`load` first. A writer puts; a reader queries. `slots` and `indexes` must be what the files were made with."""
 
-    def __init__(self, directory: Path, slots: int, indexes: int, *, writable: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        slots: int,
+        indexes: int,
+        *,
+        writable: bool = False,
+        between: Callable[[str], None] | None = None,
+    ) -> None:
+        """`between` is called between the steps of a put: see `IndexFile.put`."""
         assert slots > 0
         assert indexes > 1, "entry 0 is never used"
         self.directory, self.slots, self.indexes, self.writable = directory, slots, indexes, writable
         self._files: dict[str, IndexFile | None] = {}  # by name, oldest first; None while not mapped
         self._dirty: set[str] = set()
+        self._between = between
         self._graveyard = Graveyard()
         self._state = np.zeros(kernels.STATE_SIZE, dtype=np.int64)  # the header of the active file, for the kernels
         self._heads: npt.NDArray[np.int32] = np.zeros(_KEYS_AT_ONCE * _HEADS_PER_KEY if writable else 0, dtype=np.int32)
@@ -95,7 +105,8 @@ class IndexService:
                 self._roll(*fresh.pop(0))
             name = next(reversed(self._files))
             self._dirty.add(name)
-            first += self.file(name).put(self._state, log, rows, keys[: first + _KEYS_AT_ONCE], first, self._heads)
+            some = keys[: first + _KEYS_AT_ONCE]
+            first += self.file(name).put(self._state, log, rows, some, first, self._heads, self._between)
 
     def query(self, topic: str, key: str, begin: int, end: int, limit: int = QUERY_MAX) -> list[int]:
         """Log offsets of records of that topic and key, or of another with the same hash, newest first (spec 4.5).

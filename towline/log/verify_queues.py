@@ -15,6 +15,7 @@ from towline.kernels.directory import NONE, QueueDirectory
 from towline.kernels.queues import NEW_QUEUE
 
 from .consume_queue import ConsumeQueueFiles, Entries, is_filler, is_queue_id, places_of
+from .consume_queue_ext import is_address, opened
 from .dispatch import Batch
 from .extents import written, written_end
 from .findings import START, Findings, Weight, length_of
@@ -94,6 +95,7 @@ class QueueVerifier:
         self._findings, self._directory = findings, directory
         self._log_min, self._surely = log_min, surely
         self._entries = QueueEntries(directory, np.zeros(0, np.int64), self._gap)
+        self._extensions = opened(root.parent / "consumequeue_ext", _FILES_OPEN_MAX)
         self._seen: dict[int, _Seen] = {}
         self._bases: dict[tuple[str, int], set[int]] = {}  # of files that can be read
         self.gaps: list[Gap] = []
@@ -117,11 +119,23 @@ class QueueVerifier:
     def _compare(self, run: QueueRun, expected: Entries) -> None:
         seen = self._seen.setdefault(run.number, _Seen(run.offset))
         at = 0
-        for found in self._raw(run.number, run.offset, run.count):
+        for stored in self._raw(run.number, run.offset, run.count):
+            found = self._resolved(run.number, stored)
             part = expected[at : at + len(found)]
             if found.tobytes() != part.tobytes():
                 self._note(seen, run.offset + at, found, part)
             at += len(found)
+
+    def _resolved(self, number: int, entries: Entries) -> Entries:
+        """The entries with the hashes of tags in the place of addresses of extension units, where those can be read."""
+        codes = entries["tags_code"].astype(np.int64)
+        addressed = np.flatnonzero(is_address(codes) & ~is_filler(entries))
+        if not len(addressed) or self._extensions is None:
+            return entries
+        units = self._extensions.read(*self._name(number), codes[addressed], 0)
+        made = entries.copy()
+        made["tags_code"][addressed[units.found]] = units.tags_codes[units.found]
+        return made
 
     def _raw(self, number: int, offset: int, count: int) -> Iterator[Entries]:
         """The entries as they stand in the files, one array for each; empty ones where there is none."""

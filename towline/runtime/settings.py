@@ -53,8 +53,6 @@ NOT_YET: Final = (
     "all_ack_in_sync_state_set",
     "async_learner",
     "enable_auto_in_sync_replicas",
-    "enable_calc_filter_bit_map",
-    "enable_consume_queue_ext",
     "ha_flow_control_enable",
     "sync_from_last_file",
 )
@@ -192,6 +190,8 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
     if s.transient_store_pool_enable and s.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         yield ("transient_store_pool_enable",), "cannot be beside SYNC_FLUSH: what is in the pool is not on disk"
+    if s.enable_calc_filter_bit_map and not s.enable_consume_queue_ext:
+        yield ("enable_calc_filter_bit_map",), "needs enable_consume_queue_ext: the units hold the bitmaps"
     if s.force_verify_prop_crc and not s.check_crc_on_recover:
         yield ("force_verify_prop_crc",), "needs check_crc_on_recover: it says which CRC recovery insists on"
     for switch in NOT_YET:

@@ -1,0 +1,93 @@
+"""CalcBitMap: which SQL92 subscriptions each record matches, as bits for its extension unit (spec 7.3)."""
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from towline.errors import MalformedFile
+from towline.filter.bloom import Bloom, mark
+from towline.filter.subscriptions import FilterTable, read
+from towline.log.config_file import ConfigFile
+from towline.log.dispatch import Batch
+from towline.node.context import Node
+from towline.runtime.positions import Position
+
+_LENGTH: Final = 2  # bytes of the length in front of the properties
+
+
+class CalcBitMap:
+    """Evaluates what config/consumerFilter.json names; `refresh` before each batch says which version that is."""
+
+    name = "bitmaps"
+
+    def __init__(self, node: Node) -> None:
+        settings = node.settings
+        self._node = node
+        self._bloom = Bloom(settings.expect_consumer_num_use_filter, settings.max_error_rate_of_bloom_filter)
+        self._path: Path = node.store.config / "consumerFilter.json"
+        self._file = ConfigFile(self._path)
+        self._seen: tuple[int, int, int] | None = None
+        self._said = False
+        self._table = FilterTable(self._bloom)
+        self._confirmed = node.writer(Position.FILTERS)
+
+    def refresh(self) -> None:
+        """Takes the file as it is now, and publishes the fingerprint of what is evaluated from here on.
+
+        Before the end of what may be dispatched is read: a subscriber that then sees the fingerprint knows that
+        everything stored from now on is evaluated for it.
+        """
+        seen = self._looked()
+        if seen == self._seen and self._said:
+            return
+        if seen != self._seen:
+            try:
+                content = self._file.load()
+                self._table = read(content or {}, self._bloom, str(self._path))
+            except MalformedFile as error:
+                self._node.log.error("subscriptions stay as they are: %s", error)
+            self._seen = seen
+        self._confirmed.replace(self._table.fingerprint)
+        self._said = True
+
+    def put(self, batch: Batch) -> None:
+        """Bitmaps for the records of topics that somebody filters."""
+        batch.bitmaps = batch.filtered = None
+        topics = sorted({each.topic for each in self._table})
+        if not topics or not len(batch.rows):
+            return
+        bitmaps = self._bloom.rows(len(batch.rows))
+        filtered = np.zeros(len(batch.rows), dtype=np.bool_)
+        numbers = batch.rows["queue_index"]
+        _, firsts, of = np.unique(numbers, return_index=True, return_inverse=True)
+        names = np.array([self._topic(batch, int(row)) for row in firsts], dtype=object)
+        for topic in topics:
+            rows = np.flatnonzero(np.isin(of, np.flatnonzero(names == topic)))
+            if len(rows):
+                filtered[rows] = True
+                bitmaps[rows] = self._evaluate(topic, batch, rows)
+        batch.bitmaps, batch.filtered = bitmaps, filtered
+
+    def _evaluate(self, topic: str, batch: Batch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        found = batch.rows[rows]
+        starts = found["topic_start"] + found["topic_length"] + _LENGTH
+        ends = found["phy"] - batch.base + found["size"]
+        log = batch.log.data
+        encoded = [bytes(log[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        bitmaps = self._bloom.rows(len(rows))
+        for each in self._table.of_topic(topic):
+            mark(bitmaps, each.compiled().select(encoded), each.bit_positions)
+        return bitmaps
+
+    def _topic(self, batch: Batch, row: int) -> str:
+        start, length = int(batch.rows[row]["topic_start"]), int(batch.rows[row]["topic_length"])
+        return batch.log[start : start + length].tobytes().decode("utf-8", "replace")
+
+    def _looked(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
