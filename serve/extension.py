@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles, Units, is_address
+from towline.format.consume_queue_ext import are_addresses
+from towline.log.consume_queue_ext import ConsumeQueueExtFiles, Units
 
 from .selection import Entries, Integers
 
@@ -16,7 +17,7 @@ class Extension:
     def units(self, topic: str, queue_id: int, entries: Entries, bitmap_size: int) -> Units:
         """One row per entry; `found` is false where an entry points to none."""
         codes = entries["tags_code"].astype(np.int64)
-        rows = is_address(codes)
+        rows = are_addresses(codes)
         if rows.all():
             return self._files.read(topic, queue_id, codes, bitmap_size)
         count = len(codes)

@@ -354,7 +354,7 @@ class ServeAgent:
 
 def _extension(node: Node) -> Extension | None:
     """None where no queue ever had extension units."""
-    settings, root = node.settings, node.store.root / "consumequeue_ext"
+    settings, root = node.settings, node.store.consumequeue_ext
     if not settings.enable_consume_queue_ext and not root.is_dir():
         return None
     return Extension(ConsumeQueueExtFiles(root, settings.mapped_file_size_consume_queue_ext, QUEUE_FILES_OPEN_MAX))

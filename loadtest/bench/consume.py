@@ -30,6 +30,7 @@ from .shapes import TOPIC, Shape, load_of
 
 BODY: Final = 100
 RECORDS: Final = 500
+OBJECTS_BYTES: Final = MIB // 2  # what becomes objects should fit the cache of a core
 GOALS: Final = {"columns": 3_000_000.0, "objects": 300_000.0}
 FACTS: Final = {"role": "consumer", "cluster": "", "store": "", "name": "bench"}
 
@@ -65,7 +66,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
             note(f"read, round {number} of {plan.rounds}" if number else "read, warming up")
             rows["answers"].append(_answers(context, node.serve_endpoint, count))
             rows["columns"].append(read_all(node.serve_endpoint, columnar, until=count))
-            rows["objects"].append(read_all(node.serve_endpoint, objects, until=min(count, plan.objects)))
+            rows["objects"].append(_objects(node.serve_endpoint, min(count, plan.objects)))
     found = {name: _row(passes[1:]) for name, passes in rows.items()}
     return {
         "body": BODY,
@@ -107,6 +108,10 @@ def _fill(context: Context, node: BenchNode, plan: Plan) -> int:
         client.close()
 
 
+def _objects(endpoint: str, until: int) -> Pass:
+    return read_all(endpoint, objects, until=until, batch=OBJECTS_BYTES)
+
+
 def _answers(context: Context, endpoint: str, until: int) -> Pass:
     """Pulls one after the other, and nothing is done with what comes."""
     link = Link(context, endpoint, FACTS)
@@ -125,7 +130,7 @@ def _answers(context: Context, endpoint: str, until: int) -> Pass:
                 raise BenchFailed(f"a pull found {GetStatus(status).name}")
             messages += count
             size += len(parts[2])
-        return Pass(messages, size, time.perf_counter() - started, 0)
+        return Pass(messages, size, time.perf_counter() - started, 0, offset)
     finally:
         link.close()
 

@@ -65,10 +65,10 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         rows: dict[str, list[Pass]] = {}
         for number in range(plan.rounds + 1):
             note(f"read, round {number} of {plan.rounds}" if number else "read, warming up")
-            for name, (found, read) in _round(node.serve_endpoint, count, min(count, plan.evaluated)).items():
-                if found.used != read // EVERY:
-                    raise BenchFailed(f"{name}: {found.used} messages were kept of {read}")
-                rows.setdefault(name, []).append(Pass(read, found.size, found.seconds, found.used))
+            for name, found in _round(node.serve_endpoint, count, min(count, plan.evaluated)).items():
+                if found.used != -(-found.over // EVERY):
+                    raise BenchFailed(f"{name}: {found.used} messages were kept of {found.over}")
+                rows.setdefault(name, []).append(found)
     measured = {name: _row(passes[1:]) for name, passes in rows.items()}
     ratio = median(tag.rate / client.rate for tag, client in zip(rows["tag"][1:], rows["client"][1:], strict=True))
     return {
@@ -92,20 +92,20 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
     }
 
 
-def _round(endpoint: str, count: int, evaluated: int) -> dict[str, tuple[Pass, int]]:
-    """Each way once: what came, and how many messages it went over."""
+def _round(endpoint: str, count: int, evaluated: int) -> dict[str, Pass]:
+    """Each way once."""
     return {
-        "unfiltered": (read_all(endpoint, _every, until=count), count),
-        "client": (read_all(endpoint, _compared, until=count), count),
-        "tag": (read_all(endpoint, len, until=count, tags=KEPT), count),
-        "sql": (read_all(endpoint, len, until=evaluated, sql=SQL), evaluated),
+        "unfiltered": read_all(endpoint, _every, until=count),
+        "client": read_all(endpoint, _compared, until=count),
+        "tag": read_all(endpoint, len, until=count, tags=KEPT),
+        "sql": read_all(endpoint, len, until=evaluated, sql=SQL),
     }
 
 
 def _every(columns: Columns) -> int:
     """Nothing is compared: what reading alone costs."""
     first = int(columns.queue_offset[0])
-    return (first + len(columns)) // EVERY - first // EVERY
+    return -(-(first + len(columns)) // EVERY) + -first // EVERY
 
 
 def _compared(columns: Columns) -> int:

@@ -24,16 +24,21 @@ Use = Callable[[Columns], int]
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One reading of a queue: messages that came, their record bytes, seconds, and what was made of them."""
+    """One reading of a queue: messages that came, their record bytes, seconds, and what was made of them.
+
+    `over`: messages that were gone over, whether a filter let them through or not.
+    """
 
     messages: int
     size: int
     seconds: float
     used: int
+    over: int
 
     @property
     def rate(self) -> float:
-        return self.messages / self.seconds
+        """Messages gone over per second."""
+        return self.over / self.seconds
 
 
 def fill(client: PutClient, node: BenchNode, load: Load, messages: int) -> int:
@@ -48,12 +53,12 @@ def fill(client: PutClient, node: BenchNode, load: Load, messages: int) -> int:
     return put
 
 
-def read_all(endpoint: str, use: Use, *, until: int, queue_id: int = 0, **options: Any) -> Pass:
+def read_all(
+    endpoint: str, use: Use, *, until: int, queue_id: int = 0, batch: int = BATCH_BYTES, **options: Any
+) -> Pass:
     """Reads a queue from its first message to offset `until`, a batch after the other. Raises BenchFailed."""
     messages = size = used = 0
-    with Consumer(
-        endpoint, TOPIC, queues=[queue_id], max_bytes=BATCH_BYTES, max_count=BATCH_COUNT, **options
-    ) as consumer:
+    with Consumer(endpoint, TOPIC, queues=[queue_id], max_bytes=batch, max_count=BATCH_COUNT, **options) as consumer:
         consumer.position()  # the link stands before the clock runs
         started = time.perf_counter()
         while consumer.position()[queue_id] < until:
@@ -64,4 +69,5 @@ def read_all(endpoint: str, use: Use, *, until: int, queue_id: int = 0, **option
             size += len(columns.records)
             used += use(columns)
         seconds = time.perf_counter() - started
-    return Pass(messages, size, seconds, used)
+        over = consumer.position()[queue_id]
+    return Pass(messages, size, seconds, used, over)

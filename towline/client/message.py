@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from towline.format.frames import Buffer
 from towline.format.message_id import encode_offset_id
@@ -14,8 +14,6 @@ from towline.limits import DECOMPRESSED_SIZE_MAX
 from .compression import decompress
 
 ANY_TAG: Final = "*"
-# Of a record, in bytes from its first: where the body begins and ends, where the properties begin; and its SYSFLAG.
-Parts: TypeAlias = tuple[int, int, int, int]
 _NUMBER_TYPES: Final = {"queue_id": 4, "queue_offset": 8, "physical_offset": 8, "born_timestamp": 8}
 _NUMBERS: Final = {
     name: slice(LAYOUT.offset[name], LAYOUT.offset[name] + size) for name, size in _NUMBER_TYPES.items()
@@ -45,28 +43,52 @@ class Message:
     deliver_at: int | None = field(default=None, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records back to back whose lengths were checked: where each and its parts stand in `data`, and its SYSFLAG."""
+
+    data: bytes
+    starts: list[int]
+    ends: list[int]
+    body_starts: list[int]
+    body_ends: list[int]
+    properties_starts: list[int]
+    sys_flags: list[int]
+
+
 class ReceivedMessage:
     """A record as a message. Nothing is decoded before it is asked for, and then once.
 
     Reading any of it raises MalformedRecord when the record's parts do not fit together.
     """
 
-    __slots__ = ("_body", "_body_size_max", "_buffer", "_parts", "_properties", "_record")
+    __slots__ = ("_body", "_body_size_max", "_properties", "_record", "_row", "_rows", "_single")
 
     def __init__(
-        self, record: Buffer, *, body_size_max: int = DECOMPRESSED_SIZE_MAX, parts: Parts | None = None
+        self,
+        record: Buffer,
+        *,
+        body_size_max: int = DECOMPRESSED_SIZE_MAX,
+        rows: "Rows | None" = None,
+        row: int = 0,
     ) -> None:
         """`record` holds one record from its first byte on; `body_size_max` caps the decompressed body, in bytes.
 
-        `parts` tells where body and properties stand in a record whose lengths were checked: then the rest of it need
-        not be decoded for them, which is most of what a message costs.
+        Or it is number `row` of `rows`, whose lengths were checked: then neither body nor properties need the rest of
+        the record decoded, which is most of what a message costs.
         """
-        self._buffer = record
+        self._single = record
         self._body_size_max = body_size_max
-        self._parts = parts
+        self._rows = rows
+        self._row = row
         self._record: Record | None = None
         self._body: bytes | None = None
         self._properties: dict[str, str] | None = None
+
+    @property
+    def _buffer(self) -> Buffer:
+        rows, row = self._rows, self._row
+        return self._single if rows is None else rows.data[rows.starts[row] : rows.ends[row]]
 
     @property
     def record(self) -> Record:
@@ -79,20 +101,21 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """Raises DecompressedTooLarge, UnreadableBody."""
         if self._body is None:
-            if self._parts is None:
-                stored, sys_flag = self.record.body, self.record.sys_flag
+            rows, row = self._rows, self._row
+            if rows is None:
+                self._body = decompress(self.record.body, self.record.sys_flag, self._body_size_max)
             else:
-                start, end, _, sys_flag = self._parts
-                stored = bytes(self._buffer[start:end])
-            self._body = decompress(stored, sys_flag, self._body_size_max) if sys_flag & COMPRESSED else stored
+                self._body = rows.data[rows.body_starts[row] : rows.body_ends[row]]
+                if rows.sys_flags[row] & COMPRESSED:
+                    self._body = decompress(self._body, rows.sys_flags[row], self._body_size_max)
         return self._body
 
     @property
     def properties(self) -> dict[str, str]:
         """Without the record's property CRC, which is the store's: `record.properties` holds it, `verify` checks it."""
         if self._properties is None:
-            parts = self._parts
-            stored = self.record.properties if parts is None else bytes(self._buffer[parts[2] :])
+            rows, row = self._rows, self._row
+            stored = self.record.properties if rows is None else rows.data[rows.properties_starts[row] : rows.ends[row]]
             found = decode_properties(stored)
             found.pop(CRC32, None)
             self._properties = found
@@ -160,7 +183,7 @@ class ReceivedMessage:
 
     def _number(self, name: str) -> int:
         """A field that stands before any address."""
-        if self._parts is None:
+        if self._rows is None:
             return int(getattr(self.record, name))
         return int.from_bytes(self._buffer[_NUMBERS[name]], "big", signed=True)
 
