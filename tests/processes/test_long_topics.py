@@ -53,6 +53,9 @@ def read(node: TestNode, topic: str, count: int) -> list[ReceivedMessage]:
 def sent(pair: Pair) -> dict[str, list[str]]:
     """Topic -> unique keys of the messages that have keys of their own."""
     keys: dict[str, list[str]] = {}
+    with AdminClient(pair.master.endpoint) as admin:  # made by itself a group's topic would have one queue
+        for topic in TOPICS:
+            admin.create_topic(topic, 4)
     with Producer(pair.master.endpoint) as producer:
         for topic in TOPICS:
             messages = [Message(topic, b"%d" % n, tags="red", keys=(f"key-{n}",), queue_id=n % 4) for n in range(40)]

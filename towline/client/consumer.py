@@ -322,6 +322,7 @@ class Consumer:
         if queue is None:
             return None
         if status == GetStatus.REFUSED and len(parts) == 2:
+            queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S  # it may be taken later
             raise _refusal(parts[1])
         self.far_behind = bool(flags & READ_FROM_SLAVE)
         if len(parts) != (3 if count else 1) or (count and following <= queue.position):
