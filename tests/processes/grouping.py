@@ -62,6 +62,10 @@ class Process:
     def keys(self) -> Counter[str]:
         return Counter(line.split(" ")[-1] for line in self.lines() if line[0] not in "+-")
 
+    def has_read(self) -> bool:
+        lines = self.lines()
+        return bool(lines) and lines[-1][0] not in "+-"
+
     def tenures(self) -> list[Tenure]:
         """Fails when a message came of a queue that was not this member's, or out of order, or after a gap."""
         found: list[Tenure] = []

@@ -2,10 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -72,9 +72,9 @@ def create(node: TestNode, topic: str, queues: int = QUEUES) -> None:
         admin.create_topic(topic, queues)
 
 
-def fill(node: TestNode, topic: str, count: int) -> None:
+def fill(node: TestNode, topic: str, count: int, queues: int) -> None:
     with Producer(node.endpoint) as producer:
-        producer.send_batch(Message(topic, b"%d" % number) for number in range(count))
+        producer.send_batch(Message(topic, b"%d" % number, queue_id=number % queues) for number in range(count))
 
 
 def members_of(node: TestNode, group: str) -> list[str]:
@@ -83,6 +83,31 @@ def members_of(node: TestNode, group: str) -> list[str]:
             return [row["member"] for row in admin.describe_group(group)["members"]]
         except AskRefused:  # nobody has joined yet
             return []
+
+
+class Endless:
+    """A load that goes on until `stop`, so that what happens meanwhile happens under load."""
+
+    def __init__(self, node: TestNode, topic: str, seed: int) -> None:
+        self._load = Load(node.endpoint, topic, seed, count=100_000, window=100)
+        self.await_acked = self._load.await_acked
+
+    def __enter__(self) -> Self:
+        self._load.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> set[str]:
+        """The keys that were acknowledged."""
+        self._load.stop()
+        self._load.join(DEADLINE_S)
+        assert not self._load.is_alive()
+        assert self._load.error is None
+        assert set(self._load.outcomes) == {"PUT_OK"}
+        assert len(self._load.acked) < self._load.count, "the load ended before it was told to"
+        return set(self._load.acked)
 
 
 def await_members(node: TestNode, group: str, *names: str) -> None:
@@ -108,61 +133,59 @@ def check_all_was_read(node: TestNode, topic: str, group: str, members: list[Pro
 
 
 def test_members_die_and_come_under_load_and_nothing_is_missed(
-    node: TestNode, start: Any, record_property: pytest.RecordProperty
+    node: TestNode, start: Any, record_property: Callable[[str, object], None]
 ):
     create(node, "load")
-    load = Load(node.endpoint, "load", 4, count=8_000, window=200)
-    members = [start("g", "load", name, max_count=50) for name in ("a", "b", "c")]
+    a, b, c = (start("g", "load", name, max_count=50) for name in ("a", "b", "c"))
     await_members(node, "g", "a", "b", "c")
-    load.start()
-    load.await_acked(1_000)
-    await_(lambda: members[0].keys(), DEADLINE_S, "a reads")
-    members[0].kill()
-    members += [start("g", "load", name, max_count=50) for name in ("d", "e")]
-    load.await_acked(2_500)
-    before = node.pids()
-    os.kill(before["serve"], signal.SIGKILL)
-    node.await_restarted("serve", before)
-    load.await_acked(4_000)
-    await_members(node, "g", "b", "c", "d", "e")
-    await_(lambda: members[3].keys(), DEADLINE_S, "d reads")
-    members[1].kill()
-    members[2].stop()
-    load.finish()
-    await_read(members, set(load.acked))
+    with Endless(node, "load", 4) as load:
+        await_(a.has_read, DEADLINE_S, "a reads")
+        a.kill()
+        d, e = (start("g", "load", name, max_count=50) for name in ("d", "e"))
+        await_members(node, "g", "b", "c", "d", "e")
+        await_(d.has_read, DEADLINE_S, "d reads")
+        before = node.pids()
+        os.kill(before["serve"], signal.SIGKILL)
+        node.await_restarted("serve", before)
+        await_members(node, "g", "b", "c", "d", "e")
+        b.kill()
+        c.stop()
+        await_members(node, "g", "d", "e")
+        acked = load.stop()
+    members = [a, b, c, d, e]
+    await_read(members, acked)
     for member in members:
         member.stop()
     check_all_was_read(node, "load", "g", members)
     doubles = explained_doubles(members)
     record_property("doubles", dict(doubles))
     assert not doubles["unexplained"], doubles
-    total = sum(sum(member.keys().values()) for member in members)
-    stored = total - sum(doubles.values())
-    assert stored >= len(set(load.acked)) == load.count
+    deliveries = sum(sum(member.keys().values()) for member in members)
+    assert deliveries - sum(doubles.values()) == len(acked)
 
 
 def test_in_order_a_queue_has_one_reader_at_a_time_and_a_planned_change_makes_no_doubles(node: TestNode, start: Any):
     create(node, "steps")
-    load = Load(node.endpoint, "steps", 5, count=4_000, window=200)
     settings = {"ordered": True, "max_count": 20}
-    members = [start("o", "steps", name, **settings) for name in ("a", "b")]
+    a, b = (start("o", "steps", name, **settings) for name in ("a", "b"))
     await_members(node, "o", "a", "b")
-    load.start()
-    load.await_acked(1_000)
-    members.append(start("o", "steps", "c", **settings))
-    await_members(node, "o", "a", "b", "c")
-    await_(lambda: members[2].keys(), DEADLINE_S, "c reads")
-    members[1].stop()
-    load.finish()
-    await_read(members, set(load.acked))
+    with Endless(node, "steps", 5) as load:
+        await_(b.has_read, DEADLINE_S, "b reads")
+        c = start("o", "steps", "c", **settings)
+        await_(c.has_read, DEADLINE_S, "c reads")
+        b.stop()
+        await_members(node, "o", "a", "c")
+        acked = load.stop()
+    members = [a, b, c]
+    await_read(members, acked)
     planned = explained_doubles(members)
     assert not planned, planned
-    members[0].kill()
-    more = Load(node.endpoint, "steps", 6, count=300)
-    more.start()
-    more.finish()
-    await_read(members, set(more.acked))
-    members[2].stop()
+    with Endless(node, "steps", 6) as load:
+        load.await_acked(100)
+        a.kill()
+        acked |= load.stop()
+    await_read(members, acked)
+    c.stop()
     check_all_was_read(node, "steps", "o", members)
     assert not explained_doubles(members)["unexplained"]
     for queue, tenures in by_queue(members).items():
@@ -174,20 +197,20 @@ def test_broadcasting_gives_everybody_everything_and_goes_on_after_a_restart(
     node: TestNode, start: Any, tmp_path: Path
 ):
     create(node, "news", 3)
-    fill(node, "news", 60)
+    fill(node, "news", 60, 3)
     files = {name: str(tmp_path / f"{name}.json") for name in ("a", "b")}
     settings = {"model": "broadcasting"}
     both = [start("n", "news", name, offsets_file=files[name], **settings) for name in ("a", "b")]
     for member in both:
         await_(lambda member=member: len(member.keys()) == 60, DEADLINE_S, "everything came")
         member.stop()
-    fill(node, "news", 30)
+    fill(node, "news", 30, 3)
     again = start("n", "news", "a", offsets_file=files["a"], **settings)
     await_(lambda: len(again.keys()) >= 90, DEADLINE_S, "the rest came")
     again.stop()
     assert set(again.keys().values()) == {1}
     with pytest.raises(AskRefused, match="UNKNOWN_GROUP"), AdminClient(serve_of(node)) as admin:
-        admin.describe_group("no such group")
+        admin.describe_group("nobody")
 
 
 def test_a_message_that_always_fails_ends_among_the_dead_letters(node: TestNode):
@@ -221,7 +244,7 @@ def test_a_message_that_always_fails_ends_among_the_dead_letters(node: TestNode)
 
 def test_the_command_line_lists_describes_resets_and_deletes(node: TestNode, towline: Towline):
     create(node, "books", 2)
-    fill(node, "books", 20)
+    fill(node, "books", 20, 2)
     at = ("--store", str(node.store.root))
     with GroupConsumer(serve_of(node), "r", "books", start="first", member="reader") as consumer:
         seen = 0
@@ -246,6 +269,7 @@ def test_the_command_line_lists_describes_resets_and_deletes(node: TestNode, tow
     assert one["queues"] == [{"queue_id": 1, "offset": 3}]
     assert towline("group", "reset-offset", "r", "books", "--to", "3", *at).status == 2
     assert towline("group", "delete", "r", *at).status == 0
-    gone = towline("group", "describe", "r", "--json", *at)
+    assert "r" not in [row["group"] for row in towline("group", "list", "--json", *at).document["groups"]]
+    gone = towline("group", "describe", "nobody", "--json", *at)
     assert gone.status == 1
     assert "towline group list" in gone.err

@@ -80,7 +80,7 @@ class GroupConsumer:
         ordered: bool = False,
         auto_commit: bool = True,
         commit_interval_ms: int = 5_000,
-        offsets_file: Path | None = None,
+        offsets_file: Path | str | None = None,
         max_count: int = 1_000,
         max_bytes: int = MIB,
         buffer_bytes: int = 32 * MIB,
@@ -118,7 +118,7 @@ class GroupConsumer:
             timeout_ms=timeout_ms,
         )
         self._body_size_max = body_size_max
-        self._offsets = OffsetsFile(offsets_file) if broadcasting and offsets_file is not None else None
+        self._offsets = OffsetsFile(Path(offsets_file)) if broadcasting and offsets_file is not None else None
         self._shelf = Shelf(ordered=ordered, manual=not auto_commit)
         self._member = Member(self._endpoint, self._rules, self._shelf, self._offsets)
         self._put_endpoint = put_endpoint
