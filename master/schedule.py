@@ -37,6 +37,7 @@ QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
 SWEEP_MS: Final = 1000
+REST_MS: Final = 500
 DRAIN_MS: Final = 2000
 
 
@@ -54,6 +55,9 @@ class ScheduleAgent:
         self._saved_after = 0
         self._log_min = -1
         self._swept_ms = 0
+        self._dispatched = -1
+        self._silent = False  # the last sleep ended by the clock
+        self._rest_until = 0
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -92,9 +96,11 @@ class ScheduleAgent:
     def do_work(self) -> int:
         clock, positions = self._node.clock, self._node.positions
         now = clock.monotonic_ms()
+        if self._rests(now):
+            return 0
         self._look_after_files(now)
         done = self._outbox.turn(now) + self._transactions.turn()
-        dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends are read: they cover it
+        self._dispatched = dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends: they cover it
         if not self._ready and not self._compare(dispatched):
             return done
         done += self._timers.scan()
@@ -110,6 +116,9 @@ class ScheduleAgent:
 
     def sleep_ms(self) -> int:
         now, wall = self._node.clock.monotonic_ms(), self._node.clock.now_ms()
+        if self._silent and now < self._rest_until:
+            return min(SLEEP_MAX_MS, self._rest_until - now)
+        self._rest_until = 0
         positions = self._node.positions
         if len(self._outbox):
             return ANSWERS_MS
@@ -119,10 +128,13 @@ class ScheduleAgent:
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)
         if behind or due == 0 or self._offsets.waits:
             return SOON_MS
-        return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
+        rest_ms = min(REST_MS, due, self._transactions.due_ms())
+        self._rest_until = now + rest_ms
+        return min(SLEEP_MAX_MS, rest_ms)
 
     def wait(self, timeout_ms: int) -> bool:
-        rang = self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        self._silent = not self._poller.poll(timeout_ms)
+        rang = not self._silent and self._poller.ready(self._bell.fileno())
         if rang:
             self._eager_until = self._node.positions.get(Position.APPENDED)
         return rang
@@ -143,6 +155,11 @@ class ScheduleAgent:
             close_context(self._context)
 
     # --- within a turn
+
+    def _rests(self, now_ms: int) -> bool:
+        """Nothing has rung or come since everything was looked at, and nothing is due: an idle node costs little."""
+        unmoved = self._node.positions.get(Position.DISPATCHED) == self._dispatched
+        return self._silent and unmoved and now_ms < self._rest_until and self._drain_until is None
 
     def _facts(self) -> dict[str, Any]:
         """Raises FileNotFoundError while put has not made the secret."""
