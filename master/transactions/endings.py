@@ -144,7 +144,7 @@ class Endings:
             else:
                 self._refuse(ending, found.name, found.value)
             return True
-        if found is not None and not found.busy and self._outbox.has_room:
+        if found is not None and self._outbox.has_room and not any(twin.busy for twin in self._ledger.twins(found)):
             return self._store(ending, found)
         if self._now_ms < ending.until_ms:
             return False
@@ -170,31 +170,38 @@ class Endings:
             self._ledger.ended(half.first, Outcome.ENDED)
             self._refuse(ending, Verdict.NO_SUCH_TRANSACTION.name, "its half message has left the log")
             return True
-        batch: Batch = [(OP, 0, self._writing.ops(half, ending.outcome))]
+        twins = self._ledger.twins(found)
+        ops = [op for twin in twins for op in self._writing.ops(twin.half, ending.outcome)]
+        batch: Batch = [(OP, 0, ops)]
         if ending.outcome is Outcome.COMMITTED:
             message = (half.topic.encode(), half.queue_id, [committed(record, self._writing.host)])
             batch = [message, *batch]
         if ARMED:
             reach("schedule.before_end")
-        if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(ending, answer)):
+        firsts = [twin.half.first for twin in twins]
+        if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(ending, firsts, answer)):
             return False
-        found.busy = True
+        for twin in twins:
+            twin.busy = True
         return True
 
-    def _answered(self, ending: Ending, answer: PutAnswer | None) -> None:
+    def _answered(self, ending: Ending, firsts: list[int], answer: PutAnswer | None) -> None:
         if ARMED:
             reach("schedule.after_end")
         if answer is None:
             ending.tried = True
-            self._settling.add(ending.first, self._now_ms)
+            for first in firsts:
+                self._settling.add(first, self._now_ms)
             self._waiting.append(ending)
             return
         status = PutStatus(answer.status)
         if status.stored:
-            self._ledger.ended(ending.first, ending.outcome)
+            for first in firsts:
+                self._ledger.ended(first, ending.outcome)
             self._done(ending, status)
             return
-        self._ledger.released(ending.first)
+        for first in firsts:
+            self._ledger.released(first)
         if status.retryable and self._now_ms < ending.until_ms:
             ending.not_before_ms = self._now_ms + max(AGAIN_MS, answer.retry_after)
             self._waiting.append(ending)

@@ -59,6 +59,7 @@ class Ledger:
         self._rules = rules
         self._open: OrderedDict[int, Open] = OrderedDict()
         self._ended: OrderedDict[int, Outcome] = OrderedDict()
+        self._by_key: dict[tuple[str, str], set[int]] = {}
         self._first_of: dict[int, int] = {}  # of halves that were stored again
         self._ops: deque[tuple[int, int]] = deque()  # (offset, greatest half offset it names)
         self.half_next = half_next
@@ -88,6 +89,7 @@ class Ledger:
             self._first_of.pop(known.half.offset, None)
         if half.first != half.offset:
             self._first_of[half.offset] = half.first
+        self._by_key.setdefault((half.group, half.unique_key), set()).add(half.first)
         self._open[half.first] = Open(half)
         self._open.move_to_end(half.first)
 
@@ -112,6 +114,12 @@ class Ledger:
 
     def get(self, first: int) -> Open | None:
         return self._open.get(first)
+
+    def twins(self, found: Open) -> list[Open]:
+        """It and all that have its unique key: a producer that got no answer stores its half again."""
+        half = found.half
+        firsts = self._by_key[half.group, half.unique_key] if half.unique_key else {half.first}
+        return [self._open[first] for first in sorted(firsts)]
 
     def ended(self, first: int, outcome: Outcome) -> None:
         """Its op record is stored."""
@@ -138,7 +146,12 @@ class Ledger:
     def _end(self, first: int, outcome: Outcome) -> None:
         found = self._open.pop(first, None)
         if found is not None:
-            self._first_of.pop(found.half.offset, None)
+            half = found.half
+            self._first_of.pop(half.offset, None)
+            alike = self._by_key[half.group, half.unique_key]
+            alike.discard(first)
+            if not alike:
+                del self._by_key[half.group, half.unique_key]
         if self._ended.get(first, Outcome.ENDED) is Outcome.ENDED:
             self._ended[first] = outcome
         if len(self._ended) > ENDED_MAX:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from towline.format.groups import GroupTable, SubscriptionGroup, group_problem, read_group, setting_names
 from towline.format.topics import DataVersion
+from towline.format.transactions import TRANSACTION_GROUP
 
 from .errors import GroupRefused, Refusal
 
@@ -45,7 +46,7 @@ class Groups:
         if found is not None:
             return found
         check_group(name)
-        if not self._auto_create:
+        if not self._auto_create and name != TRANSACTION_GROUP:
             raise GroupRefused(Refusal.UNKNOWN_GROUP, f"there is no group {name!r}, and joining does not create one")
         return self._store(SubscriptionGroup(group_name=name))
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
@@ -43,7 +44,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
 
 
 def tcp_of(node: TestNode, service: str) -> str:
-    return next(endpoint for endpoint in node.facts["endpoints"][service] if endpoint.startswith("tcp"))
+    return next(str(endpoint) for endpoint in node.facts["endpoints"][service] if endpoint.startswith("tcp"))
 
 
 class Answering(threading.Thread):
@@ -72,8 +73,9 @@ class Answering(threading.Thread):
 
 
 def test_requests_of_many_threads_and_a_late_reply(node: TestNode) -> None:
+    with AdminClient(node.endpoint) as admin:
+        admin.create_topic("asked", 4)
     with Producer(tcp_of(node, "put")) as producer:
-        producer._sender.ask("create_topic", {"topic": "asked", "queues": 4}, DEADLINE_MS)
         answering = Answering(node, "asked")
         answering.start()
         got: dict[int, bytes] = {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import PutRefused
 from towline.client.message import Message, ReceivedMessage
@@ -84,10 +85,14 @@ def always(state: State) -> Callable[[object], State]:
 def test_a_half_is_seen_when_it_is_committed_and_never_when_rolled_back(
     node: TestNode, producer: TransactionProducer
 ) -> None:
-    seen_inside: list[bytes] = []
+    seen_inside: list[object] = []
+
+    def lookups() -> list[ReceivedMessage]:
+        with AdminClient(ipc_endpoint(node.runtime, "serve")) as admin:
+            return admin.by_key("first", "k")
 
     def execute(message: Message) -> State:
-        seen_inside.extend(bodies(node, "first"))
+        seen_inside.extend([*bodies(node, "first"), *lookups()])
         return State.COMMIT
 
     committed = producer.send(Message("first", b"yes", tags="a", keys=["k"], queue_id=2), execute)
@@ -99,6 +104,7 @@ def test_a_half_is_seen_when_it_is_committed_and_never_when_rolled_back(
     messages = read_all(node, "first", least=2)
     assert sorted(message.body for message in messages) == [b"last", b"yes"]
     (message,) = (message for message in messages if message.body == b"yes")
+    await_(lambda: [found.raw for found in lookups()] == [message.raw], DEADLINE_S, "it is looked up by its key")
     assert (message.queue_id, message.tags, message.keys) == (2, "a", ("k",))
     assert message.unique_key == committed.transaction.unique_key
     record = message.record
@@ -190,7 +196,6 @@ def test_what_is_checked_too_often_is_put_aside(node: TestNode) -> None:
 
 
 STEPS = {  # where, and what the transaction that is ended then is
-    "put.before_append": "an end that put never took",
     "put.before_publish": "an end that put did not finish",
     "put.after_publish": "message and op record stored, nobody knows",
     "schedule.before_end": "a half, stored",
@@ -198,8 +203,10 @@ STEPS = {  # where, and what the transaction that is ended then is
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("state", [State.COMMIT, State.ROLLBACK])
+@pytest.mark.parametrize(
+    ("step", "state"),
+    [*((step, State.COMMIT) for step in STEPS), *((step, State.ROLLBACK) for step in STEPS if "after" in step)],
+)
 def test_a_kill_loses_no_commit_and_shows_no_rollback(node: TestNode, arming: Arming, step: str, state: State) -> None:
     topic = f"{step.replace('.', '-')}-{state.value}"
 
@@ -228,7 +235,18 @@ def test_a_half_that_was_stored_when_put_died_is_ended_by_a_check(node: TestNode
         arming.await_fired()
         messages = read_all(node, "half-kill", least=2)
         keys = [message.unique_key for message in messages if message.body == b"body"]
-        assert set(keys) == {result.transaction.unique_key}, "stored twice by the producer, it has one unique key"
+        producer.send(Message("half-kill", b"last"), always(State.COMMIT))
+        assert [message.body for message in read_all(node, "half-kill", least=3)].count(b"body") == 1
+        assert keys == [result.transaction.unique_key], "the producer stored the half twice, with one unique key"
+
+
+def test_a_check_that_was_stored_when_the_process_died_is_made_again(node: TestNode, arming: Arming) -> None:
+    with TransactionProducer(node.endpoint, "check-kill", always(State.COMMIT)) as producer:
+        arming.arm("schedule.after_check=kill")
+        result = producer.send(Message("check-kill", b"body"), always(State.UNKNOWN))
+        arming.await_fired()
+        (message,) = read_all(node, "check-kill", least=1)
+    assert message.unique_key == result.transaction.unique_key
 
 
 def test_a_check_survives_a_kill_of_the_whole_node(node: TestNode) -> None:

@@ -1,0 +1,357 @@
+"""Endings and checks against a put that answers, refuses, stays away, or loses its answer, with an injected clock."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from master.transactions.checks import Checks, Watch, Watches
+from master.transactions.endings import HELD_MS, Endings, Settling, Writing, read_ending
+from master.transactions.ledger import Ledger, Open, Rules
+from master.transactions.links import DEADLINE_MS, Batch
+from towline.errors import MalformedFrame
+from towline.format.frames import PutAnswer
+from towline.format.properties import encode as encode_properties
+from towline.format.record import Host, Record, decode
+from towline.format.status import PutStatus
+from towline.format.transactions import Outcome, read_half, read_op
+
+BROKER = Host(bytes(4), 0)
+TIME_OUT, CHECK_MAX, INTERVAL = 6_000, 2, 30_000
+
+
+@dataclass
+class FakeReader:
+    """The half queue."""
+
+    halves: dict[int, Record] = field(default_factory=dict)
+
+    def record(self, topic: bytes, offset: int) -> Record | None:
+        return self.halves.get(offset)
+
+
+@dataclass
+class FakeOutbox:
+    """Keeps what was sent until the test answers it."""
+
+    sent: list[tuple[Batch, Any]] = field(default_factory=list)
+    has_room: bool = True
+
+    def send(self, batch: Batch, now_ms: int, done: Any) -> bool:
+        if not self.has_room:
+            return False
+        self.sent.append((batch, done))
+        return True
+
+    def answer(self, status: PutStatus | None, retry_after: int = 0) -> Batch:
+        batch, done = self.sent.pop(0)
+        done(None if status is None else PutAnswer(1, status, 0, -1, retry_after, [(0, 0)], "a sentence"))
+        return batch
+
+
+class World:
+    """One process' parts, and a log of numbers: what is appended, and what was dispatched and read."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.appended = self.read_to = 0
+        self.answers: list[tuple[int, dict[str, Any]]] = []
+        self.refusals: list[tuple[int, str]] = []
+        self.asked: list[tuple[bytes, list[Record]]] = []
+        self.there = True
+        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 0, 0)
+        self.reader, self.outbox = FakeReader(), FakeOutbox()
+        self.settling = Settling(self.ledger, lambda: self.appended, lambda: self.read_to)
+        writing = Writing(BROKER, lambda: self.now, append_property_crc=False)
+        reader: Any = self.reader
+        outbox: Any = self.outbox
+        self.endings = Endings(
+            self.ledger,
+            reader,
+            outbox,
+            self.settling,
+            writing,
+            lambda: self.read_to,
+            lambda ending, facts: self.answers.append((ending.request_id, facts)),
+            lambda ending, name, _: self.refusals.append((ending.request_id, name)),
+        )
+        self.watches = Watches(self.ledger, reader, self._tell)
+        self.checks = Checks(
+            self.ledger, reader, outbox, self.settling, writing, self.watches, INTERVAL, 0, logging.getLogger("test")
+        )
+
+    def _tell(self, watch: Watch, facts: dict[str, Any], records: list[bytes]) -> bool:
+        if self.there:
+            self.asked.append((watch.peer, [decode(record) for record in records]))
+        return self.there
+
+    def store(self, offset: int, *, group: str = "g", key: str = "", stored_ms: int = 0, more: bytes = b"") -> None:
+        key = key or f"key{offset}"
+        pairs = [("REAL_TOPIC", "t"), ("REAL_QID", "1"), ("PGROUP", group), ("UNIQ_KEY", key)]
+        record = Record(
+            topic=b"RMQ_SYS_TRANS_HALF_TOPIC",
+            body=b"%d" % offset,
+            properties=encode_properties(pairs) + more,
+            queue_offset=offset,
+            store_timestamp=stored_ms,
+        )
+        self.reader.halves[offset] = record
+        self.ledger.see_half(read_half(record))
+
+    def see_copy(self, offset: int, batch: Batch) -> None:
+        """The half that `batch` stores again appears in its queue."""
+        (topic, queue_id, (stored,)) = batch[0]
+        assert (topic, queue_id) == (b"RMQ_SYS_TRANS_HALF_TOPIC", 0)
+        record = decode(stored)
+        fields = {name: getattr(record, name) for name in Record.__slots__}
+        self.reader.halves[offset] = Record(**fields | {"queue_offset": offset, "store_timestamp": self.now})
+        self.ledger.see_half(read_half(self.reader.halves[offset]))
+
+    def end(self, request_id: int, first: int, outcome: str = "commit", group: str = "g", key: str = "") -> None:
+        question = {"first": first, "group": group, "key": key or f"key{first}", "outcome": outcome}
+        self.endings.add(read_ending(b"p", request_id, question, self.now + HELD_MS, self.appended))
+
+    def turn(self, later: int = 0) -> None:
+        self.now += later
+        self.settling.turn(self.now)
+        self.endings.turn(self.now)
+        self.checks.turn(self.now)
+        self.watches.turn(self.now)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_commit_is_one_request_of_message_and_op_record(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.turn()
+    assert world.answers == []
+    (topic, queue_id, (message,)), (_, _, (op,)) = world.outbox.answer(PutStatus.PUT_OK)
+    assert (topic, queue_id, decode(message).body) == (b"t", 1, b"0")
+    assert read_op(decode(op)).offsets == (0,)
+    assert world.answers == [(1, {"outcome": "COMMITTED", "status": "PUT_OK"})]
+    world.end(2, 0, "rollback")
+    world.turn()
+    assert world.refusals == [(2, "ALREADY_COMMITTED")]
+
+
+def test_a_rollback_is_an_op_record_alone(world: World) -> None:
+    world.store(0)
+    world.end(1, 0, "rollback")
+    world.turn()
+    ((topic, _, _),) = world.outbox.answer(PutStatus.FLUSH_DISK_TIMEOUT)
+    assert topic == b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    assert world.answers == [(1, {"outcome": "ROLLED_BACK", "status": "FLUSH_DISK_TIMEOUT"})]
+
+
+def test_a_half_that_its_producer_stored_twice_is_committed_once(world: World) -> None:
+    world.store(0, key="same")
+    world.store(1, group="other", key="same")
+    world.store(2, key="same")
+    world.end(1, 2, key="same")
+    world.turn()
+    (_, _, messages), (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
+    assert len(messages) == 1
+    assert [read_op(decode(op)).first for op in ops] == [0, 2]
+    world.turn(INTERVAL)
+    ((topic, _, (checked,)),) = world.outbox.answer(PutStatus.PUT_OK)
+    assert (topic, read_half(decode(checked)).group) == (b"RMQ_SYS_TRANS_HALF_TOPIC", "other")
+    assert not world.outbox.sent
+
+
+def test_of_two_who_end_at_once_the_first_wins(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.end(2, 0, "rollback")
+    world.turn()
+    assert len(world.outbox.sent) == 1
+    world.outbox.answer(PutStatus.PUT_OK)
+    world.turn()
+    assert world.answers[0][0] == 1
+    assert world.refusals == [(2, "ALREADY_COMMITTED")]
+
+
+def test_what_put_cannot_take_is_tried_again_and_at_last_refused_by_its_name(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.turn()
+    world.outbox.answer(PutStatus.SYSTEM_BUSY, retry_after=500)
+    world.turn(499)
+    assert not world.outbox.sent
+    world.turn(1)
+    world.outbox.answer(PutStatus.EXPIRED)
+    world.turn(HELD_MS)
+    world.outbox.answer(PutStatus.SYSTEM_BUSY)
+    assert world.refusals == [(1, "SYSTEM_BUSY")]
+    world.end(2, 0)
+    world.turn()
+    world.outbox.answer(PutStatus.TOPIC_NOT_EXIST)
+    assert world.refusals[1:] == [(2, "TOPIC_NOT_EXIST")]
+    assert isinstance(world.ledger.find(0, "g", "key0"), Open), "it can be ended when the topic is there again"
+
+
+def test_after_a_lost_answer_nothing_is_sent_until_put_can_store_it_no_more(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.turn()
+    world.outbox.answer(None)
+    world.end(2, 0, "rollback")
+    world.appended = 500
+    world.turn(DEADLINE_MS - 1)
+    world.read_to = 500
+    world.turn()
+    assert not world.outbox.sent, "put could store it still"
+    world.appended = 700
+    world.turn(1)
+    assert not world.outbox.sent, "it may stand between 500 and 700"
+    world.read_to = 700
+    world.turn()
+    world.turn()
+    (batch, _) = world.outbox.sent[0]
+    assert batch[0][0] == b"t", "it was not stored: the commit is first"
+    world.outbox.answer(PutStatus.PUT_OK)
+    world.turn()
+    assert (world.answers[0][0], world.refusals) == (1, [(2, "ALREADY_COMMITTED")])
+
+
+def test_a_lost_answer_is_found_in_the_log(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.turn()
+    _, (_, _, (op,)) = world.outbox.answer(None)
+    world.ledger.see_op(0, read_op(decode(op)))
+    world.turn()
+    assert world.answers == [(1, {"outcome": "COMMITTED", "status": "PUT_OK"})]
+    assert not world.outbox.sent
+
+
+def test_a_half_that_is_not_there_yet_is_waited_for_as_long_as_it_may_come(world: World) -> None:
+    world.appended = 100
+    world.end(1, 0)
+    world.turn()
+    assert (world.answers, world.refusals) == ([], [])
+    world.store(0)
+    world.turn()
+    world.outbox.answer(PutStatus.PUT_OK)
+    assert world.answers[0][0] == 1
+    world.end(2, 7)
+    world.turn()
+    assert world.refusals == []
+    world.read_to = 100
+    world.turn()
+    assert world.refusals == [(2, "NO_SUCH_TRANSACTION")]
+    world.appended = 200
+    world.end(3, 8)
+    world.turn(HELD_MS)
+    assert world.refusals[1:] == [(3, "NOT_READABLE_YET")]
+
+
+def test_transactions_that_ended_long_ago_are_told_from_their_records(world: World) -> None:
+    world.store(0)
+    world.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 1, 0)
+    world.endings._ledger = world.ledger
+    for request_id, group, key in ((1, "g", ""), (2, "other", ""), (3, "g", "key9")):
+        world.end(request_id, 0, group=group, key=key)
+    world.turn()
+    assert world.refusals == [(1, "ALREADY_ENDED"), (2, "ANOTHER_GROUP"), (3, "NO_SUCH_TRANSACTION")]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"first": 0, "group": "g", "key": "k", "outcome": "unknown"},
+        {"first": "0", "group": "g", "key": "k", "outcome": "commit"},
+        {"first": 0, "group": "g", "outcome": "commit"},
+    ],
+)
+def test_questions_that_are_none(question: dict[str, Any]) -> None:
+    with pytest.raises(MalformedFrame):
+        read_ending(b"p", 1, question, 0, 0)
+
+
+def test_a_check_stores_the_half_again_then_asks_and_at_last_puts_it_aside(world: World) -> None:
+    world.store(0)
+    world.watches.add("g", Watch(b"one", 1, 10**9))
+    world.watches.add("g", Watch(b"two", 2, 10**9))
+    for number, peer in enumerate((b"one", b"two"), 1):
+        world.turn(INTERVAL)
+        batch = world.outbox.answer(PutStatus.PUT_OK)
+        world.see_copy(number, batch)
+        world.turn()
+        (told, (record,)) = world.asked[-1]
+        assert (told, record.topic, record.queue_id, record.body) == (peer, b"t", 1, b"0")
+        assert read_half(record).checks == number
+    world.turn(INTERVAL)
+    (topic, _, (aside,)), (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
+    assert (topic, decode(aside).body) == (b"TRANS_CHECK_MAX_TIME_TOPIC", b"0")
+    assert [read_op(decode(op)).offsets for op in ops] == [(0,), (2,)]
+    assert {read_op(decode(op)).outcome for op in ops} == {Outcome.PUT_ASIDE}
+    world.end(5, 0)
+    world.turn()
+    assert world.refusals == [(5, "ALREADY_PUT_ASIDE")]
+    world.turn(INTERVAL)
+    assert not world.outbox.sent
+
+
+def test_a_transaction_that_is_checked_is_ended_when_the_check_is_through(world: World) -> None:
+    world.store(0)
+    world.turn(INTERVAL)
+    world.end(1, 0)
+    world.turn()
+    assert len(world.outbox.sent) == 1, "the check alone"
+    world.see_copy(1, world.outbox.answer(PutStatus.PUT_OK))
+    world.turn()
+    _, (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
+    assert [read_op(decode(op)).offsets for op in ops] == [(0,), (1,)]
+    assert world.answers[0][0] == 1
+    world.watches.add("g", Watch(b"late", 1, 0))
+    world.turn()
+    assert world.asked == [(b"late", [])], "nobody is asked about what has ended"
+
+
+def test_a_check_that_cannot_be_stored_waits_for_the_next_round(world: World) -> None:
+    world.store(0)
+    for status in (PutStatus.DISK_FULL, None):
+        world.turn(INTERVAL)
+        world.outbox.answer(status)
+        world.turn()
+        assert not world.outbox.sent
+    world.turn(DEADLINE_MS)
+    world.turn(INTERVAL)
+    assert len(world.outbox.sent) == 1
+
+
+def test_a_round_waits_until_put_takes_something(world: World) -> None:
+    world.store(0)
+    world.outbox.has_room = False
+    world.turn(INTERVAL)
+    assert 0 < world.checks.due_ms(world.now) < INTERVAL
+    world.turn(INTERVAL)
+    world.outbox.has_room = True
+    world.turn()
+    assert len(world.outbox.sent) == 1
+
+
+def test_a_half_without_room_for_the_count_is_put_aside_at_once(world: World) -> None:
+    world.store(0, more=encode_properties([("x", "y" * 32_690)]))
+    world.turn(INTERVAL)
+    (topic, _, _), _ = world.outbox.answer(PutStatus.PUT_OK)
+    assert topic == b"TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+def test_a_producer_that_has_gone_leaves_its_checks_to_the_next(world: World) -> None:
+    world.store(0)
+    world.turn(INTERVAL)
+    world.see_copy(1, world.outbox.answer(PutStatus.PUT_OK))
+    world.there = False
+    world.watches.add("g", Watch(b"gone", 1, 10**9))
+    world.turn()
+    world.there = True
+    world.watches.add("g", Watch(b"here", 2, 10**9))
+    world.watches.add("another", Watch(b"other", 3, 0))
+    world.turn()
+    assert [(peer, len(records)) for peer, records in world.asked] == [(b"here", 1), (b"other", 0)]
