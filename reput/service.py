@@ -19,6 +19,7 @@ from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
+from towline.runtime.settings_model import BrokerRole
 
 from .bitmaps import CalcBitMap
 from .cleaning import DerivedCleaner
@@ -48,6 +49,7 @@ class ReputAgent:
         self._stopped_why = node.writer(Position.DISPATCH_STOPPED_WHY)
         self._indexed = node.writer(Position.INDEXED)
         self._confirmed = confirmed_of(node)
+        self._is_master = node.settings.broker_role is not BrokerRole.SLAVE
         self._whole_below = -1  # the confirmed end at which the next record was not whole yet
         self._paused_until = 0
         self._drain_until: int | None = None
@@ -199,8 +201,13 @@ class ReputAgent:
         signal(Flag.INDEX_ERROR)
 
     def _halt(self, batch: Batch, end: int) -> int:
-        """Nothing could be read at `start`: the record is still on its way, or it is bad and dispatching stops."""
-        if batch.waits:
+        """Nothing could be read at `start`: the record is still on its way, or it is bad and dispatching stops.
+
+        What a master appended are whole records; what a slave receives, or a slave confirms, may end inside one.
+        """
+        if batch.waits and self._is_master and end == self._node.positions.get(Position.APPENDED):
+            self._stop(batch.end, "a record reaches past the end of the log", Rule.SIZE_PAST_END)
+        elif batch.waits:
             self._whole_below = end
         else:
             self._stop(batch.end, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)

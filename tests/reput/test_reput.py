@@ -10,6 +10,7 @@ from reput.queues import QueueDispatcher
 from reput.service import ReputAgent
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
 from towline.errors import DiskFull
+from towline.format.rules import Rule
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.index_service import IndexService
 from towline.node.context import Node, make_private
@@ -185,17 +186,32 @@ def test_nothing_behind_the_flushed_end_is_dispatched_under_sync_flush(tmp_path)
 
 
 def test_a_record_that_has_not_arrived_whole_is_waited_for_without_spinning(tmp_path):
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, broker_role="SYNC_MASTER")
     first, second = bench.maker.append(b"whole"), bench.maker.append(b"half")
-    bench.publish(second.at + 40)
+    bench.publish(second.end)
+    replicated = bench.positions.writer(Position.REPLICATED, Duty.SEND)
+    replicated.advance(second.at + 40)
     agent = bench.agent()
     assert bench.work(agent) == 1
     assert agent.do_work() == 0
     assert not bench.positions.get(Position.DISPATCH_STOPPED)
     assert bench.positions.get(Position.DISPATCHED) == first.end
-    bench.publish(second.end)
+    replicated.advance(second.end)
     bench.work(agent)
     assert bench.queues() == bench.expected_queues()
+
+
+@pytest.mark.parametrize("claimed", [200, SEGMENT, 0x7FFF_FFFF], ids=["past the end", "past the segment", "huge"])
+def test_a_record_that_claims_more_than_the_log_has_stops_dispatching(tmp_path, claimed):
+    bench = Bench(tmp_path)
+    bench.maker.append(b"good")
+    last = bench.maker.append(b"last")
+    bench.maker.write(last.at, claimed.to_bytes(4, "big"))
+    bench.publish(bench.maker.end)
+    bench.work(bench.agent())
+    assert bench.positions.get(Position.DISPATCHED) == last.at
+    assert bench.positions.get(Position.DISPATCH_STOPPED) == last.at + 1
+    assert bench.positions.get(Position.DISPATCH_STOPPED_WHY) == Rule.SIZE_PAST_END
 
 
 def test_a_bad_record_stops_dispatching_before_it_and_is_named(tmp_path, caplog):

@@ -102,6 +102,10 @@ class DispatchScan:
         queue_id = int.from_bytes(log[queue_at : queue_at + 4].tobytes(), "big", signed=True)
         self._directory.add(log[begin : begin + length].tobytes(), queue_id)
 
+    def _claimed(self, offset: int) -> int:
+        """TOTALSIZE as it stands there, not checked; a slice of the log may end inside it, then only zeros follow."""
+        return int.from_bytes(bytes(self._log.slice(offset, offset + 4)), "big")
+
     def _verdict(self, reason: int, reached: int, stop: int, limit: int) -> tuple[int, Rule, bool]:
         """(end of the batch, rule broken there, whether the record there is not whole yet)."""
         border = reached - reached % self._log.segment_size + self._log.segment_size
@@ -110,7 +114,7 @@ class DispatchScan:
         if reason == Stop.END:
             return reached, Rule.SIZE_TOO_SMALL, False
         if reason == Rule.ENDS_INSIDE:
-            if stop == border:
+            if stop == border or reached + self._claimed(reached) > border:
                 return reached, Rule.SIZE_PAST_END, False
             return reached, Rule.OK, stop == limit
         if reason > 0:

@@ -13,7 +13,9 @@ from typing import Any, Final
 import psutil
 
 from towline.errors import NodeNotRunning, PositionsUnusable
+from towline.format.halts import why
 from towline.format.refusals import Cause
+from towline.log.segment_files import segment_name
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
@@ -79,6 +81,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "visible_end": lag.pop("visible_end"),
             "lag": lag,
             "flags": [flag.name for flag in Flag if flag in positions.flags],
+            "dispatch_stopped": _stopped(node),
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
             "queues": _queue_count(node.runtime),
@@ -147,6 +150,17 @@ def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
         "turn_ms": _ms_since(line.turn_began_ns),
         "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
     } | _use(node, pid)
+
+
+def _stopped(node: Node) -> dict[str, Any] | None:
+    """Where reput stands still and why; None while it does not. `byte` counts in the file of the segment."""
+    offset = node.positions.get(Position.DISPATCH_STOPPED) - 1
+    if offset < 0:
+        return None
+    rule, sentence = why(node.positions.get(Position.DISPATCH_STOPPED_WHY))
+    byte = offset % node.settings.mapped_file_size_commit_log
+    segment = str(node.store.commitlog / segment_name(offset - byte))
+    return {"offset": offset, "segment": segment, "byte": byte, "rule": rule, "sentence": sentence}
 
 
 def _ms_since(began_ns: int) -> int:
