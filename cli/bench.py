@@ -4,6 +4,10 @@ from typing import Annotated
 
 import typer
 
+from towline.limits import GIB
+
+from .bench_delay import render_delay
+from .bench_reading import render_consume, render_filter
 from .bench_recovery import render_recovery, sizes_of
 from .bench_report import render_put
 from .bench_reput import render_reput
@@ -70,6 +74,57 @@ def bench_reput(
     with progress_console().status("measuring") as status:
         result = module.measure(plan, status.update)
     show(result, as_json, lambda console: render_reput(console, result))
+    return 0
+
+
+@app.command("consume")
+def bench_consume(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    replay: Annotated[float, typer.Option(min=0, help="GiB of a cold store that are replayed beside puts.")] = 2.0,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in half a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure one consumer from the page cache, and what producers notice of a cold store's replay.
+
+    Works in a directory of its own below TMPDIR, which needs 6 GiB or what is replayed, and removes it.
+    """
+    module = door("loadtest.bench.consume", "server")
+    plan = module.QUICK if quick else module.Plan(rounds=rounds, replay=int(replay * GIB))
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_consume(console, result))
+    return 0
+
+
+@app.command("filter")
+def bench_filter(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure a filter that keeps 1% of a queue: by tag and by SQL92 at the node, and at the client."""
+    module = door("loadtest.bench.filter", "server")
+    plan = module.QUICK if quick else module.Plan(rounds=rounds)
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_filter(console, result))
+    return 0
+
+
+@app.command("delay")
+def bench_delay(
+    rate: Annotated[int, typer.Option(min=100, help="Messages that are due in a second.")] = 10_000,
+    burst: Annotated[int, typer.Option(min=100, help="Messages that are due in a single second.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured; figures are medians.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure how late delayed messages are delivered: by a level, and with times of their own."""
+    module = door("loadtest.bench.delay", "server")
+    plan = module.QUICK if quick else module.Plan(rate=rate, burst=burst, rounds=rounds)
+    with progress_console().status("measuring") as status:
+        result = module.measure(plan, status.update)
+    show(result, as_json, lambda console: render_delay(console, result))
     return 0
 
 

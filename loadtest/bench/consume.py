@@ -23,6 +23,7 @@ from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
+from . import replay
 from .client import PutClient
 from .node import BenchNode, bench_node
 from .reading import BATCH_BYTES, BATCH_COUNT, SILENT_MS, Pass, fill, read_all
@@ -45,9 +46,10 @@ class Plan:
     objects: int = 500_000
     rounds: int = 5
     segment_size: int = GIB
+    replay: int = 2 * GIB  # bytes of a cold store; 0: none is replayed
 
 
-QUICK: Final = Plan(messages=400_000, objects=100_000, rounds=2, segment_size=256 * MIB)
+QUICK: Final = Plan(messages=400_000, objects=100_000, rounds=2, segment_size=256 * MIB, replay=0)
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
@@ -68,10 +70,12 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
             rows["columns"].append(read_all(node.serve_endpoint, columnar, until=count))
             rows["objects"].append(_objects(node.serve_endpoint, min(count, plan.objects)))
     found = {name: _row(passes[1:]) for name, passes in rows.items()}
+    replayed = {"replay": replay.measure(replay.Plan(size=plan.replay), note)} if plan.replay else {}
     return {
         "body": BODY,
         "messages": count,
         "read": found,
+        **replayed,
         "goals": [
             {
                 "goal": name,
