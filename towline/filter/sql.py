@@ -3,7 +3,8 @@
 A message matches where the expression is true. NULL, and two values that cannot be compared, do not match.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -20,16 +21,13 @@ from .nodes import Values
 TYPE: Final = "SQL92"  # what subscriptions call it
 
 _COMPILED_MAX: Final = 256
-_REMEMBERED_MAX: Final = 16_384  # values of one expression whose answer is kept
-_REMEMBERED_SIZE_MAX: Final = 256  # characters of such values
+_REMEMBERED_MAX: Final = 16_384  # values of one property whose answer is kept
+_REMEMBERED_SIZE_MAX: Final = 256  # bytes of such a value
 _PAIR_END: Final = PAIR_END.encode()
-
-# What a message has of the properties that an expression names, None for a missing one; a single one has no tuple.
-Found = bytes | None | tuple[bytes | None, ...]
 
 
 class Expression:
-    """A compiled expression. `names` are the properties it looks at, in the order in which `decide` wants them."""
+    """A compiled expression. `names` are the properties that it looks at."""
 
     def __init__(self, text: str) -> None:
         if len(text) > FILTER_SIZE_MAX:
@@ -38,8 +36,10 @@ class Expression:
         self.text = text
         self.names = tuple(sorted(root.names))
         self._evaluate = root.evaluate
-        self._marks = [f"{PAIR_END}{name}{NAME_END}".encode() for name in self.names]
-        self._remembered: dict[Found, bool] = {}
+        # A value is not empty and ends with its pair: an empty one is none (spec 2.3).
+        names = "|".join(map(re.escape, self.names))
+        self._pairs = re.compile(f"{PAIR_END}({names}){NAME_END}([^{PAIR_END}]+)")
+        self._remembered: dict[bytes | None, bool] = {}
 
     def evaluate(self, properties: Values) -> bool | None:
         """True, false or NULL for one message. Raises Incomparable, which RocketMQ takes for no match."""
@@ -53,40 +53,29 @@ class Expression:
         except Incomparable:
             return None
 
-    def decide(self, found: Found) -> bool:
-        """Whether a message matches that has these values of `names`. A short answer is remembered."""
-        answer = self._remembered.get(found)
-        return self._judge(found) if answer is None else answer
-
     def select(self, encoded: Sequence[bytes]) -> NDArray[np.bool_]:
         """Which of many messages match, by their properties as the log holds them (spec 2.3)."""
-        found: Sequence[Found]
-        if len(self._marks) == 1:
-            (mark,) = self._marks
-            found = [_value(_PAIR_END + each, mark) for each in encoded]
-        else:
-            found = [self._found(_PAIR_END + each) for each in encoded]
-        known, judge = self._remembered, self._judge
-        return np.array([judge(key) if (answer := known.get(key)) is None else answer for key in found], np.bool_)
+        if len(self.names) == 1:
+            return self._select_by_value(encoded)
+        find, matches = self._pairs.findall, self.matches
+        texts = [PAIR_END + each.decode("utf-8", "replace") for each in encoded]
+        return np.array([matches(dict(find(text))) is True for text in texts], np.bool_)
 
-    def _judge(self, found: Found) -> bool:
-        if isinstance(found, tuple):
-            values = {
-                name: str(value, "utf-8", "replace") for name, value in zip(self.names, found, strict=True) if value
-            }
-            size = sum(map(len, values.values()))
-        else:
-            values = {self.names[0]: str(found, "utf-8", "replace")} if found else {}
-            size = len(found or b"")
-        answer = self.matches(values) is True
-        if size <= _REMEMBERED_SIZE_MAX:
+    def _select_by_value(self, encoded: Sequence[bytes]) -> NDArray[np.bool_]:
+        """With one property the value says it all, and what it said is remembered."""
+        mark = f"{PAIR_END}{self.names[0]}{NAME_END}".encode()
+        known, judge = self._remembered, self._judge
+        values = [_value(_PAIR_END + each, mark) for each in encoded]
+        return np.array([judge(each) if (answer := known.get(each)) is None else answer for each in values], np.bool_)
+
+    def _judge(self, value: bytes | None) -> bool:
+        properties = {self.names[0]: value.decode("utf-8", "replace")} if value else {}
+        answer = self.matches(properties) is True
+        if value is None or len(value) <= _REMEMBERED_SIZE_MAX:
             if len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.clear()
-            self._remembered[found] = answer
+            self._remembered[value] = answer
         return answer
-
-    def _found(self, data: bytes) -> tuple[bytes | None, ...]:
-        return tuple([_value(data, mark) for mark in self._marks])
 
 
 def _value(data: bytes, mark: bytes) -> bytes | None:
@@ -106,8 +95,3 @@ def _value(data: bytes, mark: bytes) -> bytes | None:
 def compile(text: str) -> Expression:
     """The compiled expression; one that is used again is kept. Raises BadExpression, naming the position."""
     return Expression(text)
-
-
-def select_decoded(expression: Expression, properties: Iterable[Values]) -> NDArray[np.bool_]:
-    """Which of many messages match, by their decoded properties."""
-    return np.array([expression.matches(each) is True for each in properties], np.bool_)
