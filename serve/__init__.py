@@ -1,8 +1,10 @@
-"""The serve process: pulls, long polling and lookups, on master and slave alike.
+"""The serve process: pulls, long polling, lookups on master and slave alike; consumer groups on a master (groups/).
 
-owns     no position and no file
-reads    DISPATCHED, APPENDED, LOG_MIN, queue ends; CommitLog, ConsumeQueue and IndexFile bytes, config/topics.json
+owns     no position; on a master consumerOffset.json, subscriptionGroup.json and consumerFilter.json of config/
+reads    DISPATCHED, APPENDED, LOG_MIN, FILTERS, queue ends; CommitLog, ConsumeQueue, ConsumeQueueExt and IndexFile
+         bytes, config/topics.json; on a slave the three files as they followed from its master
 asks     nobody
 answers  consumers and whoever looks messages up; never with a byte beyond what reput published
-dies     safely at any point: it keeps nothing, and who was waiting asks again
+dies     safely at any point: each file is replaced whole; offsets go back by an interval at most, members join again,
+         and who was waiting asks again
 """

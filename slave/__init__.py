@@ -1,6 +1,6 @@
 """What makes up a slave: follows the master's metadata (promotion comes with epochs).
 
-owns     topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json of a slave
+owns     topics.json, subscriptionGroup.json, consumerOffset.json, consumerFilter.json, delayOffset.json of a slave
 reads    nothing
 asks     the master's ha process for the files that changed
 answers  nobody

@@ -13,16 +13,16 @@ from .offsets import NONE, Offsets
 def membership_facts(group: Group, member: str) -> dict[str, Any]:
     """What a member divides the queues by. `subscribers` names the topics that not every member reads."""
     own = group.members[member].topics
-    members = group.names()
+    summary = group.summary()
     facts = {
         "generation": group.generation,
-        "members": members,
+        "members": summary.names,
         "queues": {topic: group.queues.get(topic, 0) for topic in own},
         "model": group.model,
         "strategy": group.strategy,
         "resets": dict(group.resets),
     }
-    partly = {topic: names for topic in own if len(names := group.subscribers(topic)) != len(members)}
+    partly = {topic: names for topic in own if len(names := summary.subscribers[topic]) != len(summary.names)}
     return facts | ({"subscribers": partly} if partly else {})
 
 
@@ -85,7 +85,7 @@ def _owners(group: Group, now_ms: int) -> dict[Queue, str]:
     if group.model == "broadcasting":
         return found
     for topic, count in group.queues.items():
-        members = group.subscribers(topic)
+        members = group.summary().subscribers.get(topic, [])
         for member in members:
             for queue in allocate(group.strategy, range(count), members, member):
                 found[topic, queue] = group.locks.holder((topic, queue), now_ms) or member

@@ -56,17 +56,39 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
     resets: dict[str, int] = field(default_factory=dict)
+    _summary: "Summary | None" = None
 
     def topics(self) -> set[str]:
         return {topic for member in self.members.values() for topic in member.topics}
 
-    def names(self) -> list[str]:
-        """Sorted ids."""
-        return sorted(self.members)
+    def summary(self) -> "Summary":
+        """Of this generation; made once for all members who are told."""
+        if self._summary is None or self._summary.generation != self.generation:
+            self._summary = Summary.of(self)
+        return self._summary
 
-    def subscribers(self, topic: str) -> list[str]:
-        """Sorted ids of the members that read the topic."""
-        return sorted(name for name, member in self.members.items() if topic in member.topics)
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`names` are sorted ids. By topic: the sorted ids of who reads it, and who came first of those with a filter."""
+
+    generation: int
+    names: list[str]
+    subscribers: dict[str, list[str]]
+    filters: dict[str, dict[Subscription, str]]
+    models: set[str]
+
+    @classmethod
+    def of(cls, group: Group) -> "Summary":
+        names = sorted(group.members)
+        subscribers: dict[str, list[str]] = {}
+        filters: dict[str, dict[Subscription, str]] = {}
+        for name in names:
+            for topic, subscription in group.members[name].topics.items():
+                subscribers.setdefault(topic, []).append(name)
+                filters.setdefault(topic, {}).setdefault(subscription, name)
+        models = {member.model for member in group.members.values()}
+        return cls(group.generation, names, subscribers, filters, models)
 
 
 class Membership:
@@ -215,18 +237,16 @@ class Membership:
     def warnings(self, group: Group, member: str) -> list[str]:
         """What the member should know of itself and the others."""
         found = []
-        own = group.members[member]
-        if len({each.model for each in group.members.values()}) > 1:
+        own, summary = group.members[member], group.summary()
+        if len(summary.models) > 1:
             found.append(f"MODEL_DIFFERS: some members are clustering, some broadcasting; {group.model} counts")
         for topic in sorted(own.topics):
-            others = [
-                name for name in group.subscribers(topic) if group.members[name].topics[topic] != own.topics[topic]
-            ]
+            others = [name for each, name in summary.filters[topic].items() if each != own.topics[topic]]
             if others:
                 found.append(f"SUBSCRIPTION_DIFFERS: {others[0]!r} reads {topic!r} with another expression")
-            missing = len(group.members) - len(group.subscribers(topic))
+            missing = len(summary.names) - len(summary.subscribers[topic])
             if missing:
-                found.append(f"SUBSCRIPTION_DIFFERS: {missing} of {len(group.members)} members do not read {topic!r}")
+                found.append(f"SUBSCRIPTION_DIFFERS: {missing} of {len(summary.names)} members do not read {topic!r}")
             if not group.queues.get(topic) and topic != RETRY_TOPIC_PREFIX + group.name:
                 found.append(f"UNKNOWN_TOPIC: {topic!r} is not there any more")
         return found

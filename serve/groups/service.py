@@ -249,7 +249,7 @@ class GroupService:
                 group = self._members.get(name)
                 if self._filters is not None:
                     self._filters.left(name, still_filtered(group))
-                for place, asker in self._watches.take_of(name, group.names() if group is not None else ()):
+                for place, asker in self._watches.take_of(name, list(group.members) if group is not None else ()):
                     done += self._tell(place, asker)
         return done
 
