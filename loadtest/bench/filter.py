@@ -15,19 +15,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from towline.client.admin import AdminClient
 from towline.client.columns import Columns
 from towline.client.compression import Compressor
 from towline.client.encoding import TopicEncoder
 from towline.client.keys import KeySource
 from towline.client.message import Message
 from towline.errors import BenchFailed
+from towline.filter.bloom import Bloom
+from towline.filter.sql import TYPE
+from towline.filter.subscriptions import loads
 from towline.format.frames import Group, encode_put
 from towline.format.record import Host
 from towline.limits import GIB, MESSAGE_BODY_MAX, MIB
 from towline.link.context import close_context, new_context
 
 from .client import PutClient
-from .node import BenchNode, bench_node
+from .node import BenchNode, await_, bench_node
 from .reading import Pass, fill, read_all
 from .shapes import LOOPBACK, NEVER, TOPIC, Load, Shape
 
@@ -35,6 +39,17 @@ SHAPE: Final = Shape(500, 100)
 EVERY: Final = 100  # one message of so many is kept
 KEPT, OTHER = "kept", "other"
 SQL: Final = "a = 1"
+GROUP: Final = "readers"
+BITMAPS: Final[dict[str, Any]] = {
+    "enable_property_filter": True,
+    "enable_consume_queue_ext": True,
+    "enable_calc_filter_bit_map": True,
+}
+RATIOS: Final = {
+    "tag_of_client": ("tag", "client"),
+    "tag_of_unfiltered": ("tag", "unfiltered"),
+    "bitmap_of_sql": ("bitmap", "sql"),
+}
 GOALS: Final = {"tag_of_client": 10.0, "bitmap_of_sql": 10.0}
 
 Note = Callable[[str], None]
@@ -58,47 +73,81 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
     started, load = time.perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-bench-")))
-        note("a master starts")
-        node = stack.enter_context(bench_node(directory, plan.segment_size, enable_property_filter=True))
+        note("two masters start, one with bitmaps")
+        for name in ("plain", "mapped"):
+            (directory / name).mkdir()
+        plain = stack.enter_context(bench_node(directory / "plain", plan.segment_size))
+        mapped = stack.enter_context(bench_node(directory / "mapped", plan.segment_size, **BITMAPS))
+        _subscribe(mapped, directory / "mapped" / "store")
         note("messages are put")
-        count = _fill(node, plan)
+        count = _fill(plain, plan)
+        _fill(mapped, plan)
         rows: dict[str, list[Pass]] = {}
         for number in range(plan.rounds + 1):
             note(f"read, round {number} of {plan.rounds}" if number else "read, warming up")
-            for name, found in _round(node.serve_endpoint, count, min(count, plan.evaluated)).items():
+            for name, found in _round(plain.serve_endpoint, mapped.serve_endpoint, count, plan).items():
                 if found.used != -(-found.over // EVERY):
                     raise BenchFailed(f"{name}: {found.used} messages were kept of {found.over}")
                 rows.setdefault(name, []).append(found)
-    measured = {name: _row(passes[1:]) for name, passes in rows.items()}
-    ratio = median(tag.rate / client.rate for tag, client in zip(rows["tag"][1:], rows["client"][1:], strict=True))
+    ratios = {name: _ratio(rows, *pair) for name, pair in RATIOS.items()}
     return {
         "messages": count,
         "kept_of": EVERY,
-        "read": measured,
-        "tag_of_client": ratio,
-        "tag_of_unfiltered": median(
-            tag.rate / other.rate for tag, other in zip(rows["tag"][1:], rows["unfiltered"][1:], strict=True)
-        ),
+        "read": {name: _row(passes[1:]) for name, passes in rows.items()},
+        **ratios,
         "goals": [
-            {
-                "goal": "tag_of_client",
-                "at_least": GOALS["tag_of_client"],
-                "reached": ratio,
-                "met": ratio >= GOALS["tag_of_client"],
-            }
+            {"goal": name, "at_least": least, "reached": ratios[name], "met": ratios[name] >= least}
+            for name, least in GOALS.items()
         ],
         "machine": {"cpus": os.cpu_count(), "load_before": load},
         "seconds": time.perf_counter() - started,
     }
 
 
-def _round(endpoint: str, count: int, evaluated: int) -> dict[str, Pass]:
+def _ratio(rows: dict[str, list[Pass]], name: str, other: str) -> float:
+    """Median over the rounds; the first only warmed up."""
+    return median(one.rate / two.rate for one, two in zip(rows[name][1:], rows[other][1:], strict=True))
+
+
+def _subscribe(node: BenchNode, store: Path) -> None:
+    """A group takes the expression, and reput says that it evaluates it: later messages have its bits."""
+    facts = {
+        "group": GROUP,
+        "member": GROUP,
+        "model": "clustering",
+        "topics": {TOPIC: {"expression": SQL, "type": TYPE}},
+        "from": "first",
+        "strategy": "average",
+        "generation": 0,
+    }
+    context = new_context()
+    try:
+        client = PutClient(context, node.put_endpoint("ipc"))
+        client.make_topic()
+        client.close()
+    finally:
+        close_context(context)
+    with AdminClient(node.serve_endpoint) as admin:
+        admin.ask("group_join", **facts)
+    bloom = Bloom()
+    path = store / "config" / "consumerFilter.json"
+
+    def born() -> bool:
+        data = loads(path.read_text(), bloom, str(path)).get(TOPIC, GROUP) if path.exists() else None
+        return data is not None and data.born_time < time.time_ns() // 1_000_000
+
+    await_(born, "reput did not take the subscription")
+
+
+def _round(plain: str, mapped: str, count: int, plan: Plan) -> dict[str, Pass]:
     """Each way once."""
+    some = min(count, plan.evaluated)
     return {
-        "unfiltered": read_all(endpoint, _every, until=count),
-        "client": read_all(endpoint, _compared, until=count),
-        "tag": read_all(endpoint, len, until=count, tags=KEPT),
-        "sql": read_all(endpoint, len, until=evaluated, sql=SQL),
+        "unfiltered": read_all(plain, _every, until=count),
+        "client": read_all(plain, _compared, until=count),
+        "tag": read_all(plain, len, until=count, tags=KEPT),
+        "sql": read_all(mapped, len, until=some, sql=SQL),
+        "bitmap": read_all(mapped, len, until=count, sql=SQL, group=GROUP),
     }
 
 

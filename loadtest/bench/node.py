@@ -62,7 +62,7 @@ class BenchNode:
             ahead = self._positions.get(self._ready) - self._positions.get(Position.WANTED)
             return ahead > SEGMENTS_AHEAD * self._segment_size
 
-        _await(ready, "the next segments were not made")
+        await_(ready, "the next segments were not made")
 
     def waits_for_segments(self) -> tuple[int, int]:
         """For how many segments the writer waited, and how many it made itself, since the node was started."""
@@ -80,13 +80,13 @@ class BenchNode:
         def flushed() -> bool:
             return positions.get(Position.APPENDED) - positions.get(Position.FLUSHED) <= BACKLOG_MAX
 
-        _await(flushed, "flush did not catch up")
+        await_(flushed, "flush did not catch up")
 
     def await_dispatched(self) -> float:
         """Seconds until queues and index hold everything that was put."""
         started = time.perf_counter()
         end = self._positions.get(Position.APPENDED)
-        _await(lambda: self._positions.get(Position.DISPATCHED) >= end, "reput did not catch up")
+        await_(lambda: self._positions.get(Position.DISPATCHED) >= end, "reput did not catch up")
         return time.perf_counter() - started
 
     @contextmanager
@@ -122,7 +122,7 @@ def bench_node(directory: Path, segment_size: int, **more: Any) -> Iterator[Benc
         shutil.rmtree(store, ignore_errors=True)
 
 
-def _await(reached: Callable[[], bool], otherwise: str) -> None:
+def await_(reached: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + SETTLE_MAX_S
     while not reached():
         if time.monotonic() > deadline:
