@@ -22,7 +22,7 @@ from towline.node.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.positions import Duty, Flag, Position, Positions, State
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.settings import read_settings
 
 SIZE = 3 * STEP
@@ -320,3 +320,23 @@ def locked() -> int:
     """Bytes that this process has locked."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmLck")).split()[1])
+
+
+@pytest.mark.parametrize(("step_ms", "slow"), [(0, 0), (20, AHEAD + 1)])
+def test_segments_that_take_long_are_counted_and_told(node, caplog, step_ms, slow):
+    class SteppingClock(SystemClock):
+        """Each look at it is `step_ms` after the one before."""
+
+        ms = 1_000
+
+        def monotonic_ms(self) -> int:
+            self.ms += step_ms
+            return self.ms
+
+    agent = started(replace(node, clock=SteppingClock()))
+    with caplog.at_level(logging.INFO):
+        while node.positions.get(Position.ALLOCATED) < (AHEAD + 1) * SIZE:
+            agent.do_work()
+    told = [record for record in caplog.records if record.message.startswith("making segment")]
+    assert node.line.counter(Counter.LATE) == len(told) == slow
+    assert [record.levelno == logging.WARNING for record in told] == [True, False, False][:slow]

@@ -11,6 +11,7 @@ from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.compression import Compressor
 from towline.client.consumer import Consumer
+from towline.client.errors import AskRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.sends import SendFuture
@@ -60,6 +61,7 @@ class TowlineStore:
         }
         self._sockets = runtime_of(root.resolve())
         self._producers: dict[str | None, Producer] = {}
+        self._made: set[str] = set()
 
     # --- start and end
 
@@ -108,6 +110,7 @@ class TowlineStore:
             assert future.result().status.name == "PUT_OK", future.result()
 
     def send_async(self, message: Sent) -> SendFuture:
+        self._make(message.topic)
         producer = self.producer(message.compression)
         if ":" in message.born_host:  # a producer of ours never has an IPv6 address
             record = encoded(message, **self._encoding)
@@ -128,9 +131,18 @@ class TowlineStore:
         """Records of (topic, queue, bytes), each a request of its own, in this order."""
         producer = self.producer(None)
         for topic, queue_id, record in records:
+            self._make(topic)
             future = producer.send_records(topic, queue_id, record, 1)
             producer.flush(10_000)
             assert future.result().status.name == "PUT_OK", future.result()
+
+    def _make(self, topic: str) -> None:
+        """Topics of groups have one queue where they are made by themselves."""
+        if topic in self._made or not topic.startswith("%"):
+            return
+        self._made.add(topic)
+        with AdminClient(self.node.endpoint) as admin, contextlib.suppress(AskRefused):  # it may exist
+            admin.create_topic(topic, QUEUES)
 
     def producer(self, compression: str | None) -> Producer:
         if compression not in self._producers:
