@@ -151,7 +151,8 @@ class ScheduleAgent:
     def on_close(self) -> None:
         if hasattr(self, "_link"):
             self._link.close()
-            self._transactions.close()
+            if hasattr(self, "_transactions"):
+                self._transactions.close()
             close_context(self._context)
 
     # --- within a turn

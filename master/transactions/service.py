@@ -38,15 +38,16 @@ from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Position
 
 from .checks import HOLD_MAX_MS, Checks, Watch, Watches, sizes_of
-from .endings import HELD_MS, Ending, Endings, Settling, Writing, read_ending
-from .ledger import Ledger, Rules
+from .endings import HELD_MS, WAITING_MAX, Ending, Endings, Settling, Writing, read_ending
+from .ledger import Ledger, Rules, Verdict
 from .links import DEADLINE_MS, LocalLink, Offsets, Outbox
 from .reading import Reader
 
 RECORDS_PER_TURN: Final = 512
 REQUESTS_PER_TURN: Final = 256
 OPS_READ_AGAIN: Final = 1_000  # so that after a start, too, it is known how the newest transactions ended
-WAITING_LOOK_MS: Final = 20  # while somebody waits for what reput has not dispatched
+SOON_MS: Final = 2  # while somebody waits for what reput has not dispatched
+WAITING_LOOK_MS: Final = 20  # while an answer is due, which wakes the process by itself
 LOOK_MS: Final = 1_000
 ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
 SERVICE: Final = "schedule"
@@ -94,7 +95,7 @@ class TransactionService:
         self._offsets.turn(now, floors)
         if self._ledger is None:
             if self._offsets.loaded is None:
-                return done + self._take_requests(now)
+                return done + self._take_requests(now) + self._refuse_late(now)
             self._begin(now, *self._offsets.loaded)
         assert self._ledger is not None
         done += self._read(self._ledger) + self._take_requests(now)
@@ -104,14 +105,16 @@ class TransactionService:
                 self._endings.add(ending)
             self._early = []
             done += self._endings.turn(now) + self._checks.turn(now)
-        return done + self._watches.turn(now)
+        return done + self._refuse_late(now) + self._watches.turn(now)
 
     def due_ms(self) -> int:
         if self._ledger is None or self._early or self._draining:
             return WAITING_LOOK_MS
         now = self._now()
-        due = min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS)
-        return max(0, min(due, WAITING_LOOK_MS) if len(self._endings) or len(self._outbox) else due)
+        due = max(0, min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS))
+        if len(self._endings):
+            return min(due, SOON_MS)
+        return min(due, WAITING_LOOK_MS) if len(self._outbox) else due
 
     def drain(self) -> bool:
         """Nothing more ends. True when every put that is under way was answered; who still waits asks again."""
@@ -162,6 +165,18 @@ class TransactionService:
             now_ms,
             node.log,
         )
+
+    def _refuse_late(self, now_ms: int) -> int:
+        """Of those that wait for the start: too long, or too many."""
+        waiting, self._early = self._early, []
+        done = 0
+        for ending in waiting:
+            if ending.until_ms > now_ms and len(self._early) < WAITING_MAX:
+                self._early.append(ending)
+            else:
+                self._refuse(ending, Verdict.NOT_READABLE_YET.name, Verdict.NOT_READABLE_YET.value)
+                done += 1
+        return done
 
     def _is_ready(self, now_ms: int) -> bool:
         return self._read_to >= self._start_end and now_ms >= self._quiet_until

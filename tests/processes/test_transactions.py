@@ -12,10 +12,13 @@ from towline.client.errors import PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
+from towline.format.frames import ASK, Kind, json_part
 from towline.format.properties import UNIQ_KEY, decode
 from towline.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from towline.format.status import PutStatus
 from towline.format.topics import loads_fastjson
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 
 from .arming import Arming
@@ -288,3 +291,27 @@ def test_the_disk_holds_what_rocketmq_reads(node: TestNode, producer: Transactio
         return found == ends
 
     await_(saved, DEADLINE_S, "the offsets of both system topics are saved")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b""],
+        [ASK.pack(Kind.ASK, 1), b"no json"],
+        [ASK.pack(Kind.ASK, 1), json_part({"op": "transaction_end", "first": 0})],
+        [ASK.pack(Kind.ASK, 1), json_part({"op": "transaction_watch", "group": "g", "wait_ms": "x" * 2000})],
+        [ASK.pack(Kind.ASK, 1), json_part({"op": "route", "topic": "t"}), b"more"],
+    ],
+)
+def test_what_is_no_question_cuts_its_own_link_alone(
+    node: TestNode, producer: TransactionProducer, parts: list[bytes]
+) -> None:
+    context = new_context()
+    link = Link(context, ipc_endpoint(node.runtime, "schedule"), {"role": "producer"})
+    link.greet(DEADLINE_MS)
+    link.send(parts)
+    await_(lambda: link.lost or link.receive(), DEADLINE_S, "the link is cut")
+    assert link.lost
+    link.close()
+    close_context(context)
+    assert producer.send(Message("bad-input", b"x"), always(State.COMMIT)).ended is PutStatus.PUT_OK

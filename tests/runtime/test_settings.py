@@ -72,6 +72,20 @@ class TestSources:
         assert (settings.listen_port, settings.serve_port, settings.ha_listen_port) == (1, 20, 300)
         assert settings.queues_max == 65_536
 
+    @pytest.mark.parametrize(
+        ("flags", "expected"),
+        [
+            ({}, 10_922),
+            ({"serve_port": "7"}, 8),
+            ({"serve_port": 10_910}, 10_913),
+            ({"serve_port": 5, "listen_port": 6}, 7),
+            ({"serve_port": 0}, 0),
+            ({"serve_port": 0, "schedule_port": 9}, 9),
+        ],
+    )
+    def test_transactions_end_beside_the_port_for_reads(self, flags, expected):
+        assert read_settings(None, flags, {}).schedule_port == expected
+
     def test_values_from_the_environment_are_text_and_become_what_the_key_is(self):
         environment = {"TOWLINE_FLUSH_DISK_TYPE": "SYNC_FLUSH", "TOWLINE_AUTO_CREATE_TOPIC_ENABLE": "false"}
         settings = read_settings(None, {}, environment)

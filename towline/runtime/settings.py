@@ -119,8 +119,7 @@ class Settings(
         if role == BrokerRole.SYNC_MASTER.value:
             given = {"in_sync_replicas": 2} | given
         if str(given.get("serve_port", "")).isdecimal():  # anything else is refused where it stands
-            serve_port = int(given["serve_port"])
-            given = {"schedule_port": serve_port + 1 if serve_port else 0} | given
+            given = {"schedule_port": _port_after(int(given["serve_port"]), given)} | given
         return {"total_replicas": given.get("in_sync_replicas", 1)} | given
 
     @field_validator("*", mode="before")
@@ -184,6 +183,12 @@ class Settings(
             blamed = next((key for key in keys if key in self.model_fields_set), keys[0])
             raise PydanticCustomError("relation", "{why}", {"key": blamed, "why": why})
         return self
+
+
+def _port_after(serve_port: int, given: Mapping[str, Any]) -> int:
+    """The first free one after the port for reads; none where that has none."""
+    taken = {str(given.get(key, default)) for key, default in (("listen_port", 10_911), ("ha_listen_port", 10_912))}
+    return next(port for port in range(serve_port + 1, serve_port + 4) if str(port) not in taken) if serve_port else 0
 
 
 def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -328,7 +328,9 @@ class TowlineKeys(Group):
 
     listen_host: str = key("127.0.0.1", "", "address to listen on")
     serve_port: int = port(10_921, "port for pulls and lookups")
-    schedule_port: int = port(10_922, "port for the ends of transactions; where `serve_port` is set, the one after it")
+    schedule_port: int = port(
+        10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"
+    )
     request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
     put_waiting_max: int = count(65_536, "most requests that wait for their acknowledgement; more are refused as busy")
     flush_backlog_max: int = size(512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy")
