@@ -63,10 +63,14 @@ class FilterTable:
         self.bloom = bloom
         self._generation = generation  # grows with each new expression: a table that comes back is not the old one
         self._entries = {(each.topic, each.consumer_group): each for each in entries}
+        self._sorted: tuple[FilterData, ...] | None = None  # kept until the next change, as is the fingerprint
+        self._fingerprint: int | None = None
 
     def __iter__(self) -> Iterator[FilterData]:
-        """By topic and group, dead ones too."""
-        return iter([self._entries[key] for key in sorted(self._entries)])
+        """By topic and group, dead ones too. A change meanwhile is not seen."""
+        if self._sorted is None:
+            self._sorted = tuple(self._entries[key] for key in sorted(self._entries))
+        return iter(self._sorted)
 
     def get(self, topic: str, group: str) -> FilterData | None:
         return self._entries.get((topic, group))
@@ -81,9 +85,11 @@ class FilterTable:
 
         It does so between two batches and before the first record that it evaluates with the table.
         """
-        facts = [(each.topic, each.consumer_group, each.expression) for each in self]
-        shape = (self.bloom.k, self.bloom.m)
-        return hash64(json.dumps([self._generation, shape, facts])) & _WORD
+        if self._fingerprint is None:
+            facts = [(each.topic, each.consumer_group, each.expression) for each in self]
+            shape = (self.bloom.k, self.bloom.m)
+            self._fingerprint = hash64(json.dumps([self._generation, shape, facts])) & _WORD
+        return self._fingerprint
 
     def register(self, group: str, topic: str, expression: str, *, now: int, client_version: int | None = None) -> bool:
         """A subscriber says what it wants. True if the file should be saved. Raises BadExpression, changing nothing.
@@ -110,7 +116,7 @@ class FilterTable:
             self._generation = max(self._generation + 1, now)
         else:
             entry = replace(known, client_version=version, dead_time=0)
-        self._entries[topic, group] = entry
+        self._put(entry)
         return known is None or known.expression != expression or known.is_dead
 
     def retire(self, group: str, *, now: int, still: Iterable[str] = ()) -> bool:
@@ -121,14 +127,14 @@ class FilterTable:
         ]
         for each in leaving:
             dead_time = now if each.is_pending else max(now, each.born_time)  # a clock may have gone back
-            self._entries[each.topic, group] = replace(each, dead_time=dead_time)
+            self._put(replace(each, dead_time=dead_time))
         return bool(leaving)
 
     def clean(self, now: int) -> bool:
         """Forgets what has been dead for a day. True if something was forgotten."""
         old = [each for each in self if each.is_dead and now - each.dead_time >= DEAD_KEPT_MS]
         for each in old:
-            del self._entries[each.topic, each.consumer_group]
+            self._drop(each)
         return bool(old)
 
     def confirm(self, fingerprint: int, born_time: int) -> list[FilterData]:
@@ -141,7 +147,7 @@ class FilterTable:
             return []
         born = [replace(each, born_time=born_time) for each in self if each.is_pending]
         for each in born:
-            self._entries[each.topic, each.consumer_group] = each
+            self._put(each)
         return born
 
     def restart(self, now: int) -> None:
@@ -151,10 +157,10 @@ class FilterTable:
         """
         for each in self:
             if each.is_pending:
-                del self._entries[each.topic, each.consumer_group]
+                self._drop(each)
             elif each.dead_time == 0:
                 dead_time = max(now - SILENT_MS, each.born_time)
-                self._entries[each.topic, each.consumer_group] = replace(each, dead_time=dead_time)
+                self._put(replace(each, dead_time=dead_time))
 
     def content(self) -> dict[str, Any]:
         """The object that consumerFilter.json holds."""
@@ -163,6 +169,14 @@ class FilterTable:
             topic = topics.setdefault(each.topic, {"groupFilterData": {}, "topic": each.topic})
             topic["groupFilterData"][each.consumer_group] = _members(each)
         return {"filterDataByTopic": topics, GENERATION: self._generation}
+
+    def _put(self, entry: FilterData) -> None:
+        self._entries[entry.topic, entry.consumer_group] = entry
+        self._sorted = self._fingerprint = None
+
+    def _drop(self, entry: FilterData) -> None:
+        del self._entries[entry.topic, entry.consumer_group]
+        self._sorted = self._fingerprint = None
 
 
 def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
