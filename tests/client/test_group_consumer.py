@@ -12,7 +12,13 @@ from tests.client.group_standin import GroupNode
 from tests.client.standin import STORE_TIME
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.group.consumer import GroupConsumer
-from towline.client.group.errors import MemberTaken, NotAssigned, OffsetsFileDamaged, OffsetsFileTaken
+from towline.client.group.errors import (
+    MemberTaken,
+    NotAssigned,
+    OffsetsFileDamaged,
+    OffsetsFileTaken,
+    OffsetsNotSaved,
+)
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
@@ -471,6 +477,7 @@ class TestBroadcasting:
         path.write_bytes(b'{"offsetTa')
         with self.start(node, path) as a:
             assert len(read(a, 2)) == 2  # it began anew at 0, which the copy holds
+        assert b'"0": 2' in path.read_bytes()
         path.write_bytes(b"")
         (tmp_path / "offsets.bak").write_bytes(b"[]")
         with self.start(node, path) as a, pytest.raises(OffsetsFileDamaged):
@@ -479,3 +486,15 @@ class TestBroadcasting:
     def test_a_file_is_one_consumers(self, node: GroupNode, tmp_path: Path):
         with self.start(node, tmp_path / "a"), pytest.raises(OffsetsFileTaken):
             self.start(node, tmp_path / "a")
+
+    def test_a_file_that_cannot_be_written_is_told_and_tried_again(self, node: GroupNode, tmp_path: Path):
+        fill(node, 2, "t", 0)
+        path = tmp_path / "deep" / "offsets"
+        with self.start(node, path, commit_interval_ms=20) as a:
+            read(a, 2)
+            (path.parent / "offsets.tmp").mkdir()
+            with pytest.raises(OffsetsNotSaved):
+                settle(a, until=lambda: False)
+            (path.parent / "offsets.tmp").rmdir()
+            a.commit()
+        assert b'"0": 2' in path.read_bytes()

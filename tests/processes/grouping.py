@@ -44,6 +44,12 @@ class Process:
         self.killed = True
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._process.pid, signal.SIGCONT)
+
     def stop(self) -> None:
         if not self.killed and self._process.poll() is None:
             self._end(signal.SIGTERM)
@@ -74,6 +80,8 @@ class Process:
             words = line.split(" ")
             if words[0] == "+":
                 queue = words[1], int(words[2])
+                if queue in current:
+                    current[queue].given_up = True  # it began anew
                 current[queue] = Tenure(self.name, queue, int(words[3]))
                 found.append(current[queue])
             elif words[0] == "-":

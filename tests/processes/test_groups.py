@@ -14,6 +14,7 @@ from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
+from towline.client.group.subscription import Sql
 from towline.client.message import Message
 from towline.client.producer import Producer
 
@@ -31,6 +32,7 @@ SETTINGS = {
     "listen_port": 0,
     "ha_listen_port": 0,
     "consumer_expires_ms": 2_000,
+    "enable_property_filter": True,
     "rebalance_lock_max_live_time": LOCK_MS,
     "message_delay_level": "1s 1s 1s 1s 1s",
 }
@@ -151,6 +153,10 @@ def test_members_die_and_come_under_load_and_nothing_is_missed(
         b.kill()
         c.stop()
         await_members(node, "g", "d", "e")
+        e.freeze()
+        await_members(node, "g", "d")
+        e.thaw()
+        await_members(node, "g", "d", "e")
         acked = load.stop()
     members = [a, b, c, d, e]
     await_read(members, acked)
@@ -240,6 +246,39 @@ def test_a_message_that_always_fails_ends_among_the_dead_letters(node: TestNode)
         origin = admin.by_id(message.origin_message_id)
     assert origin is not None
     assert (origin.topic, origin.physical_offset) == ("work", sent.physical_offset)
+
+
+def test_a_group_gets_what_its_expressions_say(node: TestNode):
+    create(node, "priced", 2)
+    create(node, "coloured", 2)
+    with Producer(node.endpoint) as producer:
+        for number in range(40):
+            tag = ("Aa", "BB", "c")[number % 3]  # the first two have one hash
+            properties = {"price": str(number)}
+            producer.send_batch([Message("priced", b"%d" % number, properties=properties, queue_id=number % 2)])
+            producer.send_batch([Message("coloured", b"%d" % number, tags=tag, queue_id=number % 2)])
+    topics = {"priced": Sql("price >= 30 AND price <> 33"), "coloured": "BB || x"}
+    wanted = {("priced", b"%d" % number) for number in range(30, 40) if number != 33}
+    wanted |= {("coloured", b"%d" % number) for number in range(40) if number % 3 == 1}
+    found: list[GroupMessage] = []
+    with GroupConsumer(serve_of(node), "s", topics, start="first") as consumer:
+        await_(lambda: found.extend(consumer.poll(100)) or len(found) >= len(wanted), DEADLINE_S, "all came")
+        ends = {(topic, queue): 20 for topic in topics for queue in range(2)}
+
+        def at_the_ends() -> bool:
+            assert consumer.poll(10) == []
+            return consumer.assignment() == ends
+
+        await_(at_the_ends, DEADLINE_S, "what was left out is passed over")
+    assert sorted((message.topic, message.body) for message in found) == sorted(wanted)
+    with AdminClient(serve_of(node)) as admin:
+        offsets = admin.group_offsets("s", *topics)
+    assert {(topic, queue): at for topic, queues in offsets.items() for queue, at in queues.items()} == ends
+    with (
+        GroupConsumer(serve_of(node), "s2", {"priced": Sql("price >")}) as consumer,
+        pytest.raises(AskRefused, match="at character 7"),
+    ):
+        consumer.poll(20_000)
 
 
 def test_the_command_line_lists_describes_resets_and_deletes(node: TestNode, towline: Towline):

@@ -59,7 +59,7 @@ class GroupConsumer:
     buffer_bytes    bytes of messages fetched ahead, over all queues; max_count and max_bytes limit one pull
     timeout_ms      how long the node may be out of reach before NoAnswer; reading goes on afterwards
     put_endpoint    of the same node's put process, for `retry_later`; found through the node by default
-    name, cluster   for the greeting; an empty cluster fits any
+    cluster         for the greeting; an empty one fits any
 
     What was handed out counts as finished when its thread asks for more, or closes. With manual commits it is finished
     when `commit` says so. A crash therefore loses nothing: what was not finished comes again, to whoever has the queue

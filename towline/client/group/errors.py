@@ -71,3 +71,17 @@ class OffsetsFileTaken(TowlineError):
 
     def describe(self) -> str:
         return f"{self.path} is in use by another consumer"
+
+
+class OffsetsNotSaved(TowlineError):
+    """The local offsets file cannot be written; it is tried again. Facts: path, what the system says."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "make room and look at the permissions: after a crash now, messages come again"
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(path, problem)
+
+    def describe(self) -> str:
+        return f"{self.path} is not saved: {self.problem}"

@@ -69,6 +69,7 @@ class Member(threading.Thread):
         self._endpoint = endpoint
         self._questions: deque[Asking] = deque()
         self._resets: dict[str, int] = {}
+        self._finished: dict[tuple[str, int], int] = {}  # of queues that are to begin anew; everything before is done
         self._joined = False
         self._expires_s = self._lock_s = 60.0
         self._join_at = self._begin_at = self._lock_at = self._try_at = 0.0
@@ -201,7 +202,7 @@ class Member(threading.Thread):
     def _refused(self, error: TowlineError, now: float) -> None:
         """A question was answered with an error that its task did not expect."""
         if isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
-            self._joined, self._join_at = False, now
+            self._forget("the node does not know it any more")
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
             taken = error.error == "MEMBER_TAKEN"
             if taken and self._shelf.queues:
@@ -326,9 +327,12 @@ class Member(threading.Thread):
             for queue in list(self._shelf.queues.values()):
                 if not first and resets.get(queue.topic, 0) > self._resets.get(queue.topic, 0):
                     self._restart(queue)
+        for key in [key for key in self._finished if resets.get(key[0], 0) > self._resets.get(key[0], 0)]:
+            del self._finished[key]
         self._resets.update(resets)
 
     def _divide(self, wanted: set[tuple[str, int]], generation: int) -> None:
+        self._finished = {key: offset for key, offset in self._finished.items() if key in wanted}
         with self._shelf.lock:
             held = self._shelf.queues
             for key in wanted & held.keys():
@@ -360,16 +364,19 @@ class Member(threading.Thread):
             self._begin_at = now + (HAND_OVER_S if len(self.members) > 1 else 0.0)
 
     def _forget(self, why: str) -> None:
-        """The queues may be others' by now: nothing of them is handed out or committed any more."""
+        """The queues may have been others' meanwhile: they begin anew, where we are, or where others are further on."""
         log.warning("member %s of %s starts anew: %s", self.rules.member, self.rules.group, why)
         with self._shelf.lock:
-            lost = {key: queue.handled for key, queue in self._shelf.queues.items()}
-            for queue in self._shelf.queues.values():
+            queues = self._shelf.queues
+            lost = {key: queue.handled for key, queue in queues.items() if queue.stage is not Stage.STARTING}
+            for queue in queues.values():
                 queue.leave()
-            self._shelf.queues.clear()
+            queues.clear()
+        self._finished |= lost
         self._talk.heard = time.monotonic()
         self._joined, self._join_at = False, 0.0
-        self.rebalances.append(Rebalance(self.generation, lost=lost))
+        if lost:
+            self.rebalances.append(Rebalance(self.generation, lost=lost))
 
     def _restart(self, queue: GroupQueue) -> None:
         """Under the shelf's lock: the queue begins anew at its committed offset."""
@@ -414,9 +421,12 @@ class Member(threading.Thread):
         with self._shelf.lock:
             for queue in starting:
                 if self._shelf.queues.get(queue.key) is queue and queue.stage is Stage.STARTING and queue.key in found:
-                    queue.begin(found[queue.key])
-                    gained[queue.key] = found[queue.key]
-        self.rebalances.append(Rebalance(self.generation, gained=gained))
+                    offset = max(found[queue.key], self._finished.pop(queue.key, UNKNOWN))
+                    queue.begin(offset)
+                    queue.committed = found[queue.key]
+                    gained[queue.key] = offset
+        if gained:
+            self.rebalances.append(Rebalance(self.generation, gained=gained))
 
     # --- locks
 
@@ -485,6 +495,6 @@ class Member(threading.Thread):
             if self.rules.auto_commit:
                 yield from self._commit(self._shelf.handled())
             yield Question("group_leave", self._us())
-        except AskRefused as error:
+        except TowlineError as error:
             log.warning("member %s leaves %s: %s", self.rules.member, self.rules.group, error.describe())
         self._parted = True

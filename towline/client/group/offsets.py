@@ -7,9 +7,10 @@ import fcntl
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 
-from .errors import OffsetsFileDamaged, OffsetsFileTaken
+from .errors import OffsetsFileDamaged, OffsetsFileTaken, OffsetsNotSaved
 
 log = logging.getLogger(__name__)
 Offsets = dict[tuple[str, int], int]
@@ -27,6 +28,7 @@ class OffsetsFile:
         except BlockingIOError:
             os.close(self._lock)
             raise OffsetsFileTaken(str(path)) from None
+        self._guard = threading.Lock()
         self._saved: Offsets = {}
 
     @property
@@ -44,16 +46,28 @@ class OffsetsFile:
             if not self._before.exists():
                 raise
             self._saved = _read(self._before)
+            self.path.unlink()  # or it would become the copy
             log.error("%s: its copy from before is used, some messages will come again", error.describe())
         return dict(self._saved)
 
     def save(self, offsets: Offsets) -> None:
-        """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns."""
-        merged = {**self._saved, **offsets}
-        if merged == self._saved:
-            return
+        """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns.
+
+        Raises OffsetsNotSaved; the file is then what it was.
+        """
+        with self._guard:  # a thread that commits, and the member's own
+            merged = {**self._saved, **offsets}
+            if merged == self._saved:
+                return
+            try:
+                self._replace(merged)
+            except OSError as error:
+                raise OffsetsNotSaved(str(self.path), str(error)) from None
+            self._saved = merged
+
+    def _replace(self, offsets: Offsets) -> None:
         table: dict[str, dict[str, int]] = {}
-        for (topic, queue_id), offset in sorted(merged.items()):
+        for (topic, queue_id), offset in sorted(offsets.items()):
             table.setdefault(topic, {})[str(queue_id)] = offset
         temporary = self.path.with_name(self.path.name + ".tmp")
         with temporary.open("wb") as opened:
@@ -69,7 +83,6 @@ class OffsetsFile:
             os.fsync(directory)
         finally:
             os.close(directory)
-        self._saved = merged
 
     def close(self) -> None:
         os.close(self._lock)
