@@ -49,6 +49,7 @@ def test_the_commands_are_those_of_the_manual():
         "inspect durable",
         "inspect layout",
         "bench put",
+        "bench delay",
         "bench consume",
         "bench filter",
         "bench reput",
