@@ -147,13 +147,15 @@ class ConsumeQueueExtFiles:
         bitmaps = np.zeros((count, bitmap_size), dtype=np.uint8)
         positions = ext.offsets_of(addresses)
         room = SIZE + bitmap_size
-        for base in np.unique(positions // self.file_size).tolist():
-            rows = np.flatnonzero(positions // self.file_size == base)
+        numbers = positions // self.file_size
+        one_file = count > 0 and bool((numbers == numbers[0]).all())
+        for base in numbers[:1].tolist() if one_file else np.unique(numbers).tolist():
+            rows = slice(None) if one_file else np.flatnonzero(numbers == base)
             within = positions[rows] - base * self.file_size
             first, end = int(within.min()), min(int(within.max()) + room, self.file_size)
             loaded = self._load(topic, queue_id, base * self.file_size + first, end - first)
             data = np.frombuffer(loaded.ljust(end - first + room, b"\0"), dtype=np.uint8)
-            taken = data[(within - first)[:, None] + np.arange(room)]
+            taken = _rows(data, within - first, room)
             head[rows] = np.ascontiguousarray(taken[:, :SIZE]).view(HEAD)[:, 0]
             bitmaps[rows] = taken[:, SIZE:]
         found = (head["unit_size"] >= SIZE) & (head["unit_size"] == head["bitmap_size"] + SIZE)
@@ -242,3 +244,12 @@ class ConsumeQueueExtFiles:
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
             raise IllegalTopic(topic, "the name cannot be a directory")
         return self.root / topic / str(queue_id)
+
+
+def _rows(data: Bytes, at: Integers, size: int) -> Bytes:
+    """`size` bytes from each of these places on; a view where they stand at equal distances, as units of a queue do."""
+    step = int(at[1] - at[0]) if len(at) > 1 else size
+    if step > 0 and (at[1:] - at[:-1] == step).all():
+        return np.ndarray((len(at), size), np.uint8, data, int(at[0]), (step, 1))
+    gathered: Bytes = data[at[:, None] + np.arange(size)]
+    return gathered
