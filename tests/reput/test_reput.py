@@ -20,7 +20,6 @@ from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
-
 STARTED = []  # agents whose files are closed after the test
 
 
