@@ -1,0 +1,72 @@
+"""The benchmark of reput: the log it makes is a sound one, and a small run of all of it."""
+
+import io
+
+import numpy as np
+import orjson
+import pytest
+from rich.console import Console
+
+from cli.bench_reput import GOAL_NAMES, render_reput
+from loadtest.bench.reput import BODY, GOALS, Plan, make_log, measure
+from towline.format import properties, record
+from towline.kernels.scan import CHECK_ALL, COUNT, WALK_STATE_SIZE, walk
+from towline.limits import MIB
+from towline.log.commit_log import CommitLogReader
+from towline.places import Store
+
+PLAN = Plan(records=20_000, rounds=1, few=10, many=200, segment_size=4 * MIB, index_entries=100_000)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("bench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(directory))
+        patch.setattr("tempfile.tempdir", None)
+        made = measure(PLAN, lambda note: None)
+    assert not list(directory.iterdir())
+    return made
+
+
+def test_the_log_is_one_that_recovery_would_accept(tmp_path):
+    made = make_log(tmp_path, PLAN, 200)
+    log = CommitLogReader(Store(tmp_path).commitlog, PLAN.segment_size)
+    log.load()
+    state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
+    seen, keys = 0, set()
+    for base in range(0, made.end, PLAN.segment_size):
+        walk(log.array(base), 0, PLAN.segment_size, base, CHECK_ALL, 1 << 40, state)
+        seen += int(state[COUNT])
+    assert seen == made.total == PLAN.records + 200
+    for number in (0, 1, 199, 200, 20_199):
+        per_segment = (PLAN.segment_size - 8) // made.record_size
+        base, at = number // per_segment * PLAN.segment_size, number % per_segment * made.record_size
+        one = record.decode(log.array(base).tobytes(), at)
+        found = properties.decode(one.properties)
+        assert (one.topic, one.queue_id, one.queue_offset) == (b"bench-0000", number % 200, number // 200)
+        assert len(one.body) == BODY
+        assert found["TAGS"] == "red"
+        keys.add(found["UNIQ_KEY"])
+    assert len(keys) == 5
+
+
+def test_a_run_measures_few_and_many_queues_with_and_without_the_index(result):
+    assert [(row["queues"], row["index"]) for row in result["rows"]] == [
+        (10, False),
+        (10, True),
+        (200, False),
+        (200, True),
+    ]
+    assert all(row["per_core_s"] > 0 and row["descriptors"] < result["descriptors"] for row in result["rows"])
+    assert {goal["goal"] for goal in result["goals"]} == set(GOALS) == set(GOAL_NAMES)
+    for goal in result["goals"]:
+        below = goal["goal"].startswith("few_of_many")
+        assert goal["met"] == (goal["reached"] <= goal["bound"] if below else goal["reached"] >= goal["bound"])
+    orjson.dumps(result)
+
+
+def test_its_table_can_be_drawn(result):
+    drawn = io.StringIO()
+    render_reput(Console(file=drawn, width=200), result)
+    assert "200 queues and the index" in drawn.getvalue()
