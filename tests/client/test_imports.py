@@ -6,7 +6,7 @@ import sys
 SERVER_ONLY = ("numba", "pyspark", "pyarrow", "locust", "pydantic", "pydantic_settings", "psutil", "typer")
 PROGRAM = """
 import sys
-import towline.client.admin, towline.client.consumer, towline.client.producer
+import towline.client.admin, towline.client.consumer, towline.client.producer, towline.client.transaction
 print(*sorted(name for name in sys.modules if "." not in name or name.startswith("towline.")))
 """
 ALLOWED = ("towline.client", "towline.errors", "towline.format", "towline.limits", "towline.link")
