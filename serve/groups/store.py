@@ -1,7 +1,7 @@
 """What a master keeps of its groups on disk: offsets every few seconds, everything else as soon as it changes."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,6 +52,7 @@ class GroupStore:
     ) -> None:
         self._offsets, self._groups, self._filters = offsets, groups, filters
         self._clock, self._log, self._interval_ms = clock, log, interval_ms
+        self._others: Mapping[str, Any] = {}  # members of consumerOffset.json that only other brokers write
         self._saver = Saver()
         self._jobs: dict[int, tuple[Kept, list[Then]]] = {}
         self._due_ms = clock.monotonic_ms() + interval_ms
@@ -68,6 +69,7 @@ class GroupStore:
         if found is not None:
             self._kept_offsets.version = found.data_version
             self._offsets.load(found.offsets)
+            self._others = found.others
         groups = load(self._kept_groups.file, read_groups, self._log)
         if groups is not None:
             self._kept_groups.version = groups.data_version
@@ -137,7 +139,7 @@ class GroupStore:
             self._log.warning("bitmaps speak for nobody until they are subscribed again: %s", error)
 
     def _of_offsets(self, version: DataVersion) -> Content:
-        table = OffsetTable(offsets=self._offsets.snapshot(), data_version=version)
+        table = OffsetTable(offsets=self._offsets.snapshot(), data_version=version, others=self._others)
         return lambda: offsets_content(table)
 
     def _of_groups(self, version: DataVersion) -> Content:

@@ -101,6 +101,12 @@ class TestOffsets:
     def test_rocketmq_4_writes_the_table_alone(self):
         assert _offsets(OFFSETS_4) == OffsetTable(offsets={("TopicA", "g1"): {0: 5, 1: 7}})
 
+    def test_members_of_other_versions_are_written_again(self):
+        text = '{"offsetTable":{"t@g":{0:1}},"pullOffsetTable":{"t@g":{0:9}}}'
+        content = offsets_content(_offsets(text))
+        assert content["pullOffsetTable"] == {"t@g": {"0": 9}}
+        assert content["offsetTable"] == {"t@g": {0: 1}}
+
     def test_an_empty_table(self):
         text = dumps_fastjson(offsets_content(OffsetTable()))
         assert '"offsetTable":{}' in text

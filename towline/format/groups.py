@@ -20,6 +20,7 @@ _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _SEPARATOR: Final = "@"
+_OFFSET_MEMBERS: Final = ("dataVersion", "groupTopicMap", "offsetTable")
 
 Offsets: TypeAlias = Mapping[int, int]  # queue id -> next offset to consume
 
@@ -56,10 +57,11 @@ class GroupTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetTable:
-    """The content of consumerOffset.json: offsets of each (topic, group)."""
+    """The content of consumerOffset.json: offsets of each (topic, group). `others` are only kept."""
 
     offsets: Mapping[tuple[str, str], Offsets] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
+    others: Mapping[str, Any] = field(default_factory=dict)
 
 
 def group_problem(name: str) -> str | None:
@@ -92,7 +94,7 @@ def offsets_content(table: OffsetTable) -> dict[str, Any]:
     topics: dict[str, list[str]] = {}
     for topic, group in sorted(table.offsets):
         topics.setdefault(group, []).append(topic)
-    return {
+    return dict(table.others) | {
         "dataVersion": _version_members(table.data_version),
         "groupTopicMap": topics,
         "offsetTable": {f"{topic}{_SEPARATOR}{group}": dict(of) for (topic, group), of in table.offsets.items()},
@@ -110,7 +112,8 @@ def read_offsets(content: dict[str, Any], path: str) -> OffsetTable:
             offsets[topic, group] = {
                 _ranged(queue, _INT32_MAX): _ranged(at, _INT64_MAX) for queue, at in queues.items()
             }
-        return OffsetTable(offsets=offsets, data_version=_version(content))
+        others = {name: value for name, value in content.items() if name not in _OFFSET_MEMBERS}
+        return OffsetTable(offsets=offsets, data_version=_version(content), others=others)
     except (AttributeError, TypeError, ValueError) as problem:
         raise MalformedFile(path, f"it does not hold a table of offsets ({problem})") from problem
 

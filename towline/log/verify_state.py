@@ -23,7 +23,7 @@ from .findings import REPAIR, START, Findings, Weight
 
 _MEMBERS: Final = {
     "topics.json": {"dataVersion", "topicConfigTable", DELETED},
-    "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable"},
+    "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable", "pullOffsetTable"},
     "delayOffset.json": {"dataVersion", "offsetTable"},
     "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo"},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
