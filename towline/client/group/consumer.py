@@ -149,8 +149,9 @@ class GroupConsumer:
         """Every message, until the consumer is closed; each is finished when the next is asked for."""
         while (taken := self._take_next(whole=False)) is not None:
             handed, columns = taken
-            for message in self._messages(columns):
-                if self._closed.is_set() or not self._shelf.gives(handed, message.queue_offset):
+            offsets = columns.queue_offset.tolist()
+            for message, offset in zip(self._messages(columns), offsets, strict=True):
+                if self._closed.is_set() or not self._shelf.gives(handed, offset):
                     break
                 yield message
             else:

@@ -201,6 +201,8 @@ class Member(threading.Thread):
 
     def _refused(self, error: TowlineError, now: float) -> None:
         """A question was answered with an error that its task did not expect."""
+        if self._closing is not None:
+            return  # such as a watch that ends because we have left
         if isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._forget("the node does not know it any more")
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
