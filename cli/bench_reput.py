@@ -11,6 +11,7 @@ GOAL_NAMES: Final = {
     "with_index_per_s": "with the index: at least",
     "few_of_many": "times as fast with few queues as with many, index included: at most",
     "few_of_many_queues": "the same, queues alone: at most",
+    "lag_p99_ms": "ms behind the writer of a node under load, p99: at most",
 }
 
 
@@ -32,6 +33,15 @@ def render_reput(console: Console, result: dict[str, Any]) -> None:
         )
     console.print(made)
     console.print(f"  of a core: CPU time, system included. At most {result['descriptors']:,} descriptors.\n")
+    lag = result["lag"]
+    quantiles = ", ".join(f"{name[:-3]} {lag[name]:,.1f}" for name in ("p50_ms", "p99_ms", "max_ms"))
+    console.print(
+        f"a node under {lag['reached']:,.0f} messages/s for {lag['seconds']:.0f} s: behind, in ms: {quantiles}"
+    )
+    halves = (
+        f"median of the first half {lag['first_half_p50_ms']:,.1f} ms, of the second {lag['second_half_p50_ms']:,.1f}"
+    )
+    console.print(f"  {halves}; {lag['caught_up_s']:.3f} s afterwards until all was dispatched\n")
     for goal in result["goals"]:
         met = "met" if goal["met"] else "NOT met"
         number = "{:,.0f}" if goal["bound"] > 100 else "{:.2f}"

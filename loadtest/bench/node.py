@@ -82,6 +82,11 @@ class BenchNode:
 
         await_(flushed, "flush did not catch up")
 
+    def lag(self) -> int:
+        """Bytes that reput is behind the writer."""
+        dispatched = self._positions.get(Position.DISPATCHED)
+        return self._positions.get(Position.APPENDED) - dispatched
+
     def await_dispatched(self) -> float:
         """Seconds until queues and index hold everything that was put."""
         started = time.perf_counter()
