@@ -315,12 +315,12 @@ class GroupService:
         beginning, generation = questions.beginning(question), questions.number(question, "generation", 0)
         now, place = self._clock.monotonic_ms(), (name, joining.member)
         check(joining.topics, enabled=self._settings.enable_property_filter)
-        self._check_allowed(name, joining)
-        self._probe(place, joining)
         known = self._members.get(name)
         before = known.members.get(joining.member) if known is not None else None
         before_topics = before.topics if before is not None else None
         self._check_topics(name, joining, new=before is None)
+        self._check_allowed(name, joining)
+        self._probe(place, joining)
         group = self._members.join(name, joining, now)
         self._links[place] = asker.peer
         if self._filters is not None and group.members[joining.member].topics != before_topics:

@@ -3,6 +3,7 @@
 import pytest
 
 from serve.groups.errors import GroupRefused, Refusal
+from serve.groups.table import Groups
 from tests.serve.groups.faces import EXPIRES_MS, Room
 from towline.errors import UnknownTopic
 from towline.format.groups import GROUP_SIZE_MAX
@@ -39,6 +40,7 @@ class TestJoining:
     def test_an_unknown_topic_is_refused_but_for_the_groups_retry_topic(self, room: Room):
         with pytest.raises(UnknownTopic):
             room.join("a", topics={"nowhere": {"expression": "*", "type": "TAG"}})
+        assert room.told("group_list")["groups"] == []
         own = {"expression": "*", "type": "TAG"}
         before = room.join("a", topics={"t": own, "%RETRY%g": own})
         assert before["queues"] == {"t": 4, "%RETRY%g": 0}
@@ -127,6 +129,15 @@ class TestJoining:
         with pytest.raises(GroupRefused) as error:
             room.join("b", model="broadcasting")
         assert refusal(error) is Refusal.CONSUME_DISABLED
+
+    def test_there_are_not_more_groups_than_allowed(self):
+        groups = Groups(auto_create=True, groups_max=2)
+        groups.joined("a")
+        groups.configure("b", {})
+        groups.joined("a")
+        with pytest.raises(GroupRefused) as error:
+            groups.joined("c")
+        assert refusal(error) is Refusal.TOO_MANY_GROUPS
 
 
 class TestWatching:
