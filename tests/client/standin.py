@@ -91,6 +91,7 @@ class Standin:
         self.pulled: list[Pull] = []
         self.queues: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.first: dict[tuple[str, int], int] = defaultdict(int)  # lowest offset that can be read
+        self.unreadable: set[str] = set()  # topics whose pulls are refused as NO_PERMISSION
         self.corrects = True  # False: as a slave, which leaves a wrong offset as it was asked
         self.extra: list[bytes] = []  # records served in answer to queries
         self.greeted = 0
@@ -246,6 +247,9 @@ class Standin:
         """None while it is held. Without `suspend` it is answered at once."""
         key = (pull.topic.decode(), pull.queue_id)
         first, queue = self.first[key], self.queues[key]
+        if key[0] in self.unreadable:
+            why = json_part({"error": "NO_PERMISSION", "sentence": f"{key[0]} is not readable"})
+            return [*_pull_answer(pull, GetStatus.REFUSED, [], pull.offset, 0, 0), why]
         if pull.offset < first:
             following = first if self.corrects else pull.offset
             return _pull_answer(pull, GetStatus.OFFSET_TOO_SMALL, [], following, first, len(queue))

@@ -31,6 +31,18 @@ class TestTopics:
         assert admin.create_topic("new", 3)["write_queues"] == 3
         assert {topic["topic"]: topic["read_queues"] for topic in admin.topics()} == {"t": 4, "one": 1, "new": 3}
 
+    def test_changes_carry_only_what_is_named(self, node: Standin, admin: AdminClient) -> None:
+        admin.create_topic("ordered", 2, perm=4, order=True)
+        with pytest.raises(AskRefused):
+            admin.alter_topic("t", write_queues=1)
+        with pytest.raises(AskRefused):
+            admin.delete_topic("t")
+        assert node.asked[-3:] == [
+            {"op": "create_topic", "topic": "ordered", "queues": 2, "perm": 4, "order": True},
+            {"op": "alter_topic", "topic": "t", "write_queues": 1},
+            {"op": "delete_topic", "topic": "t"},
+        ]
+
     def test_bounds_are_told_for_each_queue(self, node: Standin, admin: AdminClient) -> None:
         fill(node)
         node.first["t", 0] = 1

@@ -10,7 +10,7 @@ import pytest
 
 from tests.client.standin import STORE_TIME, Standin
 from towline.client.consumer import Consumer, Moved
-from towline.client.errors import ClientClosed
+from towline.client.errors import ClientClosed, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import LinkRefused, NoAnswer, UnknownTopic
@@ -171,6 +171,16 @@ class TestStarting:
     def test_an_unknown_topic_is_refused(self, node: Standin) -> None:
         with consumer_of(node, "unknown") as consumer, pytest.raises(UnknownTopic):
             consumer.poll(10)
+
+    def test_a_topic_that_is_not_readable_is_refused_and_read_on_when_it_is(self, node: Standin) -> None:
+        fill(node, 2)
+        node.unreadable.add("one")
+        with consumer_of(node) as consumer:
+            for _ in range(2):
+                with pytest.raises(ReadRefused, match="NO_PERMISSION: one is not readable"):
+                    bodies_of(consumer, 2)
+            node.unreadable.clear()
+            assert bodies_of(consumer, 2) == [b"one 0", b"one 1"]
 
 
 class TestMoving:
