@@ -3,7 +3,8 @@
 owns     config/delayOffset.json, config/timerOffset.json, SYNC_WANTED
 reads    the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer below their published ends, the log, topics.json;
          APPENDED, DISPATCHED, FLUSHED, LOG_MIN
-asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of
+asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of; serve for offsets
+answers  producers: ends of transactions, and what is to be said about open ones (`transactions.service`)
 dies     safely at any point: what was delivered since the offsets were written is delivered again, with the same
          unique key; nothing is left out
 """

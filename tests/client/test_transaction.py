@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.standin import Refuse, Silence, Standin, Store, sizes_of
 from tests.processes.waiting import await_
-from towline.client.errors import ClientClosed, PutRefused
+from towline.client.errors import ClientClosed, IllegalDelay, PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
 from towline.client.transaction_errors import IllegalTransaction, TransactionRefused
@@ -120,6 +120,13 @@ def test_a_half_that_is_refused_begins_nothing(ending: Ending) -> None:
     with producer_of(ending) as producer, pytest.raises(PutRefused):
         producer.send(Message("t", b"x"), lambda _: pytest.fail("there is no half"))
     assert ending.ends == []
+
+
+@pytest.mark.parametrize("later", [{"delay_level": 3}, {"deliver_at": 1}])
+def test_a_transaction_is_not_delayed(ending: Ending, later: dict[str, Any]) -> None:
+    with producer_of(ending) as producer, pytest.raises(IllegalDelay, match="committed"):
+        producer.begin(Message("t", b"x", **later))
+    assert ending.puts == []
 
 
 def test_halves_without_a_queue_take_turns_and_equal_sharding_keys_stay_together(ending: Ending) -> None:

@@ -23,7 +23,7 @@ from towline.link.endpoints import parse
 from .accumulator import Accumulator, Bounds
 from .asks import Reply
 from .connection import own_facts
-from .errors import AskRefused, ClientClosed
+from .errors import AskRefused, ClientClosed, IllegalDelay
 from .forms import half
 from .message import Message, ReceivedMessage
 from .producer import Producer
@@ -137,7 +137,10 @@ class TransactionProducer:
         return TransactionResult(transaction, stored, state, ended)
 
     def begin(self, message: Message) -> tuple[Transaction, SendResult]:
-        """Stores the half. Raises what `Producer.send` raises."""
+        """Stores the half. Raises IllegalDelay for a message that is to come later, and what `Producer.send` raises."""
+        for name, value in (("delay_level", message.delay_level), ("deliver_at", message.deliver_at)):
+            if value is not None:
+                raise IllegalDelay(name, str(value), "a message of a transaction comes when it is committed")
         route = self._producer.route(message.topic)
         queue_id = message.queue_id
         if queue_id is None:
