@@ -109,7 +109,12 @@ class Columns:
 
     def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
         """One lazy message per record; they share a copy of these bytes."""
-        rows = Rows(
+        rows = self.rows()
+        return [ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row) for row in range(len(self))]
+
+    def rows(self) -> Rows:
+        """What lazy messages are made of."""
+        return Rows(
             bytes(self.records),  # a slice of bytes costs a third of one of a view
             self.start.tolist(),
             (self.start + self.size).tolist(),
@@ -118,7 +123,6 @@ class Columns:
             self.properties_start.tolist(),
             self.sys_flag.tolist(),
         )
-        return [ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row) for row in range(len(self))]
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
         """The records where `rows` is true, copied."""

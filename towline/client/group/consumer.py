@@ -379,12 +379,8 @@ class GroupConsumer:
         return columns.select(kept) if kept.any() else None
 
     def _messages(self, columns: Columns) -> list[GroupMessage]:
-        view, starts, ends = columns.records, columns.start.tolist(), (columns.start + columns.size).tolist()
-        size, back = self._body_size_max, self._back.send
-        return [
-            GroupMessage(view[start:end], body_size_max=size, send_back=back)
-            for start, end in zip(starts, ends, strict=True)
-        ]
+        rows, size, back = columns.rows(), self._body_size_max, self._back.send
+        return [GroupMessage(rows, row, body_size_max=size, send_back=back) for row in range(len(columns))]
 
     def _listen(self, callback: Callable[[GroupMessage], object], attempts_max: int | None) -> None:
         messages = iter(self)

@@ -1,10 +1,8 @@
 """A message as a group's member gets it: it knows how often it came, and can be asked for again later."""
 
 from collections.abc import Callable
-from functools import cached_property
 
-from towline.client.message import ReceivedMessage
-from towline.format.frames import Buffer
+from towline.client.message import ReceivedMessage, Rows
 from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
 from .subscription import RETRY_PREFIX
@@ -13,16 +11,18 @@ from .subscription import RETRY_PREFIX
 class GroupMessage(ReceivedMessage):
     """What came back through the group's retry topic shows the topic it was first sent to."""
 
+    __slots__ = ("_send_back",)
+
     def __init__(
-        self, record: Buffer, *, body_size_max: int, send_back: "Callable[[GroupMessage, int | None], bool]"
+        self, rows: Rows, row: int, *, body_size_max: int, send_back: "Callable[[GroupMessage, int | None], bool]"
     ) -> None:
-        super().__init__(record, body_size_max=body_size_max)
+        super().__init__(b"", body_size_max=body_size_max, rows=rows, row=row)
         self._send_back = send_back
 
-    @cached_property
+    @property
     def stored_topic(self) -> str:
         """Where this copy stands: the group's retry topic, when it came back."""
-        return self.record.topic.decode("utf-8", "replace")
+        return super().topic
 
     @property
     def topic(self) -> str:
