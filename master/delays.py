@@ -64,11 +64,13 @@ class Level:
             return None
         self._looked_ms = now_ms
         entries = self._files.read(SCHEDULE_TOPIC, self.number - 1, self.offset, min(count, high - self.offset))
+        if not len(entries):
+            return None
         positions = entries["physical_offset"].astype(np.int64)
         times = self._times(entries["tags_code"].astype(np.int64), positions)
         waits = (times > now_ms) & (times <= now_ms + self.delay_ms)
         ready = int(waits.argmax()) if waits.any() else len(entries)
-        self._next_ms = int(times[ready]) if ready < len(entries) else now_ms
+        self._next_ms = 0 if ready else int(times[0])
         return Due(positions[:ready], entries["record_size"][:ready].astype(np.int32)) if ready else None
 
     def due_ms(self, now_ms: int) -> int:

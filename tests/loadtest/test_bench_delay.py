@@ -3,6 +3,7 @@
 import io
 
 import orjson
+import pytest
 from rich.console import Console
 
 from cli.bench_delay import render_delay
@@ -22,3 +23,10 @@ def test_a_small_run_of_all_of_it():
     render_delay(Console(file=out, width=120), result)
     assert "due in one second" in out.getvalue()
     assert len(notes) == 3
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_due_in_one_second_come_once_each():
+    measure(
+        Plan(rate=1000, seconds=1, burst=100_000, rounds=1), lambda note: None
+    )  # it fails for a missing or double one

@@ -82,7 +82,7 @@ _SENTENCES = {
     Rule.PROPERTY_NEVER_STORED: "POP_CK, MIN_OFFSET, MAX_OFFSET and __RMQ.TRANSIENT.* are never stored",
     Rule.DELAY_MISPLACED: "DELAY stands in records for SCHEDULE_TOPIC_XXXX alone: elsewhere nothing would delay them",
     Rule.TIMER_MISPLACED: "a TIMER_ property that only records for rmq_sys_wheel_timer carry, or not this one",
-    Rule.TRANSACTION_MISPLACED: "TRAN_MSG stands in records for RMQ_SYS_TRANS_HALF_TOPIC alone: others are seen at once",
+    Rule.TRANSACTION_MISPLACED: "TRAN_MSG stands in records for RMQ_SYS_TRANS_HALF_TOPIC alone: all see the others",
     Rule.SYS_FLAG: "SYSFLAG has bits of a transaction (0x0C) or an inner batch (0xC0), which no client may set here",
     Rule.REAL_TOPIC: "REAL_TOPIC is missing, or no topic of this node that clients may write to",
     Rule.REAL_QUEUE: "REAL_QID is missing, or no queue of REAL_TOPIC",
