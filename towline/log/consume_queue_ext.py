@@ -154,7 +154,8 @@ class ConsumeQueueExtFiles:
             within = positions[rows] - base * self.file_size
             first, end = int(within.min()), min(int(within.max()) + room, self.file_size)
             loaded = self._load(topic, queue_id, base * self.file_size + first, end - first)
-            data = np.frombuffer(loaded.ljust(end - first + room, b"\0"), dtype=np.uint8)
+            span = int(within.max()) - first + room
+            data = np.frombuffer(loaded if len(loaded) == span else loaded.ljust(span, b"\0"), dtype=np.uint8)
             taken = _rows(data, within - first, room)
             head[rows] = np.ascontiguousarray(taken[:, :SIZE]).view(HEAD)[:, 0]
             bitmaps[rows] = taken[:, SIZE:]
