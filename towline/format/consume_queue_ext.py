@@ -59,16 +59,6 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Units:
-    """Many units. `bitmaps` has a row for each, zero where `has_bitmap` is false."""
-
-    tags_codes: Longs
-    store_timestamps: Longs
-    has_bitmap: NDArray[np.bool_]
-    bitmaps: Bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """Units laid out behind each other: `addresses` of each, and what to write, none of it across files.
 
@@ -158,30 +148,6 @@ def lay_out(end: int, units: Bytes, file_size: int) -> Run:
         end += size * fitting
         done += fitting
     return Run(offsets + _FIRST_ADDRESS, slices, end)
-
-
-def decode_units(data: Bytes, at: Longs, bitmap_size: int) -> Units:
-    """The units at those bytes of `data`, with their bitmaps if they have exactly `bitmap_size` bytes.
-
-    A place where no whole unit stands gives a tags code and a time of 0 and no bitmap.
-    """
-    inside = (at >= 0) & (at + SIZE <= len(data))
-    heads = data[np.where(inside, at, 0)[:, None] + np.arange(SIZE)] if len(data) >= SIZE else None
-    if heads is None:
-        none = np.zeros(len(at), np.int64)
-        return Units(none, none, none.astype(np.bool_), np.zeros((len(at), bitmap_size), np.uint8))
-    fields = heads.view(HEAD)[:, 0]
-    sizes = fields["bitmap_size"].astype(np.int64)
-    whole = inside & (sizes >= 0) & (fields["unit_size"] == SIZE + sizes) & (at + SIZE + sizes <= len(data))
-    has_bitmap = whole & (sizes == bitmap_size) & (bitmap_size > 0)
-    bitmaps = np.zeros((len(at), bitmap_size), np.uint8)
-    bitmaps[has_bitmap] = data[at[has_bitmap][:, None] + SIZE + np.arange(bitmap_size)]
-    return Units(
-        np.where(whole, fields["tags_code"], 0).astype(np.int64),
-        np.where(whole, fields["store_timestamp"], 0).astype(np.int64),
-        has_bitmap,
-        bitmaps,
-    )
 
 
 def walk(data: Bytes) -> tuple[Longs, int]:
