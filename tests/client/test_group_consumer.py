@@ -320,6 +320,36 @@ class TestSharing:
             node.wait_for(lambda: node.group.offsets["one", 0] == 3)
 
 
+class TestManyThreads:
+    def test_each_message_is_given_to_one_of_them_and_all_are_committed(self, node: GroupNode):
+        for queue_id in range(4):
+            fill(node, 60, "t", queue_id)
+        lock, seen = threading.Lock(), []
+
+        def handle(message: GroupMessage) -> None:
+            with lock:
+                seen.append((message.queue_id, message.queue_offset))
+                if len(seen) == 240:
+                    consumer.close()
+
+        consumer = member(node, "t", max_count=7, commit_interval_ms=5)
+        consumer.listen(handle, threads=4)
+        assert sorted(seen) == [(queue, offset) for queue in range(4) for offset in range(60)]
+        assert {node.group.offsets["t", queue] for queue in range(4)} == {60}
+
+    def test_one_that_fails_ends_them_all_and_keeps_what_it_had(self, node: GroupNode):
+        fill(node, 10)
+        consumer = member(node, max_count=3)
+
+        def handle(message: GroupMessage) -> None:
+            if message.queue_offset == 4:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            consumer.listen(handle, threads=2)
+        assert node.group.offsets["one", 0] <= 4
+
+
 class TestOrder:
     def test_a_queue_is_one_threads_at_a_time(self, node: GroupNode):
         fill(node, 40)

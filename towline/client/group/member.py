@@ -448,6 +448,7 @@ class Member(threading.Thread):
             for queue in ours:
                 lapsed = now >= queue.locked_until
                 if queue.stage is Stage.READING and (lapsed or queue.key not in locked):
+                    self._finished[queue.key] = queue.handled
                     self._restart(queue)  # somebody else may have had it meanwhile
                 queue.locked_until = asked + self._lock_s / 2 if queue.key in locked else 0.0
                 self._shelf.list(queue)

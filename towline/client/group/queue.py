@@ -124,6 +124,11 @@ class GroupQueue:
         self.fetch = answer.following
         self.ready.append(answer)
 
+    def came_back(self, answer: Answer) -> None:
+        """What is left of an answer that was handed out. Others may have come back before it."""
+        place = sum(waiting.first < answer.first for waiting in self.ready)
+        self.ready.insert(place, answer)
+
     def passed(self, following: int) -> None:
         """The node has nothing for us before `following`: that is finished as soon as everything before it is."""
         self.fetch = following

@@ -16,7 +16,7 @@ from .queue import Answer, GroupQueue, Handed, Stage
 
 @dataclass(slots=True)
 class Hand:
-    """What one thread holds: the newest piece, and with manual commits the first one of each queue not committed."""
+    """What one thread holds: the newest piece, and with manual commits one for all before it, by queue."""
 
     newest: Handed | None = None
     kept: dict[GroupQueue, Handed] = field(default_factory=dict)
@@ -179,14 +179,15 @@ class Shelf:
             return
         if handed.given < handed.end:
             old = handed.answer
-            queue.ready.appendleft(Answer(old.sizes, old.records, handed.given, old.following))
+            queue.came_back(Answer(old.sizes, old.records, handed.given, old.following))
             handed.end = handed.given
         if not self._manual or handed.at >= handed.end:
             _drop(handed)
         else:
             kept = hand.kept.get(queue)
             if kept is not None and kept.serial == handed.serial:
-                _drop(handed)  # the older one holds the offset back
+                _drop(handed)  # one holds the offset back for all that this thread has of a queue
+                kept.at, kept.end = min(kept.at, handed.at), max(kept.end, handed.end)
             else:
                 hand.kept[queue] = handed
         self._let_go(handed)
