@@ -29,7 +29,6 @@ SIZE: Final = LAYOUT.size  # of a unit without a bitmap
 assert SIZE == 20, "RocketMQ readers expect a head of 20 bytes"
 
 SIZE_MAX: Final = 2**15 - 1
-FILE_SIZE_DEFAULT: Final = 48 * 1024 * 1024
 FREE_SIZE: Final = 4
 END: Final = b"\xff\xff"
 
