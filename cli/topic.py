@@ -62,7 +62,8 @@ def describe(
     ]
 
     def render(console: Console) -> None:
-        console.print(f"{topic}, may {_permissions(facts['perm'])}", markup=False)
+        ordered = ", ordered" if facts["order"] else ""
+        console.print(f"{topic}, may {_permissions(facts['perm'])}{ordered}", markup=False)
         made = table("#queue", "#min", "#max", "#messages")
         for row in queues:
             add_row(made, *row.values())

@@ -145,6 +145,24 @@ class TestDeleting:
         with pytest.raises(UnknownTopic):
             admin.delete_topic("fleeting")
 
+    def test_of_puts_in_flight_each_is_stored_before_or_refused(self, pair: Pair, admin: AdminClient) -> None:
+        admin.create_topic("busy", 1)
+        stored, refused = 0, 0
+        with Producer(pair.master.endpoint, linger_ms=0, batch_bytes_max=1024) as producer:
+            futures = [producer.send_async(Message("busy", b"x" * 200, queue_id=0)) for _ in range(3000)]
+            futures[100].result(20)
+            admin.delete_topic("busy")
+            for future in futures:
+                try:
+                    stored += future.result(20).acknowledged
+                except PutRefused as error:
+                    refused += error.status == "TOPIC_NOT_EXIST"
+        assert stored + refused == len(futures)
+        assert stored > 100
+        admin.create_topic("busy", 1)
+        assert put(pair, "busy", [SECOND % 0]) == [stored]
+        check_second_life(pair, "busy", stored, 1)
+
     def test_kills_and_the_loss_of_all_queues_bring_nothing_back(self, pair: Pair, admin: AdminClient) -> None:
         first = deleted_and_made_again(pair, admin, "kept")
         admin.create_topic("gone", 1)
