@@ -26,6 +26,7 @@ from towline.link.poller import Poller
 
 GREET_MS: Final = 50
 AGAIN_MS: Final = 100
+AGAIN_MAX_MS: Final = 1_000
 WINDOW: Final = 64  # puts without an answer
 # Put refuses what it takes up later than this. So a put without an answer is stored by then, or never.
 DEADLINE_MS: Final = 1_000
@@ -40,13 +41,25 @@ class LocalLink:
     """`open` gives the greeted link, None while the other piece is away. Nothing waits longer than GREET_MS."""
 
     def __init__(
-        self, context: Context, endpoint: str, facts: Callable[[], Facts], poller: Poller, log: logging.Logger
+        self,
+        context: Context,
+        endpoint: str,
+        facts: Callable[[], Facts],
+        poller: Poller,
+        log: logging.Logger,
+        *,
+        urgent: bool = True,
     ) -> None:
-        """`facts` raises FileNotFoundError while there is nothing to greet with yet."""
+        """`facts` raises FileNotFoundError while there is nothing to greet with yet.
+
+        What is not `urgent` is tried less often while the other piece stays away: a try holds the process up.
+        """
         self._context, self._endpoint = context, endpoint
         self._facts, self._poller, self._log = facts, poller, log
         self._link: Link | None = None
         self._again_at = 0
+        self._again_ms = AGAIN_MS
+        self._again_max_ms = AGAIN_MS if urgent else AGAIN_MAX_MS
         self._told = ""
         self.welcome: dict[str, Any] = {}
 
@@ -69,7 +82,8 @@ class LocalLink:
         self.lose(0)
 
     def _connect(self, now_ms: int) -> None:
-        self._again_at = now_ms + AGAIN_MS
+        self._again_at = now_ms + self._again_ms
+        self._again_ms = min(2 * self._again_ms, self._again_max_ms)
         try:
             link = Link(self._context, self._endpoint, self._facts())
         except FileNotFoundError:
@@ -83,6 +97,7 @@ class LocalLink:
             self._told = str(error)
             return
         self._told = ""
+        self._again_ms = AGAIN_MS
         self._link = link
         self._poller.add(link)
 

@@ -40,7 +40,7 @@ from towline.runtime.positions import Counter, Position
 from .checks import HOLD_MAX_MS, Checks, Watch, Watches, sizes_of
 from .endings import HELD_MS, WAITING_MAX, Ending, Endings, Settling, Writing, read_ending
 from .ledger import Ledger, Rules, Verdict
-from .links import DEADLINE_MS, LocalLink, Offsets, Outbox
+from .links import AGAIN_MS, DEADLINE_MS, LocalLink, Offsets, Outbox
 from .reading import Reader
 
 RECORDS_PER_TURN: Final = 512
@@ -69,7 +69,7 @@ class TransactionService:
 
         root = node.runtime.root
         self._put = LocalLink(context, ipc_endpoint(root, "put"), shown, poller, node.log)
-        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), lambda: own, poller, node.log)
+        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), lambda: own, poller, node.log, urgent=False)
         answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout) + ANSWER_MS
         self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
         pause_ms = settings.flush_consumer_offset_interval
@@ -108,7 +108,9 @@ class TransactionService:
         return done + self._refuse_late(now) + self._watches.turn(now)
 
     def due_ms(self) -> int:
-        if self._ledger is None or self._early or self._draining:
+        if self._ledger is None:
+            return AGAIN_MS
+        if self._early or self._draining:
             return WAITING_LOOK_MS
         now = self._now()
         due = max(0, min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS))
