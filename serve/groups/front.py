@@ -65,7 +65,7 @@ def _filters(node: Node) -> GroupFilters | None:
     if not node.settings.enable_calc_filter_bit_map:
         return None
     get = node.positions.get
-    newest = partial(get, Position.DISPATCHED_TIMESTAMP)
+    newest = partial(get, Position.STORE_TIMESTAMP)  # also of what a killed reput had written units of already
     return GroupFilters(bloom_of(node.settings), node.clock, partial(get, Position.FILTERS), newest)
 
 
