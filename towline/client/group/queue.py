@@ -131,8 +131,8 @@ class GroupQueue:
 
     def passed(self, following: int) -> None:
         """The node has nothing for us before `following`: that is finished as soon as everything before it is."""
-        self.fetch = following
-        if self.ready:
+        if self.ready and self.ready[-1].following == self.fetch:
             self.ready[-1].following = following
         else:
             self.taken = following
+        self.fetch = following
