@@ -110,3 +110,14 @@ def test_who_is_far_behind_is_told_to_read_from_a_slave_and_the_slave_serves(pai
         assert consumer.poll(READ_MS)
         assert not consumer.far_behind
     assert bodies(pair.master) == bodies(pair.slave) == list(range(COUNT))
+
+
+def test_a_time_stands_for_the_first_message_or_for_the_last_one(pair):
+    with AdminClient(serve_of(pair.slave)) as admin:
+        stored = [message.store_timestamp for message in admin.by_time("t", 0, max_count=COUNT)]
+        assert len(stored) == COUNT
+        for time in (0, stored[0], stored[0] - 1, stored[COUNT // 2], stored[-1], stored[-1] + 1):
+            lower = next((number for number, at in enumerate(stored) if at >= time), COUNT)
+            upper = max((number for number, at in enumerate(stored) if at <= time), default=0)
+            assert admin.offset_at("t", 0, time) == lower
+            assert admin.offset_at("t", 0, time, boundary="upper") == upper

@@ -221,6 +221,22 @@ class TestLimits:
         built.fill(5)
         assert Reader(built).pull(0).count == 3
 
+    def test_and_their_own_limit_of_bytes(self, build):
+        built = build(access_message_in_memory_max_ratio=0, max_transfer_bytes_on_message_in_disk=1024)
+        for _ in range(5):
+            built.append("t", 0, b"y" * 300)
+        built.dispatch()
+        size = len(built.records[0])
+        assert Reader(built).pull(0).count == 1024 // size == 2
+
+    def test_who_is_further_behind_than_memory_reaches_is_told(self, build):
+        built = build(access_message_in_memory_max_ratio=0)
+        built.fill(5)
+        assert Reader(built).pull(0).behind
+        warm = build()
+        warm.fill(5)
+        assert not Reader(warm).pull(0).behind
+
 
 class TestFilter:
     @pytest.fixture
