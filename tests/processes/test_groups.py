@@ -281,6 +281,30 @@ def test_a_group_gets_what_its_expressions_say(node: TestNode):
         consumer.poll(20_000)
 
 
+def test_a_consumer_goes_on_when_its_node_was_killed_and_started_again(node: TestNode):
+    create(node, "steady", 2)
+    fill(node, "steady", 100, 2)
+    seen: set[tuple[int, int]] = set()
+    with GroupConsumer(serve_of(node), "k", "steady", start="first", max_count=10, timeout_ms=60_000) as consumer:
+
+        def read(count: int) -> None:
+            def enough() -> bool:
+                seen.update((message.queue_id, message.queue_offset) for message in consumer.poll(100))
+                return len(seen) >= count
+
+            await_(enough, DEADLINE_S, f"{count} messages come")
+
+        read(60)
+        consumer.commit()
+        node.kill_all(3)
+        node.start()
+        fill(node, "steady", 100, 2)
+        read(200)
+    assert seen == {(queue, offset) for queue in range(2) for offset in range(100)}
+    with AdminClient(serve_of(node)) as admin:
+        assert admin.group_offsets("k", "steady") == {"steady": {0: 100, 1: 100}}
+
+
 def test_the_command_line_lists_describes_resets_and_deletes(node: TestNode, towline: Towline):
     create(node, "books", 2)
     fill(node, "books", 20, 2)

@@ -124,8 +124,7 @@ class GroupConsumer:
         self._put_endpoint = put_endpoint
         self._back = WayBack(group, cluster, self._find_put, self._retries_max, timeout_ms)
         self._begun = threading.Lock()
-        self._closed = threading.Event()
-        self._ended = False
+        self._closed, self._ended = threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
 
