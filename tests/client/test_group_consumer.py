@@ -22,7 +22,7 @@ from towline.client.group.errors import (
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import NoAnswer, UnknownTopic
+from towline.errors import MalformedRecord, NoAnswer, UnknownTopic
 
 DEADLINE_S = 20
 
@@ -206,6 +206,21 @@ class TestOneMember:
             assert consumer.members == [consumer.member]
         assert bodies_of(found) == bodies
         assert node.group.offsets["one", 0] == 10
+
+    def test_what_cannot_be_read_is_not_passed_over_unless_somebody_seeks(self, node: GroupNode):
+        fill(node, 4)
+        queue = node.queues["one", 0]
+        sound, queue[1] = queue[1], queue[1][:4] + bytes(4) + queue[1][8:]
+        with member(node, max_count=1) as consumer:
+            read(consumer, 1)
+            for _ in range(2):
+                with pytest.raises(MalformedRecord):
+                    read(consumer, 1)
+            consumer.seek("one", 0, 2)
+            assert [message.queue_offset for message in read(consumer, 2)] == [2, 3]
+            queue[1] = sound
+            consumer.seek("one", 0, 1)
+            assert [message.queue_offset for message in read(consumer, 3)] == [1, 2, 3]
 
     def test_nobody_there_is_no_answer(self, tmp_path: Path):
         consumer = GroupConsumer(f"ipc://{tmp_path}/nobody", "g", "t", timeout_ms=200)

@@ -281,6 +281,22 @@ def test_a_group_gets_what_its_expressions_say(node: TestNode):
         consumer.poll(20_000)
 
 
+def test_members_that_want_different_topics_leave_no_queue_unread(node: TestNode):
+    create(node, "common", 4)
+    create(node, "special", 2)
+    both = GroupConsumer(serve_of(node), "d", ["common", "special"], start="first", member="both")
+    with both, GroupConsumer(serve_of(node), "d", "common", start="first", member="one") as one:
+
+        def shared() -> bool:
+            assert both.poll(10) == one.poll(10) == []
+            mine, theirs = set(both.assignment()), set(one.assignment())
+            wanted = {("common", 0), ("common", 1), ("special", 0), ("special", 1)}
+            return mine - {("%RETRY%d", 0)} == wanted and theirs - {("%RETRY%d", 0)} == {("common", 2), ("common", 3)}
+
+        await_(shared, DEADLINE_S, "every queue has one reader")
+        assert any("SUBSCRIPTION_DIFFERS" in warning for warning in both.warnings), both.warnings
+
+
 def test_a_consumer_goes_on_when_its_node_was_killed_and_started_again(node: TestNode):
     create(node, "steady", 2)
     fill(node, "steady", 100, 2)

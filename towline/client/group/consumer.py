@@ -345,11 +345,11 @@ class GroupConsumer:
             self._member.ring()
             if handed is None:
                 return None
-            answer = handed.answer
-            columns = Columns(answer.sizes, answer.records, queue_id=handed.queue.queue_id)
-            if int(columns.queue_offset[0]) < answer.first:  # some of it was given before
-                columns = columns.select(columns.queue_offset >= answer.first)
-            kept = self._filtered(handed, columns)
+            try:
+                kept = self._wanted(handed)
+            except TowlineError:
+                self._shelf.refuse(handed)
+                raise
             if kept is not None:
                 return handed, kept
             self._shelf.done()
@@ -367,8 +367,12 @@ class GroupConsumer:
                 return taken
         return None
 
-    def _filtered(self, handed: Handed, columns: Columns) -> Columns | None:
-        """The node compares hashes of tags; different tags may share one."""
+    def _wanted(self, handed: Handed) -> Columns | None:
+        """The node compares hashes of tags; different tags may share one. None when nothing is left."""
+        answer = handed.answer
+        columns = Columns(answer.sizes, answer.records, queue_id=handed.queue.queue_id)
+        if int(columns.queue_offset[0]) < answer.first:  # some of it was given before
+            columns = columns.select(columns.queue_offset >= answer.first)
         tags = handed.queue.subscription.tags
         if not tags:
             return columns

@@ -69,6 +69,11 @@ class Shelf:
             self._finish_newest()
             return False
 
+    def refuse(self, handed: Handed) -> None:
+        """A piece that cannot be read is not passed over: it comes again, until somebody seeks behind it."""
+        with self.lock:
+            handed.given = handed.at
+
     def done(self) -> None:
         """This thread has seen its piece to the end."""
         with self.lock:
