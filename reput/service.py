@@ -73,7 +73,8 @@ class ReputAgent:
             service = IndexService(node.store.index, slots, indexes, writable=True, between=between)
             self._index = IndexDispatcher(service, self._log, node.clock, node.log, self._indexed.get())
         self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log, self._extensions)
-        self._bitmaps = CalcBitMap(node) if settings.enable_calc_filter_bit_map else None
+        # A slave learns of subscriptions after records that their births let count: its units have no bitmaps.
+        self._bitmaps = CalcBitMap(node) if settings.enable_calc_filter_bit_map and self._is_master else None
         ordered = (self._bitmaps, self._queues, self._index, *added(settings, node))
         self._dispatchers: list[Dispatcher] = [each for each in ordered if each is not None]
         if self._stopped.get():

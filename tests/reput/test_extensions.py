@@ -14,7 +14,7 @@ from towline.filter.subscriptions import FilterTable
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles, is_address
-from towline.runtime.positions import Position
+from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 
 EXT_FILE = 400  # bytes: a few units
@@ -146,6 +146,16 @@ def test_bitmaps_say_which_subscriptions_a_record_may_match(tmp_path):
             bits = {p for group, hits in wanted.items() if hits[number] for p in BLOOM.positions(group, "Topic0")}
             assert set(np.flatnonzero(np.unpackbits(row, bitorder="little")).tolist()) == bits
         assert not may_match(units.bitmaps, BLOOM.positions("none", "Topic0")).any()
+
+
+def test_a_slave_writes_units_without_bitmaps(tmp_path):
+    bench = Bench(tmp_path, broker_role="SLAVE", **FILTERING)
+    subscribe(bench, every="KEYS IS NOT NULL")
+    bench.fill(20)
+    bench.positions.writer(Position.CONFIRMED, Duty.RECEIVE).advance(bench.maker.end)
+    bench.work(bench.agent())
+    check_units(bench)
+    assert not any(units.mapped.any() for _, units in units_of(bench).values())
 
 
 def test_a_changed_subscription_counts_from_the_next_batch_on_and_is_confirmed(tmp_path):
