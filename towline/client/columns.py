@@ -4,7 +4,7 @@ Every column has one value per record, in the order of the records. Times are ms
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
@@ -109,8 +109,15 @@ class Columns:
 
     def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
         """One lazy message per record; they share a copy of these bytes."""
+        return list(self.each(body_size_max))
+
+    def each(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> Iterator[ReceivedMessage]:
+        """The same one by one. Who lets go of each before the next has them made in the cache of a core, and no garbage
+        collection ever begins: half the time of a list.
+        """
         rows = self.rows()
-        return [ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row) for row in range(len(self))]
+        for row in range(len(self)):
+            yield ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row)
 
     def rows(self) -> Rows:
         """What lazy messages are made of."""

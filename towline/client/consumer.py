@@ -164,7 +164,9 @@ class Consumer:
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Every message, until the consumer is closed; waits for new ones."""
         while not self._caller.closed:
-            yield from self.poll(ITERATION_MS)
+            columns = self.poll_columns(ITERATION_MS)
+            if columns is not None:
+                yield from columns.each(self._body_size_max)
 
     def batches(self) -> Iterator[Columns]:
         """Every message in columns, until the consumer is closed; waits for new ones."""
