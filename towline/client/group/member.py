@@ -72,7 +72,7 @@ class Member(threading.Thread):
         self._finished: dict[tuple[str, int], int] = {}  # of queues that are to begin anew; everything before is done
         self._joined = False
         self._expires_s = self._lock_s = 60.0
-        self._join_at = self._begin_at = self._lock_at = self._try_at = 0.0
+        self._join_at = self._watch_at = self._begin_at = self._lock_at = self._try_at = 0.0
         self._commit_at = time.monotonic() + rules.commit_interval_ms / 1000
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
@@ -212,14 +212,14 @@ class Member(threading.Thread):
             self._joined, self._join_at = False, now + AGAIN_S
             self._trouble(MemberTaken(self.rules.group, self.rules.member) if taken else error, now)
         else:
-            self._join_at = self._begin_at = now + AGAIN_S
+            self._join_at = self._watch_at = self._begin_at = now + AGAIN_S
             self._shelf.fail(error)
 
     # --- what is due
 
     def _start_tasks(self, now: float) -> None:
         talk = self._talk
-        while self._questions:
+        for _ in range(len(self._questions)):  # what cannot be sent now goes back to the end
             asking = self._questions.popleft()
             if now < asking.deadline:
                 talk.start(f"asking {id(asking)}", self._put(asking))
@@ -230,7 +230,8 @@ class Member(threading.Thread):
             if now >= self._join_at:
                 talk.start("join", self._join())
             return
-        talk.start("watch", self._watch())
+        if now >= self._watch_at:
+            talk.start("watch", self._watch())
         if self.rules.ordered and now >= self._lock_at:
             talk.start("lock", self._lock())
         if now >= self._begin_at and self._starting():
@@ -342,7 +343,7 @@ class Member(threading.Thread):
                     held[key].stage = Stage.READING
                     self._shelf.list(held[key])
             gone = [held[key] for key in held.keys() - wanted if held[key].stage is not Stage.LEAVING]
-            lost = {queue.key: queue.handled for queue in gone}
+            lost = {queue.key: queue.handled for queue in gone if queue.stage is Stage.READING}
             for queue in gone:
                 if self.rules.ordered and queue.stage is Stage.READING:
                     queue.stage = Stage.LEAVING
@@ -357,9 +358,8 @@ class Member(threading.Thread):
             new = any(queue.stage is Stage.STARTING for queue in held.values())
         if lost:
             self.rebalances.append(Rebalance(self.generation, lost=lost))
-            offsets = {key: offset for key, offset in lost.items() if offset != UNKNOWN}
-            if self._offsets is not None or (offsets and not self.rules.ordered and self.rules.auto_commit):
-                self._talk.start(f"give up {self.generation}", self._commit(offsets, generation))
+            if self.rules.auto_commit and not self.rules.ordered:
+                self._talk.start(f"give up {self.generation}", self._commit(lost, generation))
         if new:
             now = time.monotonic()
             self._lock_at = now
@@ -468,7 +468,10 @@ class Member(threading.Thread):
             self._talk.start(f"let go {keys}", self._give_back(keys, offsets if self.rules.auto_commit else {}))
 
     def _give_back(self, keys: list[tuple[str, int]], offsets: dict[tuple[str, int], int]) -> Task:
-        yield from self._commit(offsets)
+        try:
+            yield from self._commit(offsets)
+        except AskRefused as error:  # whoever locks them next reads again what was not committed
+            log.warning("group %s: %s", self.rules.group, error.describe())
         yield Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys]})
 
     # --- committing and leaving
