@@ -37,6 +37,10 @@ class Source(Protocol):
         """After a start: offsets beyond the queues' ends go back to them (H15). By how much."""
         ...
 
+    def pending(self) -> int:
+        """How many wait, now or later."""
+        ...
+
     def due_ms(self, now_ms: int) -> int:
         """ms until something may be due."""
         ...

@@ -38,7 +38,7 @@ QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
 SWEEP_MS: Final = 1000
-REST_MS: Final = 500
+REST_MS: Final = 1000  # between two looks at everything, while nothing moves
 DRAIN_MS: Final = 2000
 
 
@@ -57,6 +57,7 @@ class ScheduleAgent:
         self._log_min = -1
         self._swept_ms = 0
         self._dispatched = -1
+        self._linked = False
         self._silent = False  # the last sleep ended by the clock
         self._rest_until = 0
         self._drain_until: int | None = None
@@ -100,7 +101,10 @@ class ScheduleAgent:
         if self._rests(now):
             return 0
         self._look_after_files(now)
-        done = self._outbox.turn(now) + self._transactions.turn()
+        done = self._transactions.turn()
+        if self._linked or any(source.pending() for source in self._sources):
+            self._linked = True  # before it is due; a node that delays nothing has no link to sleep on
+            done += self._outbox.turn(now)
         self._dispatched = dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends: they cover it
         if not self._ready and not self._compare(dispatched):
             return done

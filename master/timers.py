@@ -60,7 +60,7 @@ class Timers:
         self.cancelled = 0
         self.unreadable = 0
 
-    def __len__(self) -> int:
+    def pending(self) -> int:
         return len(self._wheel) + len(self._head)
 
     def clamp(self) -> int:

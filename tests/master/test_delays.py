@@ -166,7 +166,7 @@ class TestTimers:
                 doubles += len(delivered) - at_save
                 timers, put = store.timers(state), FakePut()
                 lane = lane_of(timers, store.restorer(), put)
-        while timers.scan() or len(timers):
+        while timers.scan() or timers.pending():
             timers.safe_ms = NOON + 10_000
             lane.turn(10_000, NOON + 10_000)
             if put.waits:

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from towline.node.context import runtime_of
 from towline.runtime.positions import Counter as Delivered
 from towline.runtime.positions import Duty
 
-from .nodes import TestNode, ended
+from .nodes import Pair, TestNode, ended
 from .waiting import await_
 
 DEADLINE_S = 20.0
@@ -159,3 +159,38 @@ def test_a_kill_loses_nothing_and_doubles_only_what_the_offsets_missed(node: Tes
             through = saved[1]["deliveredDue"], saved[1]["deliveredOffset"]
             assert (start + number // 4, result.queue_offset) > through
     print(f"\n{victim} killed, {kind}: {len(keys)} messages, {len(doubles)} doubles")
+
+
+def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path) -> None:
+    levels = "1s 2s 6s"
+    pair = Pair(tmp_path, message_delay_level=levels)
+    heir = TestNode("master", pair.slave.store.root, message_delay_level=levels, listen_port=0, ha_listen_port=0)
+    cleaning = ended(*pair.nodes, heir)
+    next(cleaning)
+    try:
+        pair.start()
+        with Producer(pair.master.endpoint) as producer:
+            early = [producer.send(Message("orders", b"", deliver_at=now_ms() + 100)) for _ in range(20)]
+            read(pair.master, "orders", {result.unique_key for result in early})
+            late = [producer.send(Message("orders", b"", deliver_at=now_ms() + 6000)) for _ in range(20)]
+            late += [producer.send(Message("orders", b"", delay_level=3)) for _ in range(20)]
+        saved = [pair.master.store.config / name for name in ("timerOffset.json", "delayOffset.json")]
+        through = f'"deliveredOffset":{len(early) - 1},'
+        await_(lambda: saved[0].exists() and through in saved[0].read_text(), DEADLINE_S, "the offsets are written")
+        await_(lambda: all(map(followed(pair), saved)), DEADLINE_S, "the slave has what its master has")
+        pair.await_caught_up()
+        pair.master.kill_all(seed=1)
+        pair.slave.stop()
+        heir.start()
+        keys = {result.unique_key for result in [*early, *late]}
+        assert len(read(heir, "orders", keys)) == len(keys), "what its master had delivered is not delivered again"
+    finally:
+        next(cleaning, None)
+
+
+def followed(pair: Pair) -> Callable[[Path], bool]:
+    def same(path: Path) -> bool:
+        own = pair.slave.store.config / path.name
+        return not path.exists() or (own.exists() and own.read_bytes() == path.read_bytes())
+
+    return same

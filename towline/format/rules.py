@@ -77,7 +77,7 @@ _SENTENCES = {
     Rule.PROPERTY_CRC: "the __CRC32# that ends the properties differs from the CRC-32 of the record before it",
     Rule.PROPERTY_CRC_MISSING: "the properties do not end with the 20 bytes of a __CRC32#, which this store wants",
     Rule.PROPERTY_CRC_MISPLACED: "a property is called __CRC32#, where this store keeps none",
-    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID, TIMER_OUT_MS and INNER_* are a broker's, or of a form that this is not",
+    Rule.PROPERTY_OF_THE_BROKER: "REAL_TOPIC, REAL_QID, TIMER_OUT_MS and INNER_* are a broker's, or of another form",
     Rule.PROPERTY_OF_ANOTHER_BROKER: "CLUSTER, MSG_REGION or TRACE_ON is not what this broker would write",
     Rule.PROPERTY_NEVER_STORED: "POP_CK, MIN_OFFSET, MAX_OFFSET and __RMQ.TRANSIENT.* are never stored",
     Rule.DELAY_MISPLACED: "DELAY stands in records for SCHEDULE_TOPIC_XXXX alone: elsewhere nothing would delay them",
