@@ -85,6 +85,21 @@ def test_a_segment_is_open_from_when_it_appears_until_it_is_synced(bench):
     agent.on_close()
 
 
+def test_what_offsets_wait_for_is_synced_at_once(bench):
+    """Schedule writes no offset of a delivery that a power cut could take back."""
+    agent = bench.flush()
+    bench.make_segment(0)
+    bench.move(Position.ALLOCATED, SEGMENT, Duty.ALLOCATE)
+    write(bench, 0, 100, 5)
+    assert agent.do_work() == 0, "it is not due"
+    bench.move(Position.SYNC_WANTED, 100, Duty.SCHEDULE)
+    assert agent.do_work() == 1
+    assert positions(bench) == (100, 100, 100)
+    write(bench, 100, 200, 6)
+    assert agent.do_work() == 0
+    agent.on_close()
+
+
 def test_with_a_pool_too(pooled):
     agent = pooled.flush()
     path = pooled.make_segment(0)
