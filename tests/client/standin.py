@@ -164,8 +164,8 @@ class Standin:
             server.send(request.peer, self._answer(int(request_id), question))
         else:
             pull = decode_pull(request.parts)
-            self.pulled.append(pull)
             self._held.append((request.peer, pull))
+            self.pulled.append(pull)
 
     def _put(self, server: Server, request: Request) -> None:
         request_id, _, deadline, groups = decode_put(request.parts[0], REQUEST_GROUPS_MAX)
