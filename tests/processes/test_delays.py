@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,10 @@ from towline.client.consumer import Consumer
 from towline.client.errors import IllegalDelay, PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
+from towline.errors import LinkRefused
 from towline.format.properties import decode
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
 from towline.node.context import runtime_of
 from towline.runtime.positions import Counter as Delivered
 from towline.runtime.positions import Duty
@@ -119,6 +123,14 @@ def test_nobody_without_the_secret_is_a_piece_of_the_node(node: TestNode) -> Non
     secret = runtime_of(node.store.root).secret
     assert len(secret.read_text()) == 64
     assert secret.stat().st_mode & 0o777 == 0o600
+    context = new_context()
+    for shown, taken in ((None, False), ("0" * 64, False), (secret.read_text(), True)):
+        facts = {"role": "schedule", "cluster": "", "store": "", "name": "", "secret": shown}
+        link = Link(context, node.endpoint, facts)
+        with nullcontext() if taken else pytest.raises(LinkRefused, match="schedule"):
+            assert link.greet(5000)["role"] == "put"
+        link.close()
+    close_context(context)
 
 
 @pytest.mark.parametrize("victim", ["schedule", "node"])
