@@ -88,7 +88,8 @@ class Saver:
                 file.save(content())
             except TowlineError as error:
                 self._done.put((number, error))
-            except OSError as error:  # of a rename
-                self._done.put((number, StoreNotWritable(str(file.path), error.strerror or str(error))))
+            except Exception as error:  # of a rename, or of a content; the thread has to go on, others are saved by it
+                reason = error.strerror if isinstance(error, OSError) else None
+                self._done.put((number, StoreNotWritable(str(file.path), reason or str(error) or repr(error))))
             else:
                 self._done.put((number, None))

@@ -41,7 +41,8 @@ class FollowedGroups:
         table = Offsets(self._bounds)
         table.load(offsets.offsets)
         if op == "group_list":
-            return {"groups": [_row(name, table) for name in sorted({*groups.groups, *table.groups()})]}
+            topics = table.by_group()
+            return {"groups": [_row(name, topics.get(name, set())) for name in sorted({*groups.groups, *topics})]}
         name = questions.text(question, "group")
         check_group(name)
         if name not in groups.groups and name not in table.groups():
@@ -61,5 +62,5 @@ class FollowedGroups:
         return {"offsets": found}
 
 
-def _row(name: str, table: Offsets) -> dict[str, Any]:
-    return {"group": name, "model": None, "members": 0, "topics": table.topics_of(name)}
+def _row(name: str, topics: set[str]) -> dict[str, Any]:
+    return {"group": name, "model": None, "members": 0, "topics": sorted(topics)}

@@ -41,6 +41,13 @@ class Offsets:
     def topics_of(self, group: str) -> list[str]:
         return sorted(topic for topic, of in self._table if of == group)
 
+    def by_group(self) -> dict[str, set[str]]:
+        """The topics of every group."""
+        found: dict[str, set[str]] = {}
+        for topic, group in self._table:
+            found.setdefault(group, set()).add(topic)
+        return found
+
     def groups(self) -> set[str]:
         return {group for _, group in self._table}
 

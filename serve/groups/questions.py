@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from towline.format.allocation import AVERAGE, STRATEGIES
 from towline.format.groups import member_problem
+from towline.limits import RETRY_TOPIC_SIZE_MAX
 
 from .errors import GroupRefused, Refusal
 from .locks import Queue
@@ -18,6 +19,8 @@ FIRST: Final = "first"
 LAST: Final = "last"
 TOPICS_MAX: Final = 1_024  # of one member
 EXPRESSIONS_MAX: Final = 64 * 1_024  # characters of all expressions of one member
+INSTANCE_MAX: Final = 255
+QUEUE_DIGITS_MAX: Final = 10
 _INT63: Final = 1 << 63
 
 Question = Mapping[str, Any]
@@ -50,15 +53,18 @@ def joining(question: Question) -> Joining:
     problem = member_problem(member)
     if problem is not None:
         raise GroupRefused(Refusal.ILLEGAL_MEMBER, f"member {member!r}: {problem}")
+    instance = text(question, "instance", "")
+    if len(instance) > INSTANCE_MAX:
+        raise _illegal(question, "instance", f"at most {INSTANCE_MAX} characters")
     topics = table(question, "topics")
-    if not 0 < len(topics) <= TOPICS_MAX:
-        raise _illegal(question, "topics", f"1 to {TOPICS_MAX} topics")
+    if not 0 < len(topics) <= TOPICS_MAX or max(map(len, topics)) > RETRY_TOPIC_SIZE_MAX:
+        raise _illegal(question, "topics", f"1 to {TOPICS_MAX} topics of at most {RETRY_TOPIC_SIZE_MAX} characters")
     subscriptions = {topic: _subscription(question, said) for topic, said in topics.items()}
     if sum(len(each.expression) for each in subscriptions.values()) > EXPRESSIONS_MAX:
         raise _illegal(question, "topics", f"at most {EXPRESSIONS_MAX} characters of expressions")
     return Joining(
         member,
-        text(question, "instance", ""),
+        instance,
         _one_of(question, "model", (CLUSTERING, BROADCASTING), CLUSTERING),
         _one_of(question, "strategy", STRATEGIES, AVERAGE),
         subscriptions,
@@ -95,7 +101,7 @@ def commits(question: Question) -> dict[str, dict[int, int]]:
             raise _illegal(question, "offsets", "objects of queue and offset")
         of = found[topic] = {}
         for queue, at in queues.items():
-            if not queue.isdecimal() or type(at) is not int or not 0 <= at < _INT63:
+            if not queue.isdecimal() or len(queue) > QUEUE_DIGITS_MAX or type(at) is not int or not 0 <= at < _INT63:
                 raise _illegal(question, "offsets", "queue numbers and offsets that are not negative")
             of[int(queue)] = at
     return found
@@ -118,8 +124,8 @@ def queues(question: Question) -> list[Queue]:
 
 def names(question: Question, name: str) -> list[str]:
     value = question.get(name)
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise _illegal(question, name, "a list of names")
+    if not isinstance(value, list) or len(value) > TOPICS_MAX or not all(isinstance(each, str) for each in value):
+        raise _illegal(question, name, f"a list of at most {TOPICS_MAX} names")
     return value
 
 

@@ -170,10 +170,15 @@ class GroupService:
 
     def gone(self, peer: bytes) -> None:
         """The link of a peer has ended: members that came over it are not waited for."""
-        for place in [place for place, link in self._links.items() if link == peer]:
+        places = [place for place, link in self._links.items() if link == peer]
+        for place in places:  # all of them first: telling somebody may show that a link has ended, which leads here
+            del self._links[place]
+        for place in places:
             self._log.info("member %s left group %s: its link ended", *reversed(place))
             self._members.gone(*place)
-            self._forget(place)
+            asker = self._watches.take(place)
+            if asker is not None and asker.peer != peer:
+                self._tell(place, asker)
             self.due_ms = 0
 
     def close(self) -> None:
@@ -499,9 +504,10 @@ class GroupService:
 
     def _list(self, asker: Asker, question: dict[str, Any]) -> Facts:
         found = []
-        for name in sorted({*self._groups.names(), *self._offsets.groups()}):
+        stored = self._offsets.by_group()
+        for name in sorted({*self._groups.names(), *stored}):
             group = self._members.get(name)
-            topics = set(self._offsets.topics_of(name)) | (group.topics() if group is not None else set())
+            topics = stored.get(name, set()) | (group.topics() if group is not None else set())
             found.append(
                 {
                     "group": name,

@@ -31,6 +31,9 @@ class Kept:
     content: Callable[[DataVersion], Content]
     version: DataVersion = field(default_factory=DataVersion)
     saved: int = 0  # `changes` that the newest job holds
+    runs: bool = False  # a job; there is one at a time, so that a slow disk does not pile up copies
+    waiting: list[Then] = field(default_factory=list)  # for the end of the job
+    next: list[Then] = field(default_factory=list)  # for the end of the one after it
 
     @property
     def name(self) -> str:
@@ -54,7 +57,7 @@ class GroupStore:
         self._clock, self._log, self._interval_ms = clock, log, interval_ms
         self._others: Mapping[str, Any] = {}  # members of consumerOffset.json that only other brokers write
         self._saver = Saver()
-        self._jobs: dict[int, tuple[Kept, list[Then]]] = {}
+        self._jobs: dict[int, Kept] = {}
         self._due_ms = clock.monotonic_ms() + interval_ms
         self._kept_offsets = Kept(ConfigFile(store.config / OFFSETS), lambda: offsets.changes, self._of_offsets)
         self._kept_groups = Kept(ConfigFile(store.config / GROUPS), lambda: groups.changes, self._of_groups)
@@ -80,7 +83,7 @@ class GroupStore:
     @property
     def awaited(self) -> bool:
         """Whether somebody waits for a file."""
-        return any(waiting for _, waiting in self._jobs.values())
+        return any(kept.waiting or kept.next for kept in self._jobs.values())
 
     @property
     def due_ms(self) -> int:
@@ -88,14 +91,7 @@ class GroupStore:
 
     def turn(self, now_ms: int) -> None:
         """Starts what is due and tells whoever waits for what has ended."""
-        for number, error in self._saver.finished():
-            kept, waiting = self._jobs.pop(number)
-            if error is not None:
-                self._log.error("%s is not saved, which is tried again: %s", kept.name, error)
-                kept.saved = _UNSAVED
-                self._due_ms = max(self._due_ms, now_ms + self._interval_ms)
-            for then in waiting:
-                then(error)
+        self._finish(now_ms)
         for kept in self._at_once:
             if kept.saved != _UNSAVED:
                 self._save(kept)
@@ -112,15 +108,30 @@ class GroupStore:
         if not self._jobs:
             then(None)
             return
-        waiting = _Waiting(len(self._jobs), then)
-        for _, thens in self._jobs.values():
-            thens.append(waiting.ended)
+        ended = _Waiting(len(self._jobs), then).ended
+        for kept in self._jobs.values():
+            (kept.waiting if kept.changes() == kept.saved else kept.next).append(ended)
 
     def close(self) -> None:
         """Saves the last state, and waits for it."""
-        self.save()
-        self._saver.close()
-        self.turn(0)
+        for _ in range(2):  # what runs, then what changed since it began
+            self.save()
+            self._saver.close()
+            self._finish(0)
+
+    def _finish(self, now_ms: int) -> None:
+        for number, error in self._saver.finished():
+            kept = self._jobs.pop(number)
+            kept.runs = False
+            if error is not None:
+                self._log.error("%s is not saved, which is tried again: %s", kept.name, error)
+                kept.saved = _UNSAVED
+                self._due_ms = max(self._due_ms, now_ms + self._interval_ms)
+            ended, kept.waiting, kept.next = kept.waiting, kept.next, []
+            if kept.waiting:
+                self._save(kept)
+            for then in ended:
+                then(error)
 
     def _load_filters(self, filters: GroupFilters) -> None:
         """Without them every record is evaluated when it is pulled, so damage is told and then forgotten.
@@ -148,14 +159,14 @@ class GroupStore:
 
     def _save(self, kept: Kept) -> None:
         changes = kept.changes()
-        if changes == kept.saved:
+        if changes == kept.saved or kept.runs:
             return
         before = kept.version
         kept.version = DataVersion(
             counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
         )
-        self._jobs[self._saver.submit(kept.file, kept.content(kept.version))] = (kept, [])
-        kept.saved = changes
+        self._jobs[self._saver.submit(kept.file, kept.content(kept.version))] = kept
+        kept.saved, kept.runs = changes, True
 
 
 class _Waiting:

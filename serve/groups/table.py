@@ -1,5 +1,6 @@
 """The settings of consumer groups (RocketMQ's subscription groups)."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -11,6 +12,9 @@ from towline.format.transactions import TRANSACTION_GROUP
 from .errors import GroupRefused, Refusal
 
 GROUPS_MAX: Final = 10_000
+SETTINGS_SIZE_MAX: Final = 16 * 1_024  # characters of JSON
+SETTINGS_DEPTH_MAX: Final = 8
+INT32_MAX: Final = 2**31 - 1
 
 
 class Groups:
@@ -57,6 +61,9 @@ class Groups:
         if strange:
             known = ", ".join(setting_names())
             raise GroupRefused(Refusal.ILLEGAL_QUESTION, f"a group has no setting {strange[0]!r}, but {known}")
+        problem = settings_problem(members)
+        if problem is not None:
+            raise GroupRefused(Refusal.ILLEGAL_QUESTION, f"the settings of a group {problem}")
         try:
             changed = read_group(self._groups.get(name) or SubscriptionGroup(group_name=name), members)
         except ValueError as error:
@@ -76,6 +83,28 @@ class Groups:
         self._groups[group.group_name] = group
         self.changes += 1
         return group
+
+
+def settings_problem(members: Mapping[str, Any]) -> str | None:
+    """Why these cannot be kept in a file that a broker reads; None where they can."""
+    if _depth(members, SETTINGS_DEPTH_MAX) > SETTINGS_DEPTH_MAX:
+        return f"are nested deeper than {SETTINGS_DEPTH_MAX} objects"
+    try:
+        encoded = json.dumps(members, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        return f"are no JSON in UTF-8 ({error})"
+    if len(encoded) > SETTINGS_SIZE_MAX:
+        return f"have {len(encoded)} bytes of JSON, the limit is {SETTINGS_SIZE_MAX}"
+    numbers = sorted(name for name, value in members.items() if type(value) is int and not -1 <= value <= INT32_MAX)
+    return f"hold {numbers[0]!r}, which is out of range" if numbers else None
+
+
+def _depth(value: Any, limit: int) -> int:
+    """Of objects and lists within each other; not looked at beyond the limit."""
+    if not isinstance(value, dict | list) or limit < 0:
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max((_depth(each, limit - 1) for each in inner), default=0)
 
 
 def check_group(name: str) -> None:

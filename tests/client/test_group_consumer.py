@@ -20,6 +20,8 @@ from towline.client.group.errors import (
     OffsetsNotSaved,
 )
 from towline.client.group.message import GroupMessage
+from towline.client.group.queue import GroupQueue
+from towline.client.group.subscription import EVERYTHING
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import MalformedRecord, NoAnswer, UnknownTopic
@@ -206,6 +208,24 @@ class TestOneMember:
             assert consumer.members == [consumer.member]
         assert bodies_of(found) == bodies
         assert node.group.offsets["one", 0] == 10
+
+    def test_what_a_node_had_not_written_down_before_it_died_is_committed_again(self, node: GroupNode):
+        fill(node, 10)
+        with member(node, commit_interval_ms=50) as consumer:
+            read(consumer, 10)
+            settle(consumer, until=lambda: node.group.offsets["one", 0] == 10)
+            node.stop()
+            node.lose_members()
+            node.group.offsets["one", 0] = 4
+            node.start()
+            settle(consumer, until=lambda: node.group.offsets["one", 0] == 10)
+
+    def test_a_queue_that_is_ours_again_before_it_was_given_back_keeps_its_lock(self, node: GroupNode):
+        consumer = member(node, ordered=True)
+        consumer._shelf.queues["one", 0] = GroupQueue("one", 0, EVERYTHING)
+        asked = list(consumer._member._give_back([("one", 0), ("one", 1)], {}))
+        assert [question.facts["queues"] for question in asked] == [[["one", 1]]]
+        consumer.close()
 
     def test_what_cannot_be_read_is_not_passed_over_unless_somebody_seeks(self, node: GroupNode):
         fill(node, 4)

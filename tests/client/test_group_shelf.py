@@ -1,6 +1,7 @@
 """What may be committed, whatever the threads do with what they are given: never anything that is not finished."""
 
 import random
+import threading
 import time
 from collections import defaultdict
 
@@ -140,3 +141,20 @@ def test_in_the_end_everything_is_given_and_finished(monkeypatch: pytest.MonkeyP
         for number, queue in enumerate(model.queues):
             assert queue.handled == queue.fetch
             assert model.finished[number] == {offset for offset in range(queue.fetch) if is_ours(offset)}
+
+
+def test_a_thread_that_died_has_finished_nothing_though_another_has_its_number_now(monkeypatch: pytest.MonkeyPatch):
+    shelf = Shelf(ordered=False, manual=False)
+    queue = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
+    queue.begin(0)
+    with shelf.lock:
+        for first in (0, 5):
+            queue.came(Answer(b"", b"", first, first + 5))
+        shelf.list(queue)
+    monkeypatch.setattr(module.threading, "get_ident", lambda: 7)  # as the system does it
+    for _ in range(2):
+        thread = threading.Thread(target=shelf.take, args=(time.monotonic(),), kwargs={"whole": True})
+        thread.start()
+        thread.join()
+    assert queue.next == 10
+    assert queue.handled == 0

@@ -157,7 +157,8 @@ def expect(layout: Layout, head: Buffer) -> tuple[Any, ...]:
 
 
 def json_part(facts: dict[str, Any]) -> bytes:
-    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
+    """Half of a surrogate pair, which a name in a question may hold, goes back as it came."""
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 def read_json(part: Buffer) -> dict[str, Any]:

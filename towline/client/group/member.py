@@ -191,6 +191,7 @@ class Member(threading.Thread):
         self._joined = False
         self._join_at = 0.0
         self.pulling.lose()
+        self._shelf.uncommitted()
 
     def _trouble(self, error: TowlineError, now: float) -> None:
         """Told to the application when it lasts, then again each time it has lasted as long."""
@@ -472,7 +473,10 @@ class Member(threading.Thread):
             yield from self._commit(offsets)
         except AskRefused as error:  # whoever locks them next reads again what was not committed
             log.warning("group %s: %s", self.rules.group, error.describe())
-        yield Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys]})
+        with self._shelf.lock:
+            given = [list(key) for key in keys if key not in self._shelf.queues]  # the others are ours again
+        if given:
+            yield Question("group_unlock", {**self._us(), "queues": given})
 
     # --- committing and leaving
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from towline.errors import TowlineError
 
-from .queue import Answer, GroupQueue, Handed, Stage
+from .queue import UNKNOWN, Answer, GroupQueue, Handed, Stage
 
 
 @dataclass(slots=True)
 class Hand:
     """What one thread holds: the newest piece, and with manual commits one for all before it, by queue."""
 
+    thread: threading.Thread
     newest: Handed | None = None
     kept: dict[GroupQueue, Handed] = field(default_factory=dict)
 
@@ -77,7 +78,7 @@ class Shelf:
     def done(self) -> None:
         """This thread has seen its piece to the end."""
         with self.lock:
-            hand = self._hands.get(threading.get_ident())
+            hand = self._mine()
             if hand is not None and hand.newest is not None:
                 hand.newest.given = hand.newest.end
                 self._finish_newest()
@@ -85,7 +86,7 @@ class Shelf:
     def finish(self) -> None:
         """All that this thread was given is finished, with manual commits too."""
         with self.lock:
-            hand = self._hands.get(threading.get_ident())
+            hand = self._mine()
             if hand is None:
                 return
             for handed in hand.kept.values():
@@ -102,7 +103,7 @@ class Shelf:
     def finish_up_to(self, key: tuple[str, int], offset: int) -> None:
         """Of what this thread holds of a queue everything before `offset` is finished."""
         with self.lock:
-            hand = self._hands.get(threading.get_ident())
+            hand = self._mine()
             for handed in _all_of(hand) if hand is not None else ():
                 if handed.queue.key == key:
                     handed.at = max(handed.at, min(offset, handed.end))
@@ -110,9 +111,8 @@ class Shelf:
     def put_back(self) -> None:
         """What this thread holds is not finished, and will not be: the queue's offset stays before it."""
         with self.lock:
-            hand = self._hands.pop(threading.get_ident(), None)
-            if hand is not None and hand.newest is not None:
-                self._let_go(hand.newest)
+            if self._mine() is not None:
+                self._put_back(threading.get_ident())
 
     def handled(self) -> dict[tuple[str, int], int]:
         """Queue -> offset that may be committed, where it is not what was committed last."""
@@ -128,6 +128,12 @@ class Shelf:
             for key, offset in offsets.items():
                 if key in self.queues:
                     self.queues[key].committed = offset
+
+    def uncommitted(self) -> None:
+        """The node may have died before it wrote the last commits down, so they are made again."""
+        with self.lock:
+            for queue in self.queues.values():
+                queue.committed = UNKNOWN
 
     # --- the I/O thread's side
 
@@ -169,13 +175,29 @@ class Shelf:
             queue.taken = max(queue.taken, answer.following)
             queue.busy = self._ordered
             queue.in_hand.append(handed)
-            self._hands.setdefault(threading.get_ident(), Hand()).newest = handed
+            hand = self._mine()
+            if hand is None:
+                hand = self._hands[threading.get_ident()] = Hand(threading.current_thread())
+            hand.newest = handed
             self.list(queue)
             return handed
         return None
 
-    def _finish_newest(self) -> None:
+    def _mine(self) -> Hand | None:
+        """Of this thread. Another may have had its number before, and died over a message that is not finished."""
         hand = self._hands.get(threading.get_ident())
+        if hand is None or hand.thread is threading.current_thread():
+            return hand
+        self._put_back(threading.get_ident())
+        return None
+
+    def _put_back(self, number: int) -> None:
+        newest = self._hands.pop(number).newest
+        if newest is not None:
+            self._let_go(newest)
+
+    def _finish_newest(self) -> None:
+        hand = self._mine()
         if hand is None or hand.newest is None:
             return
         handed, hand.newest = hand.newest, None
