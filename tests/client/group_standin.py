@@ -111,6 +111,8 @@ class GroupNode(Standin):
             case "group_commit":
                 self.commits.append((member, question["offsets"]))
                 for topic, offsets in question["offsets"].items():
+                    if question["generation"] < group.resets.get(topic, 0):
+                        continue  # read before the reset
                     group.offsets |= {(topic, int(queue)): offset for queue, offset in offsets.items()}
             case "group_offsets":
                 found = {
