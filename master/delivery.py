@@ -17,6 +17,10 @@ from .transactions.links import Outbox
 CHUNK_BYTES: Final = 512 * KIB
 AGAIN_MS: Final = 50  # after an answer that never came, or a refusal that says no time
 AGAIN_MAX_MS: Final = 5_000
+_WAITED_FOR: Final = (  # what an operator changes, nothing about the record itself
+    PutStatus.TOPIC_NOT_EXIST,  # it was deleted just now: restored again, its messages are left out
+    PutStatus.NO_PERMISSION,  # broker_permission
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Lane:
             self.delivered += count
             self._limit, self._refusals = CHUNK_COUNT, 0
             self._source.done(count, min(physical for _, physical in answer.places) + size)
-        elif status.retryable or answer.retry_after or status is PutStatus.TOPIC_NOT_EXIST:
+        elif status.retryable or answer.retry_after or status in _WAITED_FOR:
             if not self._refusals:
                 self._log.warning("%s wait: %s %s", self._source.name, status.name, answer.sentence)
             self._refusals += 1

@@ -2,10 +2,9 @@
 
 import gc
 import time
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from towline.errors import LinkRefused, MalformedFrame, TowlineError
+from towline.errors import MalformedFrame, TowlineError
 from towline.format.frames import ANSWER, Kind, encode_put_answer, json_part, read_json
 from towline.format.refusals import Cause
 from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
@@ -16,7 +15,7 @@ from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
-from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, is_secret, make_secret
+from towline.node.secret import guarded, make_secret
 from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
@@ -264,14 +263,8 @@ class PutAgent:
 
     def _greet(self, **limits: int) -> Greet:
         """Anybody may come as a client; as a piece of this node only who shows the secret."""
-        secret, welcomed = make_secret(self._node.runtime.secret), welcome(self._node, **limits)
-
-        def greet(facts: dict[str, Any]) -> Mapping[str, Any]:
-            if facts.get("role") == SCHEDULE_ROLE and not is_secret(facts.get(SECRET_FACT), secret):
-                raise LinkRefused("ROLE", f"the role {SCHEDULE_ROLE!r} is for pieces of this node")
-            return welcomed(facts)
-
-        return greet
+        secret = make_secret(self._node.runtime.secret)
+        return guarded(welcome(self._node, **limits), lambda: secret)
 
     # --- questions about topics
 

@@ -4,6 +4,7 @@ import gc
 import os
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -37,6 +38,7 @@ from towline.node.confirmed import written_of
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.secret import guarded, read_secret
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
@@ -45,7 +47,7 @@ from towline.runtime.store_stats import StoreStats, Total
 
 from .extension import Extension
 from .filtering import Filters, facts_of
-from .groups.front import groups_of, is_group_question
+from .groups.front import check_asker, groups_of, is_group_question, refusal_facts
 from .holding import Held, Holding
 from .lookup import Lookup, LookupRules
 from .pull import Outcome, Puller, PullRules
@@ -116,7 +118,10 @@ class ServeAgent:
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
-            greet=welcome(node, pull_bytes_max=_size_max(settings), put_port=put_port),
+            greet=guarded(
+                welcome(node, pull_bytes_max=_size_max(settings), put_port=put_port),
+                partial(read_secret, node.runtime.secret),
+            ),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
@@ -209,7 +214,7 @@ class ServeAgent:
             self._answer_or_hold(Held(request.peer, pull, pull.offset, self._now() + self._suspend(pull)))
         elif kind == Kind.ASK and len(request.parts) == 2:
             _, request_id = expect(ASK, request.parts[0])
-            self._ask(request.peer, int(request_id), read_json(request.parts[1]))
+            self._ask(request, int(request_id), read_json(request.parts[1]))
         else:
             raise MalformedFrame(f"kind {kind} in {len(request.parts)} parts is no request to serve")
 
@@ -326,16 +331,19 @@ class ServeAgent:
 
     # --- questions
 
-    def _ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
-        if is_group_question(question):
-            self._groups.ask(peer, request_id, question)
-            return
+    def _ask(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
+        peer, of_group = request.peer, is_group_question(question)
         try:
-            found = self._lookup.answer(question)
+            if of_group:
+                check_asker(question, request.session.facts.get("role"))
+            else:
+                found = self._lookup.answer(question)
         except TowlineError as error:
             self._line.count(Counter.REFUSED)
-            facts = {"error": type(error).__name__, "sentence": str(error)}
-            self._say(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(facts)])
+            self._say(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(refusal_facts(error))])
+            return
+        if of_group:
+            self._groups.ask(peer, request_id, question)
             return
         count = len(found.records)
         parts: list[Any] = [ANSWER.pack(Kind.ANSWER, 0, request_id, count), json_part(found.facts)]

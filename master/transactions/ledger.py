@@ -85,6 +85,8 @@ class Ledger:
         if half.first in self._ended:
             return
         known = self._open.get(half.first)
+        if known is not None and (known.half.group, known.half.unique_key) != (half.group, half.unique_key):
+            half, known = half.on_its_own(), None  # it claims what is another's
         if known is not None:
             self._first_of.pop(known.half.offset, None)
         if half.first != half.offset:

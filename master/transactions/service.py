@@ -69,7 +69,7 @@ class TransactionService:
 
         root = node.runtime.root
         self._put = LocalLink(context, ipc_endpoint(root, "put"), shown, poller, node.log)
-        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), lambda: own, poller, node.log, urgent=False)
+        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), shown, poller, node.log, urgent=False)
         answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout) + ANSWER_MS
         self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
         pause_ms = settings.flush_consumer_offset_interval

@@ -22,6 +22,7 @@ class Refusal(Enum):
     GROUP_IN_USE = "stop its members first"
     TOO_MANY_GROUPS = "delete groups that nobody uses"
     TOO_MANY_MEMBERS = "use fewer members: more than there are queues have nothing to read"
+    NODES_OWN = "leave it to the node, whose open transactions hang on it"
     NOT_MASTER = "ask the master: a slave only follows its offsets"
     STARTING = "ask again in a moment"
     OFFSETS_UNREADABLE = "restore the file or its .bak from a copy, or remove both to begin anew, then restart the node"

@@ -10,19 +10,22 @@ from serve.topics import TopicsView
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
 from towline.format.frames import ANSWER, Kind, json_part
+from towline.format.transactions import TRANSACTION_GROUP
 from towline.link.server import Sent
 from towline.node.context import Node
+from towline.node.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
-from .errors import GroupRefused
+from .errors import GroupRefused, Refusal
 from .filters import GroupFilters
 from .followed import FollowedGroups
 from .service import GroupService, Line, Queues
 from .watching import Asker
 
 PREFIX: Final = "group_"
+_READING: Final = frozenset({"group_offsets", "group_describe"})
 _NEVER_MS: Final = 1 << 62
 
 Say = Callable[[bytes, list[Any]], Sent]
@@ -46,6 +49,16 @@ class Groups(Protocol):
 
 def is_group_question(question: Mapping[str, Any]) -> bool:
     return str(question.get("op")).startswith(PREFIX)
+
+
+def check_asker(question: Mapping[str, Any], role: object) -> None:
+    """Raises GroupRefused NODES_OWN for a client that would change the group of the node's own transactions.
+
+    `role` is that of its greeting; the role of a piece of the node was shown with a secret.
+    """
+    if question.get("group") == TRANSACTION_GROUP and role != SCHEDULE_ROLE and question["op"] not in _READING:
+        sentence = f"{question['op']}: the group {TRANSACTION_GROUP!r} is the node's own"
+        raise GroupRefused(Refusal.NODES_OWN, sentence)
 
 
 def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, say: Say) -> Groups:
@@ -110,7 +123,7 @@ class _Wire:
     def refuse(self, asker: Asker, error: TowlineError) -> Sent:
         self._line.count(Counter.REFUSED)
         head = ANSWER.pack(Kind.ANSWER, 1, asker.request_id, 0)
-        return self._say(asker.peer, [head, json_part(_refusal(error))])
+        return self._say(asker.peer, [head, json_part(refusal_facts(error))])
 
 
 class _Sight:
@@ -148,7 +161,7 @@ class _Sight:
         return self._get(Position.DISPATCHED) >= self._target
 
 
-def _refusal(error: TowlineError) -> dict[str, Any]:
+def refusal_facts(error: TowlineError) -> dict[str, Any]:
     """An error as answers carry it."""
     facts = facts_of(error)
     if isinstance(error, GroupRefused):

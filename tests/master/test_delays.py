@@ -218,6 +218,17 @@ class TestLanes:
         self.turn(lane, now=700)
         assert len(self.put.sent) == 2
 
+    @pytest.mark.parametrize("status", [PutStatus.NO_PERMISSION, PutStatus.TOPIC_NOT_EXIST, PutStatus.DISK_FULL])
+    def test_what_is_refused_to_everybody_waits(self, lane, status):
+        now = 0
+        for _ in range(12):  # more often than it takes to halve a request down to one record
+            self.turn(lane, now=now)
+            self.put.answer(status)
+            self.turn(lane, now=now)
+            now += 5000
+        self.turn(lane, now=now)
+        assert (lane.lost, len(self.put.sent[-1].keys)) == (0, 8)
+
     def test_a_bad_one_is_found_and_left_out(self, lane):
         bad, stored = "k5", []
         for _ in range(40):

@@ -43,6 +43,7 @@ CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OUTCOME: Final = "TOWLINE_OUTCOME"
+DIGITS_MAX: Final = 18
 
 
 class Outcome(Enum):
@@ -113,7 +114,7 @@ def read_op(record: Record) -> Op:
         outcome = Outcome(found.get(OUTCOME, Outcome.ENDED.value))
     except ValueError:
         outcome = Outcome.ENDED
-    offsets = tuple(int(word) for word in words if word.isascii() and word.isdecimal())
+    offsets = tuple(int(word) for word in words if _is_number(word))
     return Op(offsets, _number(found, FIRST_OFFSET, -1), outcome)
 
 
@@ -207,4 +208,9 @@ def _with(properties: bytes, changed: Mapping[str, str]) -> bytes:
 
 def _number(found: Mapping[str, str], name: str, otherwise: int) -> int:
     text = found.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else otherwise
+    return int(text) if _is_number(text) else otherwise
+
+
+def _is_number(text: str) -> bool:
+    """Of 63 bits: a client may write any digits, and Python refuses to read thousands of them."""
+    return len(text) <= DIGITS_MAX and text.isascii() and text.isdecimal()

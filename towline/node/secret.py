@@ -5,8 +5,12 @@ Put keeps it; a piece that delivers reads it each time it connects. It lives as 
 
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from towline.errors import LinkRefused
+from towline.link.server import Greet
 
 SCHEDULE_ROLE: Final = "schedule"  # of a greeting that shows the secret
 SECRET_FACT: Final = "secret"
@@ -37,4 +41,23 @@ def read_secret(path: Path) -> str:
 
 
 def is_secret(shown: object, secret: str) -> bool:
-    return isinstance(shown, str) and secrets.compare_digest(shown.encode(), secret.encode())
+    """`shown` is whatever a peer put into its greeting."""
+    return isinstance(shown, str) and shown.isascii() and secret != "" and secrets.compare_digest(shown, secret)
+
+
+def guarded(greet: Greet, secret: Callable[[], str]) -> Greet:
+    """The same greeting; as a piece of this node only who shows the secret. `secret` may raise FileNotFoundError."""
+
+    def guard(facts: dict[str, Any]) -> Mapping[str, Any]:
+        if facts.get("role") == SCHEDULE_ROLE and not _shows(facts, secret):
+            raise LinkRefused("ROLE", f"the role {SCHEDULE_ROLE!r} is for pieces of this node")
+        return greet(facts)
+
+    return guard
+
+
+def _shows(facts: Mapping[str, Any], secret: Callable[[], str]) -> bool:
+    try:
+        return is_secret(facts.get(SECRET_FACT), secret())
+    except FileNotFoundError:
+        return False

@@ -76,3 +76,16 @@ def test_what_is_being_stored_is_not_checked_and_is_again_when_it_was_not_stored
     assert not list(ledger.due(10_000))
     ledger.released(0)
     assert list(ledger.due(10_000)) == [found]
+
+
+def test_a_copy_of_nobodys_half_takes_no_place_of_another(ledger: Ledger) -> None:
+    """What it says it copies has left the log, so its word cannot be checked."""
+    for offset, key in ((1000, "a"), (1001, "b"), (1002, "a")):
+        first = 1002 if offset == 1002 else 5
+        ledger.see_half(Half(first, offset, offset, "g", key, "t", 0, 1000, 0, -1))
+    copy, forged, twin = (ledger.find(first, "g", key) for first, key in ((5, "a"), (1001, "b"), (1002, "a")))
+    assert isinstance(copy, Open)
+    assert isinstance(forged, Open)
+    assert isinstance(twin, Open)
+    ledger.ended(1001, Outcome.COMMITTED)
+    assert ledger.twins(twin) == [copy, twin]
