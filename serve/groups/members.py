@@ -187,7 +187,7 @@ class Membership:
         """In order: what it had locked is free at once. Nothing for a stranger."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
-            group.locks.leave(member)
+            group.locks.leave((member, group.members[member].instance))
             self._remove(group, member)
 
     def gone(self, name: str, member: str) -> None:

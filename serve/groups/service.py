@@ -480,18 +480,18 @@ class GroupService:
 
     def _lock(self, asker: Asker, question: dict[str, Any]) -> Facts:
         name, by = questions.text(question, "group"), questions.text(question, "member")
-        group, _ = self._members.own(name, by, questions.text(question, "instance", ""))
+        group, member = self._members.own(name, by, questions.text(question, "instance", ""))
         wanted = [(topic, self._queue(topic, queue)) for topic, queue in questions.queues(question)]
         now = self._clock.monotonic_ms()
         self._members.heard(name, by, now)
-        return {"locked": [list(queue) for queue in group.locks.lock(by, wanted, now)]}
+        return {"locked": [list(queue) for queue in group.locks.lock((by, member.instance), wanted, now)]}
 
     def _unlock(self, asker: Asker, question: dict[str, Any]) -> Facts:
         name, by = questions.text(question, "group"), questions.text(question, "member")
         wanted: list[Queue] = questions.queues(question)
         group = self._members.get(name)
         if group is not None:
-            group.locks.unlock(by, wanted)
+            group.locks.unlock((by, questions.text(question, "instance", "")), wanted)
         return {}
 
     # --- administration

@@ -8,39 +8,40 @@ from tests.serve.groups.faces import Room
 
 LIVE_MS = 60_000
 ONE, TWO = ("t", 0), ("t", 1)
+A, B = ("a", "of a"), ("b", "of b")
 
 
 def test_a_lock_is_one_members_until_its_time_is_over():
     locks = QueueLocks(LIVE_MS)
-    assert locks.lock("a", [ONE, TWO], 0) == [ONE, TWO]
-    assert locks.lock("b", [ONE], LIVE_MS - 1) == []
-    assert locks.lock("b", [ONE], LIVE_MS) == [ONE]
-    assert locks.lock("a", [ONE, TWO], LIVE_MS) == [TWO]
+    assert locks.lock(A, [ONE, TWO], 0) == [ONE, TWO]
+    assert locks.lock(B, [ONE], LIVE_MS - 1) == []
+    assert locks.lock(B, [ONE], LIVE_MS) == [ONE]
+    assert locks.lock(A, [ONE, TWO], LIVE_MS) == [TWO]
 
 
 def test_asking_again_renews():
     locks = QueueLocks(LIVE_MS)
-    locks.lock("a", [ONE], 0)
-    locks.lock("a", [ONE], LIVE_MS - 1)
-    assert locks.lock("b", [ONE], 2 * LIVE_MS - 2) == []
+    locks.lock(A, [ONE], 0)
+    locks.lock(A, [ONE], LIVE_MS - 1)
+    assert locks.lock(B, [ONE], 2 * LIVE_MS - 2) == []
     assert locks.holder(ONE, 2 * LIVE_MS - 2) == "a"
     assert locks.holder(ONE, 2 * LIVE_MS - 1) is None
 
 
 def test_only_its_member_gives_it_up():
     locks = QueueLocks(LIVE_MS)
-    locks.lock("a", [ONE], 0)
-    locks.unlock("b", [ONE, TWO])
+    locks.lock(A, [ONE], 0)
+    locks.unlock(B, [ONE, TWO])
     assert locks.holder(ONE, 1) == "a"
-    locks.unlock("a", [ONE])
-    assert locks.lock("b", [ONE], 1) == [ONE]
+    locks.unlock(A, [ONE])
+    assert locks.lock(B, [ONE], 1) == [ONE]
 
 
 def test_leaving_frees_and_what_is_over_is_forgotten():
     locks = QueueLocks(LIVE_MS)
-    locks.lock("a", [ONE], 0)
-    locks.lock("b", [TWO], 0)
-    locks.leave("a")
+    locks.lock(A, [ONE], 0)
+    locks.lock(B, [TWO], 0)
+    locks.leave(A)
     assert len(locks) == 1
     locks.forget(LIVE_MS)
     assert len(locks) == 0
@@ -63,6 +64,24 @@ class TestThroughQuestions:
             room.join("c")
             room.advance(5_000)
         assert self._lock(room, "c", [["t", 1]]) == [["t", 1]]
+
+    def test_another_process_with_the_name_of_a_dead_one_waits_for_its_locks(self, room: Room):
+        def lock(instance: str) -> list[list[object]]:
+            told = room.told("group_lock", group="g", member="a", instance=instance, queues=[["t", 0]])
+            return list(told["locked"])
+
+        room.join("a", instance="first")
+        assert lock("first") == [["t", 0]]
+        room.service.gone(b"a")
+        room.join("a", instance="second")
+        room.told("group_unlock", group="g", member="a", instance="second", queues=[["t", 0]])
+        assert lock("second") == []
+        room.service.gone(b"a")
+        room.join("a", instance="first")
+        assert lock("first") == [["t", 0]]
+        room.told("group_leave", group="g", member="a", instance="first")
+        room.join("a", instance="second")
+        assert lock("second") == [["t", 0]]
 
     def test_bad_ones_are_refused(self, room: Room):
         room.join("a")
