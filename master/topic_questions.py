@@ -40,7 +40,9 @@ class TopicQuestions:
             case {"op": "alter_topic", "topic": str(name)}:
                 return topic_facts(self._topics.alter(name, _change(question)))
             case {"op": "delete_topic", "topic": str(name)}:
-                deleted = self._topics.delete(name, self._end(), self._numbers.numbers_of(name.encode()))
+                deleted = self._topics.delete(
+                    name, self._end(), self._numbers.numbers_of(name.encode(errors="replace"))
+                )
                 self._changed()
                 return {
                     "topic": name,

@@ -109,3 +109,25 @@ def test_a_half_with_a_number_of_thousands_of_digits_stops_nothing(node: TestNod
         producer.send(Message(topic, b"delayed", delay_level=1))
     assert seen(node, topic, b"delayed")
     assert node.pids() == pids
+
+
+def test_a_topic_whose_name_is_no_text_is_unknown(node: TestNode) -> None:
+    pids = node.pids()
+    context = new_context()
+    link = Link(context, node.endpoint, {"role": "producer"})
+    answers: list[dict[str, Any]] = []
+    try:
+        link.greet(5000)
+        assert link.send([ASK.pack(Kind.ASK, 1), json.dumps({"op": "delete_topic", "topic": "\ud800"}).encode()])
+
+        def answered() -> bool:
+            parts = link.receive()
+            answers.extend([] if parts is None else [read_json(parts[1])])
+            return bool(answers) or link.lost
+
+        await_(answered, DEADLINE_S, "put answers")
+    finally:
+        link.close()
+        close_context(context)
+    assert answers[0]["error"] == "UnknownTopic"
+    assert node.pids() == pids
