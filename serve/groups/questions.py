@@ -1,5 +1,6 @@
 """What a group question says, checked field by field. Raises GroupRefused ILLEGAL_QUESTION, ILLEGAL_MEMBER."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ EXPRESSIONS_MAX: Final = 64 * 1_024  # characters of all expressions of one memb
 INSTANCE_MAX: Final = 255
 QUEUE_DIGITS_MAX: Final = 10
 _INT63: Final = 1 << 63
+_HALF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 Question = Mapping[str, Any]
 
@@ -132,6 +134,8 @@ def names(question: Question, name: str) -> list[str]:
 def _subscription(question: Question, said: Any) -> Subscription:
     match said:
         case {"expression": str(expression), "type": "TAG" | "SQL92" as kind}:
+            if _HALF_A_PAIR.search(expression):  # it stands in a file that others read as UTF-8
+                raise _illegal(question, "topics", "expressions in UTF-8")
             return Subscription(expression, str(kind))
     raise _illegal(question, "topics", "objects of expression and type TAG or SQL92")
 

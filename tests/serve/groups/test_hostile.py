@@ -86,6 +86,8 @@ def test_names_are_limited(room: Room) -> None:
         room.told("group_offsets", group="g", topics=["t"] * 2_000)
     with pytest.raises(GroupRefused, match="at most 255 characters"):
         room.join("b", instance="i" * 1_000)
+    with pytest.raises(GroupRefused, match="expressions in UTF-8"):
+        room.join("b", topics={"t": {"expression": HALF_A_PAIR, "type": "TAG"}})
     with pytest.raises(GroupRefused, match="of at most 255 characters"):
         room.join("a", topics={"t": STAR, "x" * 1_000: STAR})
 
