@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from towline.errors import TowlineError
 from towline.log.config_file import ConfigFile, read_config
 from towline.node.context import Node
 from towline.runtime.positions import Duty, Position
@@ -41,6 +42,7 @@ class DelayOffsets:
         self._began_ms = 0
         self._version = 0
         self._staged: State | None = None
+        self._trouble = ""  # why the last attempt to write failed
         self._written: State | None = None
 
     def load(self) -> tuple[dict[int, int], Through]:
@@ -60,7 +62,7 @@ class DelayOffsets:
     def turn(self, now_ms: int, *, changed: bool, at_once: bool = False) -> int:
         """`changed`: something was delivered since it was asked last. `now_ms` is monotonic. How much was done."""
         if self._staged is None:
-            if not changed or (now_ms - self._began_ms < self._interval_ms and not at_once):
+            if not (changed or self._trouble) or (now_ms - self._began_ms < self._interval_ms and not at_once):
                 return 0
             self._began_ms = now_ms
             self._staged = self._state()
@@ -69,8 +71,15 @@ class DelayOffsets:
                 self._ringer.ring()
         if self._node.positions.get(Position.FLUSHED) < self._staged.end:
             return 0
-        self._save(self._staged)
-        self._staged = None
+        staged, self._staged = self._staged, None
+        try:
+            self._save(staged)
+        except (TowlineError, OSError) as error:  # a full disk: what is due goes on, and this is tried again
+            if str(error) != self._trouble:
+                self._node.log.error("what is delivered cannot be noted: %s", error)
+            self._trouble = str(error)
+            return 0
+        self._trouble = ""
         return 1
 
     @property

@@ -131,3 +131,22 @@ def test_a_topic_whose_name_is_no_text_is_unknown(node: TestNode) -> None:
         close_context(context)
     assert answers[0]["error"] == "UnknownTopic"
     assert node.pids() == pids
+
+
+def test_offsets_of_deliveries_that_cannot_be_written_stop_no_delivery(node: TestNode) -> None:
+    offsets = node.store.config / "delayOffset.json"
+    backup = offsets.with_name(f"{offsets.name}.bak")
+    with Producer(node.endpoint) as producer:
+        producer.send(Message("unnoted", b"first", delay_level=1))
+        assert seen(node, "unnoted", b"first")
+        await_(offsets.exists, DEADLINE_S, "the offsets are written")
+        pids, before = node.pids(), offsets.read_bytes()
+        backup.unlink(missing_ok=True)
+        backup.mkdir()
+        producer.send(Message("unnoted", b"second", delay_level=1))
+        assert seen(node, "unnoted", b"second")
+        log = node.store.root / "run" / "node.log"
+        await_(lambda: "cannot be noted" in log.read_text(), DEADLINE_S, "the log says so")
+    backup.rmdir()
+    await_(lambda: offsets.exists() and offsets.read_bytes() != before, DEADLINE_S, "they are written by themselves")
+    assert node.pids() == pids
