@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from towline.format.allocation import AVERAGE
 from towline.limits import RETRY_TOPIC_PREFIX
 
 from .errors import GroupRefused, Refusal
@@ -215,10 +216,10 @@ class Membership:
         return self._groups[name].members[member].heard_ms + self._expires_ms
 
     def forget(self, now_ms: int) -> None:
-        """Drops groups without members and without locks that still count."""
+        """Drops groups without members, without locks that still count, and without resets."""
         for name, group in list(self._groups.items()):
             group.locks.forget(now_ms)
-            if not group.members and not len(group.locks):
+            if not group.members and not len(group.locks) and not group.resets:
                 del self._groups[name]
 
     def recount(self) -> None:
@@ -228,11 +229,18 @@ class Membership:
                 self._grow(group)
 
     def reset(self, name: str, topic: str) -> None:
-        """Offsets of the topic were set by somebody else than a member."""
+        """Offsets of the topic were set by somebody else than a member. Kept for members that are away meanwhile."""
         group = self._groups.get(name)
-        if group is not None:
-            self._grow(group)
-            group.resets[topic] = group.generation
+        if group is None:
+            locks = QueueLocks(self._lock_ms)
+            group = self._groups[name] = Group(name, self._first_generation(), "clustering", AVERAGE, locks)
+        self._grow(group)
+        group.resets[topic] = group.generation
+
+    def delete(self, name: str) -> None:
+        """Of a group without members: nobody has to hear of its resets any more."""
+        if name in self._groups:
+            self._groups[name].resets.clear()
 
     def warnings(self, group: Group, member: str) -> list[str]:
         """What the member should know of itself and the others."""

@@ -540,6 +540,7 @@ class GroupService:
             raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
         self._offsets.forget_group(name)
         self._groups.delete(name)
+        self._members.delete(name)
         self._log.info("group %s is deleted", name)
         self._when_saved(asker, {})
 

@@ -347,3 +347,25 @@ class OffsetsAreADictionaryWithinBounds(RuleBasedStateMachine):
 
 TestOffsetsAsAModel = OffsetsAreADictionaryWithinBounds.TestCase
 TestOffsetsAsAModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+
+
+def test_a_reset_counts_for_members_that_were_away_when_it_was_made(room: Room):
+    generation = room.join("a")["generation"]
+    room.commit({"0": 90}, "a", generation=generation)
+    room.service.gone(b"a")
+    room.advance(30_000)  # the group is not remembered for its members any more
+    assert room.reset("first")["0"] == 10
+    room.advance(30_000)
+    told = room.join("a", generation=generation)
+    assert told["resets"]["t"] > generation
+    assert room.commit({"0": 95}, "a", generation=generation) == {"kept": {"t": {"0": 10}}}
+    assert room.offsets()["0"] == 10
+
+
+def test_resets_of_a_deleted_group_are_forgotten(room: Room):
+    room.join("a")
+    room.service.gone(b"a")
+    room.reset("first")
+    room.until_answered(room.ask("group_delete", group="g"))
+    room.advance(30_000)
+    assert room.join("a")["resets"] == {}
