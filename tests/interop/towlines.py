@@ -65,8 +65,8 @@ class TowlineStore:
 
     # --- start and end
 
-    def start(self) -> None:
-        self.node.start()
+    def start(self, *more: str) -> None:
+        self.node.start(*more)
 
     def stop(self) -> None:
         """A clean end."""
@@ -93,9 +93,9 @@ class TowlineStore:
         self._producers.clear()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator["TowlineStore"]:
-        """Started, and ended cleanly."""
-        self.start()
+    def running(self, *more: str) -> Iterator["TowlineStore"]:
+        """Started with these flags as well, and ended cleanly."""
+        self.start(*more)
         yield self
         self.stop()
 
