@@ -209,7 +209,7 @@ class TestLongPolling:
         built.fill(1)
         serving = serve(built)
         serving.hold(1)
-        idle = Idle(serving.agent, serving.bell)
+        idle = Idle(serving.agent, serving.bell, serving.node.line)
         idle.turn()
         assert serving.agent.sleep_ms() == 100
         serving.bell.arm()

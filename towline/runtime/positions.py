@@ -163,6 +163,10 @@ class DutyLine:
             self._words[self._at + word] = 0
         self.state = state
 
+    def positions(self) -> bytes:
+        """Every position of the node as it is now, to be compared."""
+        return bytes(self._words[_POSITIONS_AT * LINE : _DUTIES_AT * LINE])
+
     def beat(self) -> None:
         self._words[self._at] = time.monotonic_ns()
 
