@@ -14,7 +14,7 @@ from towline.runtime.positions import Duty, Position, State
 
 from .buffers import BufferKeeper
 from .caching import PageCache
-from .cleaning import Cleaner
+from .cleaning import STEP_MS, Cleaner
 from .segments import SegmentsAhead
 from .space import DiskSpace
 
@@ -57,7 +57,7 @@ class AllocateAgent:
         return done
 
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS
+        return SLEEP_MAX_MS if self._rests_until else STEP_MS
 
     def wait(self, timeout_ms: int) -> bool:
         return self._bell.wait(timeout_ms)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from allocate.cleaning import STEP_MS
 from allocate.locks import UNLOCK_AFTER_MS
 from allocate.segments import AHEAD, PAUSE_MS
 from allocate.service import AllocateAgent
 from towline.errors import DiskFull, SyncFailed
-from towline.limits import PAGE
+from towline.limits import PAGE, SLEEP_MAX_MS
 from towline.log import memory, next_segment
 from towline.log.mapped_file import MappedFile
 from towline.log.segment_files import segment_name
@@ -340,3 +341,11 @@ def test_segments_that_take_long_are_counted_and_told(node, caplog, step_ms, slo
     told = [record for record in caplog.records if record.message.startswith("making segment")]
     assert node.line.counter(Counter.LATE) == len(told) == slow
     assert [record.levelno == logging.WARNING for record in told] == [True, False, False][:slow]
+
+
+def test_it_looks_often_while_something_is_to_be_done_and_seldom_otherwise(agent, node):
+    assert agent.do_work() == 1
+    assert agent.sleep_ms() == STEP_MS
+    while agent.do_work():
+        pass
+    assert agent.sleep_ms() == SLEEP_MAX_MS
