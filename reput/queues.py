@@ -64,13 +64,13 @@ class QueueDispatcher:
             raise
 
     def _write(self, one: Round) -> None:
+        begun = 0
         if ARMED:  # a kill inside a batch finds some queues written and others not
-            half = len(one.runs) // 2
-            self._writer.write(one.runs[:half], one.entries)
+            begun = len(one.runs) // 2
+            self._writer.write(one.runs[:begun], one.entries)
+        if ARMED:
             reach("reput.in_queues")
-            self._writer.write(one.runs[half:], one.entries)
-            return
-        self._writer.write(one.runs, one.entries)
+        self._writer.write(one.runs[begun:], one.entries)
 
     def _publish(self, one: Round) -> None:
         """New queues are numbered as they are met; one that got no entry yet (half messages) stands empty."""

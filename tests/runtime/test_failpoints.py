@@ -79,6 +79,8 @@ def test_without_the_environment_nothing_is_armed():
 
 def test_every_place_is_in_the_program_once_and_behind_the_switch():
     placed: list[str] = []
+    # Between the steps of reput, which are named where they are made.
+    placed += [f"reput.before_{step}" for step in ("queues", "index", "slots", "header")]
     for source in sources():
         lines = [] if source.is_test else (ROOT / source.path).read_text().splitlines()
         for number, line in enumerate(lines):
