@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from towline.limits import SLEEP_MAX_MS
 from towline.log.mapped_file_queue import MappedFileQueue
@@ -18,9 +18,6 @@ from .cleaning import STEP_MS, Cleaner
 from .segments import SegmentsAhead
 from .space import DiskSpace
 
-REST_MS: Final = 250  # between two looks at the disk and the clock, while nothing moves and nothing is being done
-WATCHED: Final = (Position.WANTED, Position.LOG_MIN, Position.COMMITTED)  # what makes work for allocate
-
 
 class AllocateAgent:
     duty: ClassVar[Duty] = Duty.ALLOCATE
@@ -32,8 +29,7 @@ class AllocateAgent:
         self._cleaner = Cleaner(node, self._space)
         self._segments = SegmentsAhead(node, self._space, self._is_made)
         self._page_cache = PageCache(node)
-        self._rests_until = 0
-        self._moved: tuple[int, ...] = ()
+        self._pending = True
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -45,19 +41,14 @@ class AllocateAgent:
     def do_work(self) -> int:
         """At most one segment less, one step of one more, of a transient buffer, and of what leaves the page cache."""
         now = self._node.clock.monotonic_ms()
-        moved = tuple(map(self._node.positions.get, WATCHED))
-        if now < self._rests_until and moved == self._moved:
-            return 0
-        self._moved = moved
         self._space.look(now)
         done = self._cleaner.turn(now) + self._segments.turn(now) + self._buffers.turn()
         done = done or self._page_cache.turn(now)
-        pending = done or self._cleaner.pending or self._segments.pending
-        self._rests_until = 0 if pending else now + REST_MS
+        self._pending = bool(done) or self._cleaner.pending or self._segments.pending
         return done
 
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS if self._rests_until else STEP_MS
+        return STEP_MS if self._pending else SLEEP_MAX_MS
 
     def wait(self, timeout_ms: int) -> bool:
         return self._bell.wait(timeout_ms)

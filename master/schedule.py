@@ -18,6 +18,7 @@ from towline.link.poller import Poller
 from towline.log.commit_log import CommitLogReader
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.letting_go import LettingGo
 from towline.log.store_time import store_time
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
@@ -37,7 +38,6 @@ from .transactions.service import TransactionService
 QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
-SWEEP_MS: Final = 1000
 REST_MS: Final = 1000  # between two looks at everything, while nothing moves
 DRAIN_MS: Final = 2000
 
@@ -54,8 +54,6 @@ class ScheduleAgent:
         self._fence = (0, 0)  # APPENDED, and the time at which it was read
         self._counted = (0, 0)
         self._saved_after = 0
-        self._log_min = -1
-        self._swept_ms = 0
         self._dispatched = -1
         self._linked = False
         self._silent = False  # the last sleep ended by the clock
@@ -71,6 +69,7 @@ class ScheduleAgent:
         self._files = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
+        self._letting_go = LettingGo(self._log, self._files)
         ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
@@ -100,7 +99,7 @@ class ScheduleAgent:
         now = clock.monotonic_ms()
         if self._rests(now):
             return 0
-        self._look_after_files(now)
+        self._letting_go.turn(positions.get(Position.LOG_MIN), now)
         done = self._transactions.turn()
         if self._linked or any(source.pending() for source in self._sources):
             self._linked = True  # before it is due; a node that delays nothing has no link to sleep on
@@ -211,18 +210,6 @@ class ScheduleAgent:
         self._line.count(Counter.MESSAGES, delivered - self._counted[0])
         self._line.count(Counter.REFUSED, lost - self._counted[1])
         self._counted = (delivered, lost)
-
-    def _look_after_files(self, now_ms: int) -> None:
-        log_min = self._node.positions.get(Position.LOG_MIN)
-        if log_min != self._log_min:
-            self._log_min = log_min
-            self._log.release_below(log_min)
-            self._log.refresh()
-        if now_ms - self._swept_ms >= SWEEP_MS:
-            self._swept_ms = now_ms
-            self._log.queue.sweep()
-            self._files.close_removed()
-        self._log.let_go(now_ms)
 
 
 def build(node: Node) -> ScheduleAgent:

@@ -7,12 +7,12 @@ from towline.format.record import Record, decode
 from towline.limits import MIB
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.letting_go import LettingGo
 from towline.node.context import Node
 from towline.runtime.positions import Position
 
 QUEUE_FILES_OPEN_MAX: Final = 8
 IN_MEMORY: Final = 64 * MIB
-SWEEP_MS: Final = 1_000
 
 
 class Reader:
@@ -27,21 +27,11 @@ class Reader:
             node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=IN_MEMORY
         )
         self._log.load()
-        self._log_min = -1
-        self._swept_ms = 0
+        self._letting_go = LettingGo(self._log, self._queues)
 
     def turn(self, now_ms: int) -> None:
         """Lets go of what was deleted and of segments that are not read any more."""
-        log_min = self._get(Position.LOG_MIN)
-        if log_min != self._log_min:
-            self._log_min = log_min
-            self._log.release_below(log_min)
-            self._log.refresh()
-        if now_ms - self._swept_ms >= SWEEP_MS:
-            self._swept_ms = now_ms
-            self._log.queue.sweep()
-            self._queues.close_removed()
-        self._log.let_go(now_ms)
+        self._letting_go.turn(self._get(Position.LOG_MIN), now_ms)
 
     def bounds(self, topic: bytes) -> tuple[int, int]:
         """Lowest offset and end of the queue; (0, 0) when nothing was ever dispatched to it."""

@@ -406,10 +406,15 @@ class ConsumeQueueFiles:
         return self._directory(topic, queue_id) / segment_name(base)
 
     def _directory(self, topic: str, queue_id: int) -> Path:
-        # A log made elsewhere may hold any topic; none may lead out of the store.
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-            raise IllegalTopic(topic, "the name cannot be a directory")
-        return self.root / topic / str(queue_id)
+        return queue_directory(self.root, topic, queue_id)
+
+
+def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
+    """Of the files of a queue. A log made elsewhere may hold any topic; for one that leads out of the store this raises
+    IllegalTopic."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        raise IllegalTopic(topic, "the name cannot be a directory")
+    return root / topic / str(queue_id)
 
 
 def is_queue_id(name: str) -> bool:

@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import DiskFull, IllegalTopic, SyncFailed
+from towline.errors import DiskFull, SyncFailed
 from towline.format import consume_queue_ext as ext
 from towline.format.consume_queue_ext import HEAD, SIZE
 
+from .consume_queue import queue_directory
 from .extents import written
 from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directory
 
@@ -242,9 +243,7 @@ class ConsumeQueueExtFiles:
         return self._directory(topic, queue_id) / segment_name(base)
 
     def _directory(self, topic: str, queue_id: int) -> Path:
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-            raise IllegalTopic(topic, "the name cannot be a directory")
-        return self.root / topic / str(queue_id)
+        return queue_directory(self.root, topic, queue_id)
 
 
 def _rows(data: Bytes, at: Integers, size: int) -> Bytes:
