@@ -19,6 +19,8 @@ Who reads, and what it meets when segments go:
 | pull | no | OFFSET_TOO_SMALL with the minimum, or MESSAGE_WAS_REMOVING; an answer under way keeps its bytes |
 | lookup by id or offset | no | NotInLog |
 | lookup by key, search by time | no | what is gone is passed over |
+| schedule | where only age is against a segment: until it is delivered, the longest delay at most | it counts losses |
+| archive, with `keep_until_archived` | until it is archived, unless the disk is full | `status` counts what went |
 | verify, Spark, any reader of files | no | NotInLog; segments that it has mapped stay readable to their end |
 """
 
@@ -31,13 +33,16 @@ from typing import Final
 from towline.errors import MalformedFile
 from towline.format.durable import Durable
 from towline.log.cleaning import CleanRules, DiskUse, Doomed, Moment, SteadyTime, Why, choose, hours_of, removable
+from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
 from towline.log.segment_files import segment_base, segment_name, sync_directory
+from towline.log.undelivered import undelivered_from
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 
+from .archiving import ArchiveKeeper
 from .space import DiskSpace
 
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
@@ -45,6 +50,7 @@ STEP_MS: Final = 50  # between two looks at what a deletion waits for
 RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to let go
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
+QUEUE_FILES_OPEN_MAX: Final = 8
 
 
 class Cleaner:
@@ -59,6 +65,7 @@ class Cleaner:
         self._size = settings.mapped_file_size_commit_log
         self._log_min = node.writer(Position.LOG_MIN)
         self._steady = SteadyTime()
+        self._archive = ArchiveKeeper(node)
         self._since: dict[int, int] = {}  # segments that the log begins behind: since when that is known here
         self._why: dict[int, Doomed] = {}
         self._told: set[int] = set()  # segments of which it was logged that they wait
@@ -67,6 +74,7 @@ class Cleaner:
         self._seen_wanted = -1
         self._look_at = self._pressed_at = self._ask_at = 0
         self._settled_at = 0  # until then the disk may not show yet what was deleted last
+        self._kept_told = -1  # the segment of which it was logged last that it is kept for what is not delivered
         self._rounds = 0  # that are left of what an operator asked for
         self._step_at = 0
 
@@ -117,6 +125,7 @@ class Cleaner:
         chosen = self._choose([base for base in bases if base >= log_min], now_ms)
         if not chosen:
             return 0
+        self._archive.count(chosen)
         self._why |= {doomed.base: doomed for doomed in chosen}
         self._log_min.advance(chosen[-1].base + self._size)
         if ARMED:
@@ -152,11 +161,50 @@ class Cleaner:
         free = removable(bases, self._size, synced=synced, appended=appended)
         settled = now_ms >= self._settled_at
         rules = self._rules if settled else replace(self._rules, forced=False)
-        chosen = choose(rules, moment, free, self._modified_ms)
+        self._archive.look()
+        chosen = choose(rules, moment, free, self._modified_ms, self._is_waited_for(), self._archive.keeps)
         if not self._is_over(moment):
             self._seen_wanted = self._node.positions.get(Position.WANTED)
         self._tell_stuck(settled and not chosen and not going and self._pressed(), synced, appended)
         return chosen
+
+    def _is_waited_for(self) -> Callable[[int], bool]:
+        """Of a segment's base. What it goes by is read once, when it is asked for the first time."""
+        known: list[int | None] = []
+
+        def asked(base: int) -> bool:
+            if not known:
+                known.append(self._undelivered_from())
+            begins = known[0]
+            if begins is None or base + self._size <= begins:
+                return False
+            if base != self._kept_told:
+                told = "segment %d is expired; it is kept %.1f h longer at most, for delayed messages or open halves"
+                self._node.log.warning(told, base, self._rules.waits_ms / MS_PER_HOUR)
+                self._kept_told = base
+            return True
+
+        return asked
+
+    def _undelivered_from(self) -> int | None:
+        node, settings = self._node, self._node.settings
+        files = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        ends = node.queue_ends()
+
+        def bounds(topic: bytes, queue_id: int) -> tuple[int, int]:
+            place = ends.find(topic, queue_id)
+            return (0, 0) if place < 0 else ends.bounds(place)
+
+        try:
+            return undelivered_from(node.store, files, bounds, len(settings.delay_levels_ms))
+        except MalformedFile as error:
+            node.log.error("no expired segment is removed before it must be: %s", error)
+            return 0
+        finally:
+            files.close()
+            ends.close()
 
     def _is_over(self, moment: Moment) -> bool:
         """The limit of bytes is passed, and may be so until flush has synced more: it is looked at again soon."""
@@ -250,6 +298,7 @@ def clean_rules(settings: Settings) -> CleanRules:
         segment_size=settings.mapped_file_size_commit_log,
         hours=hours_of(settings.delete_when),
         reserved_ms=settings.file_reserved_time * MS_PER_HOUR,
+        waits_ms=max(*settings.delay_levels_ms, 1000 * settings.timer_max_delay_sec),
         reserved_bytes=settings.file_reserved_bytes,
         max_used=settings.disk_max_used_space_ratio,
         forcibly=settings.disk_space_clean_forcibly_ratio,

@@ -18,6 +18,7 @@ from towline.log.warm_up import WarmUp
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position
+from towline.runtime.settings_model import FlushDiskType
 from towline.runtime.store_stats import SLOW_SEGMENT_MS
 
 from .caching import marks_of
@@ -26,6 +27,7 @@ from .requests import Kind, Request, RequestTable
 from .space import DiskSpace
 
 AHEAD: Final = 2  # next and next-next
+BURST_MS: Final = 100  # of a writer that does not append for so long the burst is over
 PAUSE_MS: Final = 100  # before what failed is tried again. RocketMQ: 1; a disk that fails is asked a hundred times less
 FULL_DISK_PAUSE_MS: Final = 500
 
@@ -45,10 +47,13 @@ class SegmentsAhead:
         self._warm = node.writer(Position.WARM)
         self._warms = settings.warm_mapped_file_enable
         self._sync_bytes = settings.flush_least_pages_when_warm_mapped_file * PAGE
+        self._large = settings.flush_disk_type is not FlushDiskType.SYNC_FLUSH
         self._table = RequestTable()
         self._made: tuple[Request, Generator[None, None, bool]] | None = None
         self._warmed: tuple[Request, WarmUp] | None = None
         self._began_ms = 0  # of the segment under construction
+        self._appended = -1  # where the writer was seen last
+        self._still_ms = 0  # until then it counts as busy
 
     def start(self) -> None:
         """In the process that does the work."""
@@ -69,7 +74,7 @@ class SegmentsAhead:
         if request is None:
             return 0
         try:
-            return self._make(request, now_ms) if request.kind is Kind.SEGMENT else self._warm_up(request)
+            return self._make(request, now_ms) if request.kind is Kind.SEGMENT else self._warm_up(request, now_ms)
         except (TowlineError, OSError) as error:
             self._drop_made()
             if request.kind is Kind.SEGMENT:
@@ -153,16 +158,32 @@ class SegmentsAhead:
 
     # --- warmed
 
-    def _warm_up(self, request: Request) -> int:
+    def _in_burst(self, base: int, appended: int, now_ms: int) -> bool:
+        """Whether a segment may stay cold for now: what is warm ahead of the writer is there for its bursts.
+
+        To warm a segment takes more CPU than to fill it, and all of it from those that a client waits for.
+        """
+        if appended != self._appended:
+            self._still_ms = now_ms + BURST_MS if self._appended >= 0 else now_ms
+            self._appended = appended
+        return now_ms < self._still_ms and base - appended >= self._size + self._size // 2
+
+    def _warm_up(self, request: Request, now_ms: int) -> int:
         """One step of a segment that is in the log; from where its writer is, if it is there already."""
         appended = self._node.positions.get(Position.APPENDED)
+        if self._in_burst(request.base, appended, now_ms):
+            self._table.put_off(request, now_ms + BURST_MS)
+            return 0
         begin = min(max(0, appended - request.base), request.size)
         begin -= begin % PAGE
         if self._warmed is None or self._warmed[0] != request:
             self._end_warm_up()
             path = self._path(request)
             lock = self._locks.wanted
-            self._warmed = request, WarmUp(path, request.size, begin=begin, sync_bytes=self._sync_bytes, lock=lock)
+            self._warmed = (
+                request,
+                WarmUp(path, request.size, begin=begin, sync_bytes=self._sync_bytes, lock=lock, large=self._large),
+            )
         warming = self._warmed[1]
         if not warming.step(begin):
             self._warmed = None

@@ -1,25 +1,42 @@
 """`towline bench`: measurements of this machine, each beside its own limits. The work is in `loadtest`."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from towline.limits import GIB
 
 from .bench_delay import render_delay
+from .bench_ha import render_ha
+from .bench_peers import bench_peers
 from .bench_reading import render_consume, render_filter
 from .bench_recovery import render_recovery, sizes_of
 from .bench_report import render_put
 from .bench_reput import render_reput
 from .bench_segments import render_segments
+from .bench_spark import render_spark
 from .output import Json, door, progress_console, show
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+app.command("peers")(bench_peers)
 
 
 @app.callback()
 def bench() -> None:
     """Measure this machine, each figure beside the limits measured in the same run."""
+
+
+def _measured(
+    name: str, render: Callable[[Console, Any], None], as_json: bool, quick: bool, extra: str = "server", **plan: Any
+) -> int:
+    """Runs one bench, by its own quick plan or by this one, and shows what it found."""
+    module = door(f"loadtest.bench.{name}", extra)
+    with progress_console().status("measuring") as status:
+        result = module.measure(module.QUICK if quick else module.Plan(**plan), status.update)
+    show(result, as_json, lambda console: render(console, result))
+    return 0
 
 
 @app.command("put")
@@ -30,12 +47,7 @@ def bench_put(
     as_json: Json = False,
 ) -> int:
     """Measure the append and stamp kernel, and client to acknowledgement over ipc and tcp."""
-    module = door("loadtest.bench.put", "server")
-    plan = module.QUICK if quick else module.Plan(seconds, rounds)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_put(console, result))
-    return 0
+    return _measured("put", render_put, as_json, quick, seconds=seconds, rounds=rounds)
 
 
 @app.command("recovery")
@@ -49,12 +61,7 @@ def bench_recovery(
 
     Works in a directory of its own below TMPDIR, which needs the largest size and 6 GiB, and removes it.
     """
-    module = door("loadtest.bench.recovery", "server")
-    plan = module.QUICK if quick else module.Plan(sizes=sizes_of(sizes), rounds=rounds)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_recovery(console, result))
-    return 0
+    return _measured("recovery", render_recovery, as_json, quick, sizes=sizes_of(sizes), rounds=rounds)
 
 
 @app.command("reput")
@@ -69,12 +76,7 @@ def bench_reput(
 
     Works in a directory of its own below TMPDIR, which needs 2 GiB, and removes it.
     """
-    module = door("loadtest.bench.reput", "server")
-    plan = module.QUICK if quick else module.Plan(records=records, rounds=rounds, many=queues)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_reput(console, result))
-    return 0
+    return _measured("reput", render_reput, as_json, quick, records=records, rounds=rounds, many=queues)
 
 
 @app.command("consume")
@@ -88,12 +90,7 @@ def bench_consume(
 
     Works in a directory of its own below TMPDIR, which needs 6 GiB or what is replayed, and removes it.
     """
-    module = door("loadtest.bench.consume", "server")
-    plan = module.QUICK if quick else module.Plan(rounds=rounds, replay=int(replay * GIB))
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_consume(console, result))
-    return 0
+    return _measured("consume", render_consume, as_json, quick, rounds=rounds, replay=int(replay * GIB))
 
 
 @app.command("filter")
@@ -103,12 +100,7 @@ def bench_filter(
     as_json: Json = False,
 ) -> int:
     """Measure a filter that keeps 1% of a queue: by tag and by SQL92 at the node, and at the client."""
-    module = door("loadtest.bench.filter", "server")
-    plan = module.QUICK if quick else module.Plan(rounds=rounds)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_filter(console, result))
-    return 0
+    return _measured("filter", render_filter, as_json, quick, rounds=rounds)
 
 
 @app.command("delay")
@@ -120,12 +112,7 @@ def bench_delay(
     as_json: Json = False,
 ) -> int:
     """Measure how late delayed messages are delivered: by a level, and with times of their own."""
-    module = door("loadtest.bench.delay", "server")
-    plan = module.QUICK if quick else module.Plan(rate=rate, burst=burst, rounds=rounds)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_delay(console, result))
-    return 0
+    return _measured("delay", render_delay, as_json, quick, rate=rate, burst=burst, rounds=rounds)
 
 
 @app.command("segments")
@@ -139,9 +126,36 @@ def bench_segments(
 
     The writer alone over segments that were made in four ways, and a node under a steady load, warmed and not.
     """
-    module = door("loadtest.bench.segments", "server")
-    plan = module.QUICK if quick else module.Plan(rounds=rounds, seconds=seconds)
-    with progress_console().status("measuring") as status:
-        result = module.measure(plan, status.update)
-    show(result, as_json, lambda console: render_segments(console, result))
-    return 0
+    return _measured("segments", render_segments, as_json, quick, rounds=rounds, seconds=seconds)
+
+
+@app.command("ha")
+def bench_ha(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each steady load.")] = 10.0,
+    behind: Annotated[float, typer.Option(min=0.1, help="GiB that a slave is behind, which then catches up.")] = 10.0,
+    rate: Annotated[int, typer.Option(min=1, help="MB a second of the steady load.")] = 100,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look in a minute.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure replication: its speed beside raw ZeroMQ, its lag, what SYNC_MASTER costs, a slave that catches up.
+
+    Works in a directory of its own below TMPDIR, which needs three times what the slave is behind and 30 GiB, and
+    removes it.
+    """
+    plan: dict[str, Any] = {"rounds": rounds, "seconds": seconds, "behind": int(behind * GIB), "rate": rate * 1_000_000}
+    return _measured("ha", render_ha, as_json, quick, **plan)
+
+
+@app.command("spark")
+def bench_spark(
+    rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
+    large: Annotated[float, typer.Option(min=0.5, help="GiB of the log whose rebuild is measured end to end.")] = 16.0,
+    quick: Annotated[bool, typer.Option("--quick", help="Small logs; a first look in two minutes.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Measure Spark on a store: decode, rebuild, archive and stream, each beside what it is to be faster than.
+
+    Works in a directory of its own below TMPDIR, which needs the large log and 6 GiB, and removes it. Needs Java 17.
+    """
+    return _measured("spark", render_spark, as_json, quick, "spark", rounds=rounds, large=int(large * GIB))

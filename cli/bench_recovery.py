@@ -20,6 +20,7 @@ STAGES: Final = {
     "prepared": "",
     "recovered": "recovered",
     "zygote": "loaded",
+    "agreed": "agreed",
     "running": "running",
     "first_ack": "first ack",
 }

@@ -7,6 +7,8 @@ import typer
 
 from .output import Json, door
 
+OUT = Path("build/demo")
+
 
 def demo(
     store: Annotated[
@@ -14,12 +16,15 @@ def demo(
         typer.Option("--store", file_okay=False, help="Keep both stores here; a temporary directory without it."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Send only so many of the 336,776 flights.")] = None,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Where the picture of the Spark step goes.")] = OUT,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Read the slave's store with Spark, too.")] = True,
     as_json: Json = False,
 ) -> int:
     """Start a master and a slave, send 336,776 flights, read all of them back from the slave, and compare.
 
     Acknowledged means on both disks (SYNC_FLUSH, SYNC_MASTER). The last line is one JSON object; the exit status is 0
-    only if nothing was lost or doubled and both CommitLogs are the same bytes.
+    only if nothing was lost or doubled and both CommitLogs are the same bytes. Where Java 17 and the extra `spark` are
+    there, Spark then reads the slave's store while it runs, draws delays, and verifies the master against the slave.
     """
-    status: int = door("cli.demo_run", "server").run(store, limit, as_json)
+    status: int = door("cli.demo_run", "server").run(store, limit, out if spark else None, as_json)
     return status

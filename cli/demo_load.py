@@ -36,6 +36,7 @@ class Sent:
     statuses: Counter[str] = field(default_factory=Counter)
     by_aircraft: defaultdict[str, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     by_carrier: Counter[str] = field(default_factory=Counter)
+    delays: defaultdict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     body_bytes: int = 0
     record_bytes: int = 0
     seconds: float = 0.0
@@ -134,6 +135,9 @@ def _send(producer: Producer, flight: flights.Flight, sent: Sent) -> SendFuture:
     sent.body_bytes += len(body)
     if tail is not None:
         sent.by_aircraft[str(tail)].add(key)
+    delays = sent.delays[carrier, str(flight["origin"])]
+    if isinstance(minutes := flight["dep_delay"], int):  # one that never left has none
+        delays.append(minutes)
     return future
 
 

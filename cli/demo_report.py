@@ -4,12 +4,14 @@ from typing import Any
 
 from rich.console import Console
 
+from . import flights
 from .demo_check import Read
 from .demo_load import Sent
 from .demo_logs import Compared
 from .output import add_row, sized, table
 
 _MB = 1e6
+_LATEST = 5
 
 
 def figures(
@@ -47,7 +49,13 @@ def holds(figures: dict[str, Any]) -> bool:
     same = figures["sent"] == figures["acked"] == figures["read_from_slave"]
     nothing_wrong = not any(figures[name] for name in ("doubled", "lost", "changed", "foreign"))
     found = figures["aircraft"]["right"] and figures["carrier"]["right"]
-    return bool(same and nothing_wrong and found and figures["commitlog_identical"] and figures["clean_stop"])
+    stores = figures["commitlog_identical"] and figures["clean_stop"]
+    return bool(same and nothing_wrong and found and stores and _spark_holds(figures["spark"]))
+
+
+def _spark_holds(spark: dict[str, Any]) -> bool:
+    """What was skipped breaks nothing."""
+    return spark["skipped"] is not None or (spark["right"] and spark["verify"]["ok"])
 
 
 def print_table(console: Console, figures: dict[str, Any]) -> None:
@@ -76,10 +84,44 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
         ("last ack until dispatched, master / slave", f"{dispatch['master']} ms", f"{dispatch['slave']} ms"),
         ("slave behind the master, at most", sized(figures["slave_lag_bytes_max"]), ""),
     ]
-    for row in rows:
+    for row in (*rows, *_spark_rows(figures["spark"])):
         add_row(made, *row)
     console.print(made)
+    if figures["spark"]["skipped"] is None:
+        _print_delays(console, figures["spark"])
     _print_nodes(console, figures["nodes"])
+
+
+def _spark_rows(spark: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if spark["skipped"] is not None:
+        return [("Spark", "skipped", spark["skipped"])]
+    return [
+        ("Spark: read from the slave's store", f"{spark['read']:,}", "right" if spark["right"] else "WRONG"),
+        (
+            "Spark: start, query, verify",
+            f"{spark['session_s']:.1f} s",
+            f"{spark['query_s']:.1f}, {spark['verify_s']:.1f} s",
+        ),
+        ("Spark: master against slave", "sound" if spark["verify"]["ok"] else "DAMAGED", ""),
+    ]
+
+
+def _print_delays(console: Console, spark: dict[str, Any]) -> None:
+    """The carriers that left latest, by origin."""
+    by_carrier: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in spark["delays"]:
+        if row["departed"]:
+            by_carrier.setdefault(row["carrier"], {})[row["origin"]] = row
+    mean = {
+        carrier: sum(row["minutes"] for row in rows.values()) / sum(row["departed"] for row in rows.values())
+        for carrier, rows in by_carrier.items()
+    }
+    made = table(f"minutes late, mean; all in {spark['plot']}", *(f"#{origin}" for origin in (*flights.ORIGINS, "all")))
+    for carrier in sorted(mean, key=lambda each: -mean[each])[:_LATEST]:
+        rows = by_carrier[carrier]
+        cells = (f"{rows[o]['minutes'] / rows[o]['departed']:.1f}" if o in rows else "-" for o in flights.ORIGINS)
+        add_row(made, carrier, *cells, f"{mean[carrier]:.1f}")
+    console.print(made)
 
 
 def _print_nodes(console: Console, nodes: dict[str, Any]) -> None:

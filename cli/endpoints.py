@@ -13,7 +13,8 @@ Endpoint = Annotated[
     str | None,
     typer.Option(
         "--endpoint",
-        help="Address of the process that answers (listen_port for puts, serve_port for reads), as tcp://HOST:PORT or ipc:///PATH.",
+        help="Address of the process that answers (listen_port for puts, serve_port for reads), as tcp://HOST:PORT or "
+        "ipc:///PATH; those of several nodes with commas; for put and get also cluster:PATH of a cluster file.",
     ),
 ]
 LocalStore = Annotated[

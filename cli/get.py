@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from towline.client.consumer import Consumer, Start
+from towline.client.consumer import Consumer
 from towline.client.message import ANY_TAG, ReceivedMessage
+from towline.client.reader import Start
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .messages import describe, print_messages, shown_body
@@ -53,8 +54,9 @@ def get(
     )
     with consumer:
         if offset is not None:
-            for queue_id in consumer.position():
-                consumer.seek(queue_id, offset)
+            for name in consumer.groups:
+                for queue_id in consumer.position(name):
+                    consumer.seek(queue_id, offset, name)
         if follow:
             _follow(consumer, limit, as_json)
             return

@@ -1,5 +1,7 @@
 """`towline inspect`: what the files of a store hold, byte by byte, of a Towline node or of a real broker."""
 
+from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -11,11 +13,14 @@ from towline.format import durable_slots, index_file
 from towline.format.properties import KEYS, UNIQ_KEY
 from towline.format.properties import decode as decode_properties
 from towline.format.record import Record, layout_of
+from towline.log.index_shape import IndexShape
 from towline.places import Store
 
 from . import layouts
+from .kept import kept_files
+from .messages import shown_body
 from .output import Json, StoreDir, add_row, show, table
-from .stored import Blank, IndexReader, IndexShape, QueueFiles, index_files, queues_of, read_record
+from .stored import Blank, IndexReader, QueueFiles, index_files, queues_of, read_record
 
 app = typer.Typer(help="Show what the files of a store hold.", no_args_is_help=True)
 
@@ -230,6 +235,60 @@ def _print_pairs(console: Console, pairs: dict[str, Any]) -> None:
     for name, value in pairs.items():
         add_row(made, name, value)
     console.print(made)
+
+
+@app.command("diverged")
+def diverged(
+    store: StoreDir,
+    file: Annotated[str | None, typer.Option(help="A file of diverged/; its records are shown.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="A record of that file in full, by its log offset.")] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, help="Log offset of the first record; the file's first without it.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Records at most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List what was cut off the log and kept, or the records of one of these files."""
+    kept = kept_files(Store(store))
+    if file is None:
+        if offset is not None or start is not None:
+            raise typer.BadParameter("--offset and --from belong to a --file")
+        _list_kept([one.row() for one in kept], as_json)
+        return
+    found = next((one for one in kept if one.path.name == file), None)
+    if found is None:
+        raise MalformedFile(str(Store(store).diverged / file), "no copy of the log's bytes is there under that name")
+    if offset is not None:
+        shown = describe_record(found.read(offset))
+        show({"offset": offset, "kind": "record"} | shown, as_json, lambda console: _print_record(console, shown))
+        return
+    records = [describe_record(found.read(at)) for at, _ in islice(found.records(start), count)]
+
+    def render(console: Console) -> None:
+        made = table("#offset", "topic", "#queue", "#number", "keys", "body")
+        for one in records:
+            keys = one["properties"].get(KEYS, "")
+            body = shown_body(one["body"])
+            add_row(made, one["physical_offset"], _text(one["topic"]), one["queue_id"], one["queue_offset"], keys, body)
+        console.print(made)
+
+    show(found.row() | {"shown": records}, as_json, render)
+
+
+def _list_kept(rows: list[dict[str, Any]], as_json: bool) -> None:
+    def render(console: Console) -> None:
+        made = table("file", "#from", "#to", "epochs", "#records", "when", "why")
+        for row in rows:
+            when = "" if row["time"] is None else f"{datetime.fromtimestamp(row['time'] / 1000):%Y-%m-%d %H:%M:%S}"
+            epochs = ", ".join(map(str, row["epochs"]))
+            add_row(made, row["file"], row["start"], row["end"], epochs, row["records"], when, row["why"])
+        console.print(made)
+
+    show({"files": rows}, as_json, render)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
 
 
 @app.command("layout")

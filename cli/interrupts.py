@@ -2,13 +2,16 @@
 
 The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, but never between the start of something and the note that
 it has to be ended: there it waits. Once raised, further ones are ignored, so that cleaning up is not broken off.
+After it the command ends with the status that a shell gives to that signal.
 """
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final
+
+from towline.start import BY_SIGNAL
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -20,15 +23,20 @@ class Interrupts:
         self._held = False
         self._pending = False
         self._raised = False
+        self._came = 0  # the first signal
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt) and self._came not in (0, signal.SIGINT):
+            raise SystemExit(BY_SIGNAL + self._came) from None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -46,6 +54,7 @@ class Interrupts:
         self._raised = True
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came = self._came or number
         if self._held:
             self._pending = True
         else:

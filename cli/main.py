@@ -7,7 +7,26 @@ import typer
 
 from towline.errors import TowlineError
 
-from . import bench, demo, get, group, inspect, nodes, put, query, settings, stats, store, topic, version
+from . import (
+    bench,
+    cluster,
+    demo,
+    drill,
+    get,
+    group,
+    inspect,
+    keys,
+    loadtest,
+    nodes,
+    pipeline,
+    put,
+    query,
+    settings,
+    stats,
+    store,
+    topic,
+    version,
+)
 from .output import FAILED, MISUSED, show_error, show_towline_error
 
 app = typer.Typer(
@@ -20,14 +39,20 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.add_typer(nodes.master, name="master")
 app.add_typer(nodes.slave, name="slave")
+app.add_typer(cluster.app, name="cluster")
+app.command("promote")(nodes.promote)
 app.command("put")(put.put)
 app.command("get")(get.get)
 app.command("query")(query.query)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(keys.app, name="keys")
 app.command("stats")(stats.stats)
 app.add_typer(inspect.app, name="inspect")
 app.add_typer(bench.app, name="bench")
+app.add_typer(drill.app, name="drill")
+app.command("loadtest")(loadtest.loadtest)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(settings.app, name="settings")
 app.add_typer(store.app, name="store")
 app.command("version")(version.version)
@@ -41,7 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
         asked = f"{where.command_path} --help" if where else "towline --help"
-        show_error(type(error).__name__, error.format_message().rstrip("."), f"see `{asked}`", as_json)
+        said = " ".join(error.format_message().split()).rstrip(".")  # typer lists choices in lines of their own
+        show_error(type(error).__name__, said, f"see `{asked}`", as_json)
         return MISUSED
     except TowlineError as error:
         show_towline_error(error, as_json)

@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.console import Console
 
-from towline.client.errors import DecompressedTooLarge, UnreadableBody
 from towline.client.message import ReceivedMessage
+from towline.format.body_errors import DecompressedTooLarge, UnreadableBody
 
 from .output import add_row, table
 

@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from towline.errors import OtherRole
 from towline.node.launch import start_node, stop_node
+from towline.node.orders import allow_loss
+from towline.node.promoting import promote as promote_node
 from towline.node.status import node_facts, read_status
+from towline.places import Store
 from towline.start import home
 
 from .output import FAILED, add_row, show, sized, table
+from .seeding import await_level, progress_text
 
 TURN_SHOWN_MS: Final = 100
 
@@ -35,10 +38,11 @@ def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeou
         _become(role, store, flags, as_json)
     launched = start_node(role, store, flags, tied=False, timeout_s=timeout)
     facts = node_facts(store)
-    result = {"role": role, "pid": launched.pid, "store": str(launched.store), "endpoints": facts["endpoints"]}
+    now = facts["role"]  # of a node that was promoted, or replaced, before it was stopped
+    result = {"role": now, "pid": launched.pid, "store": str(launched.store), "endpoints": facts["endpoints"]}
 
     def render(console: Console) -> None:
-        console.print(f"the {role} runs as process {launched.pid} on {launched.store}")
+        console.print(f"the {now} runs as process {launched.pid} on {launched.store}")
         for service, endpoints in facts["endpoints"].items():
             console.print(f"  {service}: {' '.join(endpoints)}")
 
@@ -57,10 +61,10 @@ def _become(role: str, store: Path, flags: Sequence[str], as_json: bool) -> None
     os.execv(sys.executable, command)
 
 
-def stop(role: str, store: Path, timeout: float, as_json: bool) -> int:
-    facts = _facts(role, store)
+def stop(store: Path, timeout: float, as_json: bool) -> int:
+    facts = node_facts(store)
     clean = stop_node(store, timeout)
-    result = {"role": role, "pid": facts["pid"], "store": str(store.resolve()), "clean": clean}
+    result = {"role": facts["role"], "pid": facts["pid"], "store": str(store.resolve()), "clean": clean}
     text = (
         "stopped, the store is clean" if clean else "stopped, but not everything was durable: the next start recovers"
     )
@@ -68,17 +72,28 @@ def stop(role: str, store: Path, timeout: float, as_json: bool) -> int:
     return 0 if clean else FAILED
 
 
-def status(role: str, store: Path, as_json: bool) -> None:
-    _facts(role, store)
+def promote(store: Path, accept_loss: bool, timeout: float, as_json: bool) -> None:
+    done = promote_node(store, accept_loss=accept_loss, timeout_s=timeout)
+    result = {name: done[name] for name in ("role", "epoch", "stages_ms")} | {"store": str(store.resolve())}
+
+    def render(console: Console) -> None:
+        took = max(done["stages_ms"].values())
+        console.print(
+            f"{store.resolve()} is the {done['role']} of epoch {done['epoch']}, after {took} ms", markup=False
+        )
+
+    show(result, as_json, render)
+
+
+def accept_loss(store: Path, as_json: bool) -> None:
+    allow_loss(Store(store.resolve()))
+    text = "what the master does not have is cut off at the next greeting, and kept in diverged/"
+    show({"store": str(store.resolve()), "accept_loss": True}, as_json, lambda console: console.print(text))
+
+
+def status(store: Path, as_json: bool) -> None:
     read = read_status(store)
     show(read, as_json, lambda console: _render(console, read))
-
-
-def _facts(role: str, store: Path) -> dict[str, Any]:
-    facts = node_facts(store)
-    if facts["role"] != role:
-        raise OtherRole(str(store), facts["role"], role)
-    return facts
 
 
 def _render(console: Console, read: dict[str, Any]) -> None:
@@ -103,14 +118,46 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     slow = f"{counted['slow_puts']} slow puts, the slowest took {counted['put_time_max_ms']} ms"
     console.print(f"{counted['put_messages']:,} messages put, {counted['get_messages']:,} read; {slow}")
     _render_refusals(console, read)
-    for slave in read["slaves"]:
-        state = "connected" if slave["connected"] else "away"
-        console.print(f"slave {slave['place']} {state}: {sized(slave['behind'])} behind")
+    if lost := sum(piece.get("lost", 0) for piece in read["pieces"]):
+        console.print(f"{lost:,} delayed messages or halves were lost; the log of schedule says why")
+    if (agreed := read["agreed"]) is not None and agreed["role"] == read["role"]:
+        console.print(f"it is a {agreed['role']}: {agreed['why']}", markup=False)
+    if (progress := read["seeding"]) is not None:
+        console.print(progress_text(progress))
+    if (master := read["master"]) is not None:
+        said = (
+            f"follows the master at {master['address']}" if master["connected"] else f"follows nobody: {master['why']}"
+        )
+        console.print(said, markup=False)
+    _render_in_sync(console, read)
     for service, endpoints in read["endpoints"].items():
         console.print(f"{service}: {' '.join(endpoints)}")
     for part, sizes in read["disk"].items():
         console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")
     console.print(_room(read["space"]))
+    if (archive := read["archive"]) is not None:
+        console.print(_archived(archive), markup=False)
+
+
+def wait_level(store: Path, timeout: float, as_json: bool) -> None:
+    done = await_level(store, timeout)
+    text = f"it has the log from {done['from']:,} to {done['at']:,}, after {done['seconds']:.1f} s"
+    show({"store": str(store.resolve())} | done, as_json, lambda console: console.print(text))
+
+
+def _render_in_sync(console: Console, read: dict[str, Any]) -> None:
+    """Who holds what was acknowledged, who of the slaves does not and why, and how long this master leads."""
+    kept, lease = read["in_sync"], read["lease"]
+    members = ", ".join(map(str, kept["members"])) or "not known"
+    console.print(f"in-sync set of epoch {kept['epoch']}: {members}{' (degraded)' if kept['degraded'] else ''}")
+    if kept["promised"] > kept["epoch"]:
+        console.print(f"epoch {kept['promised']} was promised to another node: nothing is acknowledged")
+    if lease is not None:
+        left = f"{lease['left_ms']} ms of {lease['lease_ms']} ms are left" if lease["left_ms"] else "it is over"
+        console.print(f"lease: {left}")
+    for slave in read["slaves"]:
+        state = "in sync" if slave["in_sync"] and slave["connected"] else slave["why_not"] or "in sync"
+        console.print(f"slave {slave['node']}: {state}, {sized(slave['behind'])} behind", markup=False)
 
 
 def _room(space: dict[str, Any]) -> str:
@@ -121,6 +168,15 @@ def _room(space: dict[str, Any]) -> str:
         return room
     hours, minutes = divmod(left // 60, 60)
     return f"{room}: in {hours} h {minutes} min, if the log grows on like this and nothing is deleted"
+
+
+def _archived(archive: dict[str, Any]) -> str:
+    if archive["problem"]:
+        return f"no segment counts as archived: {archive['problem']}"
+    where = f"the log is archived up to {archive['until']:,}, {sized(archive['waiting'])} of full segments are not"
+    kept = "kept until they are" if archive["keep_until_archived"] else "cleaning does not wait for them"
+    gone = f"; a full disk took {archive['deleted']} before they were" if archive["deleted"] else ""
+    return f"{where}: {kept}{gone}"
 
 
 def _render_durability(console: Console, read: dict[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""`towline master` and `towline slave`: start, stop and look at a node. The work is in `node_work`."""
+"""`towline master`, `towline slave`, `towline promote`: start, stop, look at and change a node.
+
+A node changes its role while it runs, so `stop` and `status` of both find it. The work is in `node_work`.
+"""
 
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +42,15 @@ Flush = Annotated[
     FlushDiskType | None, typer.Option("--flush-disk-type", help="When an acknowledgement waits for the disk.")
 ]
 ServePort = Annotated[int | None, typer.Option("--serve-port", min=0, max=65535, help="TCP port of reads, 0 for none.")]
+Alone = Annotated[
+    bool, typer.Option("--alone", help="Be master though no peer answers: none of them can be master now.")
+]
+AcceptLoss = Annotated[
+    bool, typer.Option("--accept-loss", help="Let the master's log replace what was confirmed here; it is kept aside.")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen beyond this machine without keys: whoever reaches it owns the store.")
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait.")]
 
 
@@ -55,19 +67,24 @@ def start_master(
     serve_port: ServePort = None,
     ha_port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port for slaves.")] = None,
     without: Without = None,
+    alone: Alone = False,
+    accept_loss: AcceptLoss = False,
+    insecure: Insecure = False,
     foreground: Foreground = False,
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
-    """Start a master on a store directory and wait until it serves."""
+    """Start a master on a store directory and wait until it serves. One that was replaced becomes a slave."""
     named = {
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
         "broker_role": broker_role.value if broker_role else None,
         "listen_port": port,
         "serve_port": serve_port,
         "ha_listen_port": ha_port,
+        "insecure": "true" if insecure else None,
     }
     flags = door("cli.node_work", "server").flags_of(config, settings or [], named, without or [])
+    flags += _said(alone, accept_loss)
     return _start("master", store, flags, foreground, timeout, as_json)
 
 
@@ -79,19 +96,44 @@ def start_slave(
     settings: Set = None,
     flush_disk_type: Flush = None,
     serve_port: ServePort = None,
+    seed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FROM",
+            help="Where a new slave begins: oldest, last, offset:N, time:T, or backup:DIR, which is restored.",
+        ),
+    ] = None,
+    seed_limit: Annotated[
+        int, typer.Option(metavar="MB", min=0, help="Most megabytes a second until it has caught up, 0: any.")
+    ] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has what its master has.")] = False,
     without: Without = None,
+    alone: Alone = False,
+    accept_loss: AcceptLoss = False,
+    insecure: Insecure = False,
     foreground: Foreground = False,
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
-    """Start a slave that follows a master, and wait until it serves."""
+    """Start a slave that follows a master, and wait until it serves. One that was promoted is a master again."""
     named = {
         "ha_master_address": ha_master,
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
         "serve_port": serve_port,
+        "insecure": "true" if insecure else None,
     }
     flags = door("cli.node_work", "server").flags_of(config, settings or [], named, without or [])
-    return _start("slave", store, flags, foreground, timeout, as_json)
+    if seed is not None or seed_limit:
+        flags += door("cli.seeding", "server").settings_of(store, seed, seed_limit * 1_000_000)
+    flags += _said(alone, accept_loss)
+    status = _start("slave", store, flags, foreground, timeout, as_json and not wait)
+    if wait:
+        door("cli.node_work", "server").wait_level(store, timeout, as_json)
+    return status
+
+
+def _said(alone: bool, accept_loss: bool) -> list[str]:
+    return ["--alone"] * alone + ["--accept-loss"] * accept_loss
 
 
 def _start(role: str, store: Path, flags: list[str], foreground: bool, timeout: float, as_json: bool) -> int:
@@ -101,25 +143,50 @@ def _start(role: str, store: Path, flags: list[str], foreground: bool, timeout: 
 
 @master.command("stop")
 def stop_master(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) -> int:
-    """Stop the master on a store directory in order."""
-    status: int = door("cli.node_work", "server").stop("master", store, timeout, as_json)
+    """Stop the node on a store directory in order, whatever its role is now."""
+    status: int = door("cli.node_work", "server").stop(store, timeout, as_json)
     return status
 
 
 @slave.command("stop")
 def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) -> int:
-    """Stop the slave on a store directory in order."""
-    status: int = door("cli.node_work", "server").stop("slave", store, timeout, as_json)
+    """Stop the node on a store directory in order, whatever its role is now."""
+    status: int = door("cli.node_work", "server").stop(store, timeout, as_json)
     return status
 
 
 @master.command("status")
 def master_status(store: StoreDir, as_json: Json = False) -> None:
-    """Show the pieces, positions, lag, slaves, memory and disk of a running master."""
-    door("cli.node_work", "server").status("master", store, as_json)
+    """Show the pieces, positions, lag, slaves, memory and disk of a running node."""
+    door("cli.node_work", "server").status(store, as_json)
 
 
 @slave.command("status")
-def slave_status(store: StoreDir, as_json: Json = False) -> None:
-    """Show the pieces, positions, lag, memory and disk of a running slave."""
-    door("cli.node_work", "server").status("slave", store, as_json)
+def slave_status(
+    store: StoreDir,
+    wait: Annotated[bool, typer.Option("--wait", help="First wait until it has what its master has.")] = False,
+    timeout: Timeout = 120.0,
+    as_json: Json = False,
+) -> None:
+    """Show the pieces, positions, lag, slaves, memory and disk of a running node."""
+    if wait:
+        door("cli.seeding", "server").await_level(store, timeout)
+    door("cli.node_work", "server").status(store, as_json)
+
+
+@slave.command("accept-loss")
+def accept_loss(store: StoreDir, as_json: Json = False) -> None:
+    """Let the master's log replace what was confirmed on this node; the bytes that go are kept in diverged/."""
+    door("cli.node_work", "server").accept_loss(store, as_json)
+
+
+def promote(
+    store: StoreDir,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Though others may hold acknowledged messages that it has not.")
+    ] = False,
+    timeout: Timeout = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Make the running node on a store directory the master. Refused, it goes on as it is."""
+    door("cli.node_work", "server").promote(store, accept_loss, timeout, as_json)

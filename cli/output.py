@@ -20,6 +20,7 @@ StoreDir = Annotated[Path, typer.Option("--store", help="Store directory of the 
 
 FAILED: Final = 1
 MISUSED: Final = 2
+SKIPPED: Final = 3  # nothing failed, and not everything could be done
 PIPE_WIDTH: Final = 200
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import StartFailed
-from towline.node.status import node_facts, open_node
+from towline.node.context import open_node
+from towline.node.status import node_facts
 from towline.runtime.positions import Position
 
 from .output import show

@@ -1,27 +1,24 @@
 """The work of `towline store repair`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from towline.errors import DutyTaken
 from towline.log.findings import Weight
 from towline.log.repair import Repair
 from towline.log.repair_plan import Plan, Step, make_plan
 from towline.log.verify import Verified, verify
 from towline.node.context import runtime_of
-from towline.node.pool_left import drop_pool, left_of
+from towline.node.pool_left import drop_pool, pooled_in
 from towline.node.remembered import forget
+from towline.node.store_access import alone
+from towline.node.store_shape import shape_of
 from towline.node.transient import salvage
-from towline.places import Runtime, Store
-from towline.runtime.locks import StoreLock, holder_of
-from towline.runtime.positions import Duty
+from towline.places import Store
 
 from .output import show
-from .store_shape import shape_of
 from .store_verify import document_of, reading, render_findings
 
 
@@ -36,7 +33,7 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     after: Verified | None = None
     runtime = runtime_of(store.root)
     with alone(store):
-        pooled = _pooled(runtime)
+        pooled = pooled_in(runtime)
         if yes and pooled:
             salvage(store, runtime)
             drop_pool(store, runtime)
@@ -55,26 +52,6 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     result = _document(plan, done, after) | {"status": status}
     show(result, as_json, lambda console: _render(console, plan, done, after))
     return status
-
-
-@contextmanager
-def alone(store: Store) -> Iterator[None]:
-    """No node runs on the store, and none starts meanwhile."""
-    lock = StoreLock(store.lock)
-    try:
-        for duty in Duty:
-            path = store.duty_lock(duty.label)
-            if pid := holder_of(path):
-                raise DutyTaken(duty.label, pid, str(path))
-        yield
-    finally:
-        lock.release()
-
-
-def _pooled(runtime: Runtime) -> int:
-    """Bytes of the log that a killed node left in its transient pool."""
-    left = left_of(runtime)
-    return left.appended - left.committed if left is not None else 0
 
 
 def _weight(plan: Plan) -> Weight:

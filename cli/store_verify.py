@@ -8,20 +8,16 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.errors import NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
-from towline.log.findings import Place, Weight
+from towline.log.findings import Weight
 from towline.log.verify import Verified, verify
-from towline.node.context import runtime_of
+from towline.node.store_access import held, undisturbed
+from towline.node.store_shape import shape_of
 from towline.places import Store
-from towline.runtime.locks import StoreLock
-from towline.runtime.positions import Duty, Position, Positions, State
 
 from .output import add_row, progress_console, show, sized, table
-from .store_shape import shape_of
 
 _WORDS: Final = {Weight.NOTE: "sound", Weight.HEALS: "to be healed", Weight.DAMAGE: "damaged"}
 _MB: Final = 1_000_000
-ATTEMPTS: Final = 5
 
 
 def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
@@ -32,62 +28,6 @@ def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
         found = undisturbed(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
     show(document_of(found), as_json, lambda console: render(console, found))
     return int(found.weight)
-
-
-def undisturbed(attempt: Callable[[], Verified]) -> Verified:
-    """A running node deletes and writes what is being read, and that looks like damage: then it is read again.
-
-    What is damaged is found each time; what is not found again is left out. Two attempts that agree are enough.
-    Raises NotInLog or FileNotFoundError when deleting never pauses.
-    """
-    told: set[Place] | None = None
-    for left in reversed(range(ATTEMPTS)):
-        try:
-            found = attempt()
-        except (NotInLog, FileNotFoundError):
-            if not left and told is None:
-                raise
-            continue
-        if found.limit is None:
-            return found
-        before, last = told, found
-        told = found.findings.places() if before is None else before & found.findings.places()
-        if not told or told == before:
-            break
-    last.findings.keep(told or set())
-    return last
-
-
-@contextmanager
-def held(store: Store) -> Iterator[int | None]:
-    """Keeps nodes away meanwhile. Yields None, or the dispatched end of a node that runs already (H24)."""
-    lock = None
-    try:
-        lock = StoreLock(store.lock)
-    except StoreTaken as taken:
-        yield _dispatched(runtime_of(store.root).positions, taken.pid)
-        return
-    except StoreNotWritable:
-        pass  # a copy on a medium that cannot be written: nobody starts a node on it
-    try:
-        yield None
-    finally:
-        if lock is not None:
-            lock.release()
-
-
-def _dispatched(path: Path, holder: int) -> int:
-    """Of the node whose supervisor holds the store. Raises PositionsUnusable for any other holder, as a real broker."""
-    positions = Positions.open(path, writable=False)
-    try:
-        supervisor = positions.duty(Duty.SUPERVISE)
-        if supervisor.pid != holder or supervisor.state is not State.RUNNING:
-            raise PositionsUnusable(
-                str(path), f"does not tell how far process {holder} has come, which holds the store"
-            )
-        return positions.get(Position.DISPATCHED)
-    finally:
-        positions.close()
 
 
 @contextmanager

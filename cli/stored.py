@@ -1,11 +1,10 @@
 """Files of a store read offline: no node need run, nothing is mapped and nothing is written."""
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from towline.errors import MalformedFile, NotInLog
 from towline.format import blank, consume_queue, index_file, record
 from towline.limits import RECORD_SIZE_MAX
+from towline.log.index_shape import IndexShape
 from towline.places import Store
 
 _WORD: Final = 4
@@ -111,23 +111,6 @@ def queues_of(store: Store) -> list[tuple[str, int]]:
 
 
 # --- index
-
-
-@dataclass(frozen=True, slots=True)
-class IndexShape:
-    """The numbers of slots and entries, which no index file holds."""
-
-    slots: int
-    indexes: int
-
-    @classmethod
-    def of(cls, store: Store) -> "IndexShape":
-        """From the settings of the node that last ran on the store, else the defaults."""
-        known: dict[str, Any] = {}
-        if store.settings.exists():
-            known = json.loads(store.settings.read_text(encoding="utf-8"))
-        slots = int(known.get("max_hash_slot_num", index_file.SLOTS_DEFAULT))
-        return cls(slots, int(known.get("max_index_num", index_file.INDEXES_DEFAULT)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """FlushRealTimeService and GroupCommitService: what the segment files hold gets onto the disk (spec 6.3)."""
 
 import threading
+import time
 from collections.abc import Callable
+from typing import Final
 
 from towline.errors import SyncFailed
 from towline.limits import SLEEP_MAX_MS
@@ -15,7 +17,10 @@ from .housekeeping import Housekeeper
 from .policy import FlushRealTime, GroupCommit
 from .segments import OpenSegments
 
-JOIN_MAX_S = 10.0
+JOIN_MAX_S: Final = 10.0
+# Whoever is woken at each of thousands of syncs a second takes a core from those who wait for the next one.
+WAKE_EVERY_NS: Final = 1_000_000
+FOLLOWED_EVERY_NS: Final = 5_000_000  # between two looks whether a slave is connected
 
 
 class Syncer:
@@ -32,10 +37,16 @@ class Syncer:
         self._segments.look(self._flushed.get())
         self._seen_allocated = -1
         self._policy = policy_of(node.settings, node.clock.monotonic_ms(), pooled=pooled)
-        self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE, Duty.REPUT, Duty.SEND)
+        self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE)  # who acknowledges
+        self._sender_ringer = node.ringer(Duty.SEND)
+        self._others_ringer = node.ringer(Duty.REPUT, Duty.SEND)
+        self._others_owed = self._followed = False
+        self._others_rang_ns = self._looked_ns = 0
 
     def turn(self, written: int, timestamp: int, *, all_of_it: bool = False) -> int:
         """Syncs [FLUSHED, written) when it is due. `timestamp` is the store time of some record before `written`."""
+        if self._others_owed:
+            self._ring_others(time.monotonic_ns())
         flushed = self._join(self._flushed.get())
         self._open_new_segments(flushed)
         now = self._node.clock.monotonic_ms()
@@ -48,7 +59,8 @@ class Syncer:
         return 1
 
     def sleep_ms(self, written: int) -> int:
-        return min(SLEEP_MAX_MS, self._policy.sleep_ms(written, self._flushed.get(), self._node.clock.monotonic_ms()))
+        due_ms = self._policy.sleep_ms(written, self._flushed.get(), self._node.clock.monotonic_ms())
+        return min(1 if self._others_owed else SLEEP_MAX_MS, due_ms)
 
     def sync(self, start: int, end: int, timestamp: int) -> None:
         """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""
@@ -69,7 +81,24 @@ class Syncer:
             self.fail(error)
         self._line.say(State.RUNNING)
         self._line.count(Counter.SYNCS)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Whoever waits for FLUSHED: at once those whose clients do, the others now and then."""
         self._ringer.ring()
+        now_ns = time.monotonic_ns()
+        if now_ns - self._looked_ns >= FOLLOWED_EVERY_NS:
+            self._looked_ns = now_ns
+            self._followed = any(slave.connected for slave in self._node.positions.slaves())
+        if self._followed:
+            self._sender_ringer.ring()
+        self._ring_others(now_ns)
+
+    def _ring_others(self, now_ns: int) -> None:
+        self._others_owed = now_ns - self._others_rang_ns < WAKE_EVERY_NS
+        if not self._others_owed:
+            self._others_rang_ns = now_ns
+            self._others_ringer.ring()
 
     def fail(self, error: SyncFailed) -> None:
         """Pages that failed to sync are clean to the kernel now: nothing more may be promised (H5)."""

@@ -1,11 +1,12 @@
 """What the sender knows of one slave, and what follows from an acknowledgement: pure."""
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+UNLIMITED: Final = 1 << 62
+PORTIONS: Final = 10
 FRAMES_IN_FLIGHT_MAX: Final = 256  # below the socket's high-water mark, so that a send never finds it full (H20)
 
 
@@ -16,6 +17,30 @@ class BadAck(Enum):
     BACK = "it takes back what it had acknowledged"
     FLUSHED = "it says more is on disk than in its log"
     EPOCH = "it follows another epoch"
+
+
+class Flow:
+    """At most `rate` bytes in a second to one slave, in portions of a tenth of that; 0: no limit."""
+
+    def __init__(self, rate: int, now_ms: int = 0) -> None:
+        self._rate, self._at_ms = rate, now_ms
+        self._left = self._portion = max(1, rate // PORTIONS)
+
+    def room(self, now_ms: int) -> int:
+        """Bytes that may go out now."""
+        if not self._rate:
+            return UNLIMITED
+        earned = (now_ms - self._at_ms) * self._rate // 1000
+        if earned > 0:  # else less than a byte: it goes on adding up
+            self._left, self._at_ms = min(self._left + earned, self._portion), now_ms
+        return self._left
+
+    def spent(self, size: int) -> None:
+        self._left -= size
+
+    @property
+    def holds_back(self) -> bool:
+        return bool(self._rate) and self._left <= 0
 
 
 @dataclass(slots=True)
@@ -32,8 +57,34 @@ class Peer:
     limit: int = 0
     told_confirmed: int = -1
     told_ms: int = 0
-    caught_up: bool = False
     in_flight: deque[int] = field(default_factory=deque)
+    node: int = -1
+    learner: bool = False
+    on_disk: bool = False
+    seeding: bool = False  # its flow is what it asked for until it has caught up once
+    flow: Flow = field(default_factory=lambda: Flow(0))
+    caught_up_ms: int = 0
+    _goal: int = 0
+
+    @property
+    def held(self) -> int:
+        """What counts of its log: on its disk under SYNC_FLUSH, else in its memory."""
+        return self.flushed if self.on_disk else self.appended
+
+    @property
+    def stops(self) -> bool:
+        """It took its credit back: what is in flight will not be acknowledged."""
+        return self.limit < self.sent
+
+    def begin(self, end: int, now_ms: int) -> None:
+        """It joined; our log ends at `end`."""
+        self.caught_up_ms, self._goal = now_ms, end
+
+    def measure(self, end: int, now_ms: int, stood_ms: int) -> None:
+        """See whether it holds what we had when we looked first. Our own pause of `stood_ms` does not count."""
+        self.caught_up_ms += stood_ms
+        if self.held >= self._goal:
+            self.caught_up_ms, self._goal = now_ms, end
 
     def acknowledge(self, appended: int, flushed: int, limit: int, now_ms: int) -> BadAck | None:
         """Take an acknowledgement over, or say what is wrong with it and change nothing."""
@@ -48,21 +99,17 @@ class Peer:
             self.in_flight.popleft()
         return None
 
-    def room(self, end: int, batch_size: int) -> int:
-        """Bytes that may go out next: up to the end of the log, the slave's credit and the frames on their way."""
-        if len(self.in_flight) >= FRAMES_IN_FLIGHT_MAX:
+    def room(self, end: int, batch_size: int, now_ms: int = 0) -> int:
+        """Bytes that may go out next: up to the log's end, the slave's credit and flow, the frames on their way.
+
+        While one is on its way, less than a whole frame waits for its acknowledgement, and for more to go with it: each
+        frame costs seven threads a turn. So a lone request leaves at once, and under load frames are full.
+        """
+        if len(self.in_flight) >= FRAMES_IN_FLIGHT_MAX or (self.in_flight and end - self.sent < batch_size):
             return 0
-        return max(0, min(end - self.sent, self.limit - self.sent, batch_size))
+        return max(0, min(end - self.sent, self.limit - self.sent, batch_size, self.flow.room(now_ms)))
 
     def was_sent(self, size: int) -> None:
         self.sent += size
+        self.flow.spent(size)
         self.in_flight.append(self.sent)
-
-
-def replicated(peers: Iterable[Peer], needed: int, *, on_disk: bool) -> int:
-    """The least of what the in-sync slaves hold; 0 with fewer than `needed` of them (in_sync_replicas less the master).
-
-    A slave is in sync once it has caught up on this link.
-    """
-    held = [peer.flushed if on_disk else peer.appended for peer in peers if peer.caught_up]
-    return min(held, default=0) if len(held) >= needed else 0

@@ -1,32 +1,48 @@
 """The ha receiver of a slave: takes CommitLog bytes from the master and appends them at the exact offset."""
 
 import gc
-import zlib
+import json
+import time
 from typing import Any, ClassVar, Final
 
-import numpy as np
-
-from towline.errors import DiskFull, LinkRefused, MalformedFrame
-from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
-from towline.limits import KIB, MIB, SLEEP_MAX_MS
+from towline.errors import AppendMismatch, DiskFull, LinkRefused, MalformedFrame, StoreNotWritable, SyncFailed
+from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Buffer, Kind, expect, kind_of
+from towline.limits import MIB, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.errors import SegmentNotMade
 from towline.log.identity import IdentityFile
+from towline.log.in_sync_file import InSyncFile, InSyncRecord
+from towline.log.store_files import write_atomically
 from towline.node.context import Node
-from towline.node.greeting import own_facts
 from towline.node.master_link import MasterLink
 from towline.node.tail import open_tail
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings_model import FlushDiskType
 
-TAIL_CRC_MAX: Final = 64 * KIB
+from .joining import Joining
+
 ACK_MS: Final = 1000
 FULL_DISK_PAUSE_MS: Final = 1000
-DRAIN_MS: Final = 1500
+PAUSE_MS: Final = 5000  # after a master with whose log ours has nothing in common
+DRAIN_MS: Final = 5000  # a disk may take seconds for the sync that a confirmation waits for
+DRAIN_ACK_MS: Final = 500
+SILENT_MS: Final = 1500  # a master that is there answers each acknowledgement of a slave that stops
 BYTES_PER_TURN: Final = 8 * MIB
 HIGH_WATER: Final = 1024
 SLICE_MAX: Final = 16 * MIB  # of one frame; also what a killed receiver may have left behind APPENDED
+
+
+_TROUBLE: Final = (
+    MalformedFrame,
+    LinkRefused,
+    AppendMismatch,
+    DiskFull,
+    SegmentNotMade,
+    StoreNotWritable,
+    SyncFailed,
+)
 
 
 class ReceiveAgent:
@@ -38,7 +54,11 @@ class ReceiveAgent:
         self._appended = node.writer(Position.APPENDED)
         self._confirmed = node.writer(Position.CONFIRMED)
         self._log_min = node.writer(Position.LOG_MIN)
+        self._in_sync = InSyncFile(node.store)
+        self._in_sync_published = node.writer(Position.IN_SYNC)
         self._epoch = 0
+        self._pause_until = 0
+        self._said = (False, "")
         self._acked = (-1, -1)
         self._acked_ms = 0
         self._heard_ms = 0
@@ -47,10 +67,19 @@ class ReceiveAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         node = self._node
-        self._ringer = node.ringer(Duty.FLUSH, Duty.REPUT)
+        settings = node.settings
+        told = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH or settings.wake_flush_when_put_message
+        self._flush_ringer = node.ringer(*((Duty.FLUSH,) if told else ()))  # else it looks by the clock
+        self._reput_ringer = node.ringer(Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._appended.advance(max(self._appended.get(), self._log_min.get()))
         self._open_tail()
+        if (known := self._in_sync.load()) is not None:
+            self._in_sync_published.replace(known.members)
+        node.store.link.unlink(missing_ok=True)
+        self._joining = Joining(node, self._reader, node.writer(Position.EPOCH))
+        if node.store.truncate.exists():  # the process before recorded it, and may not have come to order it
+            self._joining.order()
         self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         gc.disable()
 
@@ -58,18 +87,45 @@ class ReceiveAgent:
         now = self._node.clock.monotonic_ms()
         if self._full_until is not None and (now < self._full_until or not self._open_tail()):
             return 0
+        self._tell()
+        if self._joining.ordered:
+            return 0
         if not self._link.connected:
-            return self._connect(now) if self._link.due(now) else 0
-        done = self._take(now)
+            return self._connect(now) if self._link.due(now) and now >= self._pause_until else 0
+        if outdated := self._joining.outdated():
+            self._link.leave(outdated)
+            return 0
+        began_ns, visible = time.monotonic_ns(), self._visible()
+        done, taken = self._take(now)
         self._acknowledge(now)
+        if taken:
+            self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+            self._flush_ringer.ring()
+        if self._visible() > visible:
+            self._reput_ringer.ring()  # behind the acknowledgement, which a client waits for
         if now - self._heard_ms > self._node.settings.ha_housekeeping_interval:
             self._link.leave("the master is silent")
         elif self._link.lost:
             self._link.leave("the connection broke")
         return done or int(self._tail.prepare())
 
+    def _tell(self) -> None:
+        """For `towline slave status`: whom it follows, or why nobody."""
+        said = (self._link.connected, self._link.trouble)
+        if said == self._said or not any(said):
+            return
+        self._said, now = said, self._node.clock.now_ms()
+        news = {"connected": said[0], "address": self._link.address, "why": said[1], "since": now}
+        try:
+            write_atomically(self._node.store.link, json.dumps(news).encode())
+        except (DiskFull, StoreNotWritable, SyncFailed) as error:  # news, not the truth
+            self._node.log.warning("%s", error)
+
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS
+        if self._link.connected or self._joining.ordered:
+            return SLEEP_MAX_MS
+        now = self._node.clock.monotonic_ms()
+        return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 
     def wait(self, timeout_ms: int) -> bool:
         return self._link.wait(timeout_ms)
@@ -81,9 +137,11 @@ class ReceiveAgent:
         """
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
-            self._drain_until = now + DRAIN_MS
+            self._drain_until, self._acked = now + DRAIN_MS, (-1, -1)  # the credit goes back at once
+            self._heard_ms = now
         confirmed = self._confirmed.get() >= self._appended.get()
-        return confirmed or not self._link.connected or now >= self._drain_until
+        over = now >= self._drain_until or now - self._heard_ms > SILENT_MS
+        return confirmed or over or not self._link.connected
 
     def on_close(self) -> None:
         if hasattr(self, "_link"):
@@ -104,6 +162,8 @@ class ReceiveAgent:
 
     def _connect(self, now: int) -> int:
         if not self._link.connect(self._facts(), self._agree):
+            if self._joining.refused():
+                self._pause_until = now + PAUSE_MS
             return 0
         self._heard_ms, self._acked = now, (-1, -1)
         self._acknowledge(now)
@@ -111,60 +171,55 @@ class ReceiveAgent:
         return 1
 
     def _facts(self) -> dict[str, Any]:
-        """The greeting: where our log ends, and the CRC of what stands before that, so that two histories never mix."""
-        end, low = self._tail.position, self._log_min.get()
-        size = self._node.settings.mapped_file_size_commit_log
-        empty = end == low
-        tail = b"" if empty else bytes(self._reader.slice(tail_start(self._reader, low, end), end))
-        self._reader.close()
-        facts = own_facts(self._node, "slave")
-        if empty:
-            facts["store"] = ""  # an empty slave takes the master's store id over
         settings = self._node.settings
-        return facts | {
+        return self._joining.facts(self._tail.position, self._log_min.get()) | {
             "name": f"{settings.broker_name}-{settings.broker_id}",  # the first is its master's too
-            "end": end,
-            "empty": empty,
-            "segment_size": size,
-            "tail_size": len(tail),
-            "tail_crc": zlib.crc32(tail),
+            "learner": settings.async_learner,
         }
 
     def _agree(self, welcome: dict[str, Any]) -> None:
-        start = welcome.get("start")
-        if not isinstance(start, int) or not isinstance(welcome.get("epoch"), int):
-            raise MalformedFrame("the master's welcome names no start of the stream")
-        self._epoch = welcome["epoch"]
+        try:
+            self._begin(welcome)
+        except (DiskFull, StoreNotWritable, SyncFailed) as error:  # without them written nothing is received
+            raise LinkRefused("STORE", str(error)) from error
+
+    def _begin(self, welcome: dict[str, Any]) -> None:
+        start = self._joining.agree(welcome, self._tail.position, self._log_min.get())
         if start != self._tail.position:
-            if self._tail.position != self._log_min.get():
-                raise MalformedFrame(f"the master wants to begin at {start}, our log ends at {self._tail.position}")
             self._tail.close()
             self._log_min.advance(start)
             self._appended.advance(start)  # killed before this line, the next start does it
             self._tail = open_tail(self._node, SLICE_MAX)
         IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
+        self._epoch = self._joining.epoch
 
     # --- the stream
 
-    def _take(self, now: int) -> int:
+    def _take(self, now: int) -> tuple[int, int]:
+        """How many messages came, and how many bytes of the log."""
         done = taken = 0
         try:
             while taken < BYTES_PER_TURN and (parts := self._link.receive()) is not None:
                 done += 1
                 self._heard_ms = now
                 taken += self._apply(parts)
-        except (MalformedFrame, LinkRefused, DiskFull, SegmentNotMade) as error:
+        except _TROUBLE as error:
             self._line.count(Counter.REFUSED)
             self._link.leave(str(error))
-        if done:
-            self._ringer.ring()
-        return done
+        return done, taken
+
+    def _visible(self) -> int:
+        """Up to where reput may go, but for a sync, after which flush wakes it."""
+        return min(self._appended.get(), self._confirmed.get())
 
     def _apply(self, parts: list[Buffer]) -> int:
         """Append one slice. Anything but the next byte of our log from the master we greeted ends the link.
 
         What comes after the stop was asked for is left to the next start; it only tells what is confirmed.
         """
+        if kind_of(parts[0]) == Kind.HA_SET:
+            self._record_set(parts[0])
+            return 0
         if kind_of(parts[0]) != Kind.HA_DATA:
             raise MalformedFrame(f"kind {kind_of(parts[0])} is no word of a master")
         _, size, epoch, offset, confirmed = expect(HA_DATA, parts[0])
@@ -179,41 +234,48 @@ class ReceiveAgent:
         if confirmed > self._confirmed.get():  # also where the slice finds no room: what is here is served
             self._confirmed.advance(confirmed)
         if size:
+            self._joining.before_bytes(offset + size)
             if ARMED:
                 reach("receive.before_append")
             end = self._tail.append_raw(offset, memoryview(data))
             if ARMED:
                 reach("receive.after_append")
             self._appended.advance(end)
+            self._joining.holds(end)
             self._line.count(Counter.BYTES, size)
             self._line.count(Counter.BATCHES)
         return int(size)
 
+    def _record_set(self, head: Buffer) -> None:
+        """The in-sync set is on disk before the master hears of it: it may take nobody out before that (H14)."""
+        _, *fields = expect(HA_SET, head)
+        record = InSyncRecord(*fields)
+        if record.epoch != self._epoch or record.members < 0:
+            raise MalformedFrame(f"an in-sync set of epoch {record.epoch}; the master we follow has {self._epoch}")
+        if ARMED:
+            reach("receive.before_set")
+        known = self._in_sync.load()
+        if known is None or record.order > known.order:
+            self._in_sync.save(record)
+            known = record
+        self._in_sync_published.replace(known.members)
+        # A promise that was given meanwhile may have told of the set before this one, and whoever asked for it goes by
+        # that. Looked at behind the writing: one that is not seen here has told of this set.
+        if outdated := self._joining.outdated():
+            raise LinkRefused("EPOCH", outdated)
+        self._link.send([HA_SET.pack(Kind.HA_SET_ACK, *fields)])
+
     def _acknowledge(self, now: int) -> None:
         held = (self._appended.get(), self._node.positions.get(Position.FLUSHED))
         held = (held[0], min(held))
-        if held == self._acked and now - self._acked_ms < ACK_MS:
+        every_ms = ACK_MS if self._drain_until is None else DRAIN_ACK_MS
+        if held == self._acked and now - self._acked_ms < every_ms:
             return
-        limit = held[0] + self._node.settings.ha_window_bytes
+        limit = held[0] + (self._node.settings.ha_window_bytes if self._drain_until is None else 0)
         if ARMED:
             reach("receive.before_ack")
         if self._link.send([HA_ACK.pack(Kind.HA_ACK, self._epoch, *held, limit)]):
             self._acked, self._acked_ms = held, now
-
-
-def tail_start(log: CommitLogReader, low: int, end: int) -> int:
-    """Where the bytes before `end` begin that tell two histories apart: TAIL_CRC_MAX of them that are not all zero.
-
-    Behind the blank of a full segment there are only zeros, up to a request's size of them, and they are everywhere
-    the same. Not before the segment or `low`.
-    """
-    first = max(low, log.segment_of(end - 1))
-    zeros = True
-    while zeros and end > first:
-        start = max(first, end - TAIL_CRC_MAX)
-        zeros = not np.frombuffer(log.slice(start, end), dtype=np.uint8).any()
-        end = start
-    return max(first, end - TAIL_CRC_MAX)  # what was found may be no more than the blank
 
 
 def build(node: Node) -> ReceiveAgent:

@@ -4,6 +4,7 @@ The gate is looked at once per slice of requests, before a byte is copied; what 
 by `append` and its kernel. A refusal names its cause with numbers, counts it, and always means: nothing was stored.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,9 @@ _DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
 _SOON_MS: Final = 20
 _STOP_MS: Final = 500
 _POOL_MS: Final = 200  # a commit, and a buffer zeroed
+_CHANGE_MS: Final = 200  # of the roles in the group, or of its in-sync set
+_WATCHED: Final = (Position.SYNC_FAILED, Position.DISPATCH_STOPPED, Position.EPOCH, Position.PROMISED)
+_OVER_MS_MAX: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def refusal(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Settings that the gate compares with. `in_sync_min` counts the master."""
+    """Settings that the gate compares with. `in_sync_min` counts the master; `leased`: it leads by a lease in etcd."""
 
     waiting_max: int
     flush_backlog_max: int
@@ -51,11 +55,15 @@ class Limits:
     in_sync_min: int = 1
     gap_max: int = 0
     permission: int = 6
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the gate sees. Offsets are bytes of the log; `in_sync` counts the master, `waiting` requests."""
+    """What the gate sees. Offsets are bytes of the log; `in_sync` counts the master, `waiting` requests.
+
+    `lease_over_ms`: for how long this master may not acknowledge any more, 0 while it may.
+    """
 
     stopping: bool
     flags: Flag
@@ -66,6 +74,9 @@ class Moment:
     flushed: int
     replicated: int
     in_sync: int
+    epoch: int = 0
+    promised: int = 0
+    lease_over_ms: int = 0
 
 
 def _stopping(_: Limits, moment: Moment) -> Refusal | None:
@@ -111,11 +122,27 @@ def _dispatch_stopped(_: Limits, moment: Moment) -> Refusal | None:
     return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.DISPATCH_STOPPED, numbers, words=words)
 
 
+def _fenced(_: Limits, moment: Moment) -> Refusal | None:
+    if moment.promised <= moment.epoch:
+        return None
+    numbers = {"epoch": moment.epoch, "promised": moment.promised}
+    words = "this node has promised to follow another master"
+    return refusal(PutStatus.NOT_MASTER, Cause.FENCED, numbers, _CHANGE_MS, words)
+
+
+def _lease(_: Limits, moment: Moment) -> Refusal | None:
+    if not moment.lease_over_ms:
+        return None
+    numbers = {"over_ms": min(moment.lease_over_ms, _OVER_MS_MAX)}
+    words = "this node does not hold the leadership of its group"
+    return refusal(PutStatus.NOT_MASTER, Cause.LEASE, numbers, _CHANGE_MS, words)
+
+
 def _replicas(limits: Limits, moment: Moment) -> Refusal | None:
     if moment.in_sync >= limits.in_sync_min:
         return None
     numbers = {"in_sync": moment.in_sync, "limit": limits.in_sync_min}
-    return refusal(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, numbers, _DISK_MS, "slaves are missing")
+    return refusal(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, numbers, _CHANGE_MS, "slaves are missing")
 
 
 def _waiting(limits: Limits, moment: Moment) -> Refusal | None:
@@ -153,6 +180,8 @@ CHECKS: Final = (
     Check(0, (PutStatus.NO_PERMISSION,), _permission),
     Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
     Check(2, (PutStatus.SERVICE_NOT_AVAILABLE,), "a slave has no put process, so nobody can ask it"),
+    Check(2, (PutStatus.NOT_MASTER,), _fenced),
+    Check(2, (PutStatus.NOT_MASTER,), _lease),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),  # before its flag, as it names the offset
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _not_writeable),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _sync_failed),
@@ -193,15 +222,29 @@ class Gate:
         self._positions = positions
         self._limits = limits
         self._checks = [check.by for check in CHECKS if not isinstance(check.by, str)]
+        self._open: list[int] = []  # what the watched words were when the gate was found open
+        self._asked = limits.leased or limits.in_sync_min > 1  # of more than words
 
     def look(self, waiting: int, *, stopping: bool) -> Refusal | None:
         """The refusal that every request of this slice gets, None when the gate is open."""
+        if not stopping and self._is_open(waiting):
+            return None
         moment = self._moment(waiting, stopping)
         for check in self._checks:
             refused = check(self._limits, moment)
             if refused is not None:
+                self._open = []
                 return refused
+        self._open = self._positions.states(_WATCHED)
         return None
+
+    def _is_open(self, waiting: int) -> bool:
+        """Whether nothing has changed since it was open that could have shut it: a look at every check costs 8 us."""
+        if self._asked or waiting >= self._limits.waiting_max or not self._open:
+            return False
+        get = self._positions.get
+        backlog = get(Position.APPENDED) - get(Position.FLUSHED)
+        return backlog <= self._limits.flush_backlog_max and self._positions.states(_WATCHED) == self._open
 
     def _moment(self, waiting: int, stopping: bool) -> Moment:
         get = self._positions.get
@@ -216,12 +259,22 @@ class Gate:
             flushed=get(Position.FLUSHED),
             replicated=get(Position.REPLICATED),
             in_sync=self._in_sync(appended) if self._limits.in_sync_min > 1 else 1,
+            epoch=get(Position.EPOCH),
+            promised=get(Position.PROMISED),
+            lease_over_ms=lease_over_ms(get(Position.LEASE_UNTIL)) if self._limits.leased else 0,
         )
 
     def _in_sync(self, appended: int) -> int:
-        """The master, and the connected slaves that are not further behind than ha_max_gap_not_in_sync."""
-        least = appended - self._limits.gap_max
-        return 1 + sum(slave.connected and slave.appended >= least for slave in self._positions.slaves())
+        """The master, and the members of the recorded set that are connected and not behind ha_max_gap_not_in_sync."""
+        least, members = appended - self._limits.gap_max, self._positions.get(Position.IN_SYNC)
+        live = (slave for slave in self._positions.slaves() if slave.connected and members >> slave.node & 1)
+        return 1 + sum(slave.appended >= least for slave in live)
+
+
+def lease_over_ms(until_ns: int) -> int:
+    """For how many milliseconds a lease has been over, 0 while it lasts. CLOCK_BOOTTIME goes on in a suspend (H19)."""
+    over_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - until_ns
+    return max(0, over_ns // 1_000_000 + 1) if over_ns >= 0 else 0
 
 
 def page_cache_busy(turn_ms: int, limit_ms: int) -> Refusal | None:

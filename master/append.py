@@ -14,16 +14,21 @@ import numpy as np
 
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format import blank
+from towline.format.forms import HALF_ROOM, Form
 from towline.format.frames import Buffer, Group
 from towline.format.properties import NAME_END
 from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.format.topics import is_system_topic, is_topic_size
+from towline.kernels.compiled import Numbers
 from towline.kernels.directory import QueueDirectory
 from towline.kernels.ownership import own_values
+from towline.kernels.put_ring import Terms, serve_ring
+from towline.kernels.put_rows import serve_rows
 from towline.kernels.rows import GROUP
 from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE, append_request
 from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
+from towline.link.put_ring import NodeRing
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.context import Node
 from towline.node.tail import appended_scan, open_tail
@@ -31,7 +36,10 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
 from .admission import Refusal, no_room
+from .arrivals import Arrivals
+from .express import WINDOW, Express
 from .offsets import QueueOffsets
+from .statistics import PutStatistics
 from .targets import Targets
 from .topics import Topics
 
@@ -53,6 +61,16 @@ class Appended:
     end: int
     places: list[tuple[int, int]]
     formed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What went into the log in one call of a kernel. `memory` is what that had taken while it waited."""
+
+    requests: int
+    records: int
+    size: int
+    memory: int = 0
 
 
 class Appender:
@@ -78,6 +96,8 @@ class Appender:
         self._arena_view = self._arena.data
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._full: DiskFull | None = None
+        size = settings.shared_memory_puts_size if settings.shared_memory_puts else 0
+        self._express = Express(node.positions, size, self._request_limit)
 
     def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
         """At the published end, after zeroing what a killed writer may have left behind it (H1, H11).
@@ -158,9 +178,111 @@ class Appender:
         self._timestamp.advance(timestamp)
         if ARMED:
             reach("put.after_publish")
-        self._offsets.take(groups, self._groups["next_offset"][: len(groups)].tolist())
-        formed = bool(self._groups["form"][: len(groups)].any())
+        following = self._groups["next_offset"][: len(groups)].tolist()
+        forms = self._groups["form"][: len(groups)].tolist()
+        self._offsets.take(groups, following)
+        self._express.take(groups, following, forms, trusted=trusted)
+        formed = any(forms)
         return Appended(end, [(offset, start + before) for offset, before in places], formed)
+
+    def serve_ring(
+        self, ring: NodeRing, now_ms: int, looks: int, stored: PutStatistics, *, keeps: bool = False
+    ) -> Served:
+        """Stores and answers what is plain in a ring; see `Express`. `looks` may be spent on waiting for more.
+
+        `keeps`: the answers are not due yet; `kept` has them.
+        """
+        express = self._express
+        at, end = self._begin(now_ms)
+        if end <= at:
+            ring.special = 1
+            return Served(0, 0, 0)
+        express.begin_ring(ring, looks, keeps=keeps)
+        why = serve_ring(
+            np.frombuffer(ring.memory.view, np.uint8),
+            ring.reserved,
+            express.state,
+            express.limits,
+            express.positions,
+            express.watched,
+            express.scratch,
+            express.answers,
+            express.rows,
+            self._tail.array,
+            express.known.arguments,
+            self._groups,
+            self._terms(now_ms),
+        )
+        express.end_ring(ring, why)
+        return self._end(stored)
+
+    def kept(self) -> tuple[bytes, Numbers]:
+        """The answers to what `serve_ring` has just stored, one behind the other, and the kernel's rows of them."""
+        return self._express.kept()
+
+    def serve_arrivals(
+        self, arrivals: Arrivals, first: int, count: int, now_ms: int, oldest_ms: int, stored: PutStatistics
+    ) -> Served:
+        """Stores what is plain of these rows, up to the first that is not, or that came before `oldest_ms`."""
+        express = self._express
+        at, end = self._begin(now_ms, oldest_ms)
+        if end <= at:
+            return Served(0, 0, 0)
+        serve_rows(
+            arrivals.rows,
+            first,
+            count,
+            express.state,
+            express.limits,
+            express.positions,
+            express.watched,
+            arrivals.marks,
+            arrivals.answers,
+            self._tail.array,
+            express.known.arguments,
+            self._groups,
+            self._terms(now_ms),
+        )
+        return self._end(stored)
+
+    def _begin(self, now_ms: int, oldest_ms: int = 0) -> tuple[int, int]:
+        """Before a kernel's call: where in the segment it may append."""
+        self._express.look(self._topics.queues_of_clients)
+        at, end = self._window()
+        self._express.begin(at, end, now_ms, oldest_ms)
+        return at, end
+
+    def _terms(self, now_ms: int) -> Terms:
+        """Of a kernel's call: the arguments of `append_request` from `own` on."""
+        return (
+            self._own,
+            self._tail.base,
+            max(now_ms, self._timestamp.get()),
+            self._host,
+            self._body_max,
+            self._checks,
+            self._targets.reals(now_ms),
+            self._result,
+        )
+
+    def _end(self, stored: PutStatistics) -> Served:
+        """After it."""
+        at, requests, records, size, touched, memory = self._express.end()
+        if requests:
+            self._tail.moved(at)
+            for (topic, queue_id), following, *counts in self._express.known.served(touched):
+                self._offsets.put(topic, queue_id, following)
+                stored.served(topic, queue_id, *counts)
+        return Served(requests, records, size, memory)
+
+    def _window(self) -> tuple[int, int]:
+        """Where a kernel may append; nowhere where something stands in the way, which `append` will name."""
+        if self._full is not None:
+            return 0, 0
+        try:
+            return self._tail.window(WINDOW)
+        except (StoreNotWritable, SyncFailed, OSError):
+            return 0, 0
 
     # --- before a byte is copied
 
@@ -194,6 +316,8 @@ class Appender:
             queues = self._targets.queues(group, trusted=trusted)
             if not 0 <= group.queue_id < queues and (trusted or not self._targets.form(group)):
                 return self._not_there(group, queues)
+            if self._targets.form(group) is Form.HALF and not trusted and size > self._request_limit - HALF_ROOM:
+                return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.HALF_TOO_LARGE.sentence, Rule.HALF_TOO_LARGE)
         if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
         return None

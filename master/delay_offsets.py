@@ -1,22 +1,21 @@
 """config/delayOffset.json and config/timerOffset.json: up to where deliveries are through (spec 1.4, H23).
 
 Offsets are written when the log is on the disk up to what they speak of: after a power cut nothing counts as delivered
-that the log has lost. Flush is asked for that (SYNC_WANTED), whatever its own policy.
+that the log has lost. Flush is asked for that (SYNC_WANTED), whatever its own policy. They say how far that is, so that
+a slave takes them over when its own log holds as much.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from towline.errors import TowlineError
 from towline.log.config_file import ConfigFile, read_config
+from towline.log.undelivered import DELAY_OFFSETS, LOG_END, TIMER_OFFSETS
 from towline.node.context import Node
 from towline.runtime.positions import Duty, Position
 
 from .timers import Through
-
-DELAY_OFFSETS: Final = "delayOffset.json"
-TIMER_OFFSETS: Final = "timerOffset.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,14 @@ class DelayOffsets:
         self._staged: State | None = None
         self._trouble = ""  # why the last attempt to write failed
         self._written: State | None = None
+        self.spoken_of = 0  # the end of the log that the files spoke of when they were loaded
 
     def load(self) -> tuple[dict[int, int], Through]:
         """Offsets by level, and the timers' state. Raises MalformedFile."""
         delays, timers = self._load(self._delays), self._load(self._timers)
         offsets = {int(level): int(offset) for level, offset in delays.get("offsetTable", {}).items()}
         self._version = int(delays.get("dataVersion", {}).get("counter", 0))
+        self.spoken_of = max(int(delays.get(LOG_END, 0)), int(timers.get(LOG_END, 0)))
         through = Through(
             int(timers.get("deliveredDue", 0)),
             int(timers.get("deliveredOffset", -1)),
@@ -98,7 +99,7 @@ class DelayOffsets:
         if before is None or before.offsets != state.offsets:
             self._version += 1
             version = {"counter": self._version, "stateVersion": 0, "timestamp": self._node.clock.now_ms()}
-            self._delays.save({"dataVersion": version, "offsetTable": dict(state.offsets)})
+            self._delays.save({"dataVersion": version, "offsetTable": dict(state.offsets), LOG_END: state.end})
         if before is None or before.through != state.through:
             through = state.through
             self._timers.save(
@@ -108,6 +109,7 @@ class DelayOffsets:
                     "upTo": through.up_to,
                     "from": through.start,
                     "cancelsFrom": through.cancels_start,
+                    LOG_END: state.end,
                 }
             )
         self._written = state

@@ -1,9 +1,11 @@
 """Delay levels: queue level - 1 of SCHEDULE_TOPIC_XXXX holds what was put with that level, in the order of delivery.
 
 An entry's tags code is the time of delivery, wall clock (spec 3.1). One that is further away than its level's delay was
-written before a clock was set back, and is due at once, as in RocketMQ (spec 5.2).
+stored before a clock was set back, or soon after, for store times do not go back. It is due when its delay has passed
+since it was seen to come; if it was there before this process, at once, as in RocketMQ (spec 5.2).
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +19,7 @@ from .delivery import Due
 from .restoring import Rows
 
 FAR_MS = 1 << 40
+MARKS_MAX = 1000  # times of arrival that are remembered, over a level's delay
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -30,16 +33,21 @@ class Level:
         files: ConsumeQueueFiles,
         ends: QueueEnds,
         store_time: Callable[[int], int],
+        monotonic_ms: Callable[[], int],
     ) -> None:
         """`store_time` reads a record's from the log, below 0 if it cannot."""
         self.number, self.delay_ms = number, delay_ms
         self.name = f"the messages of delay level {number}"
         self._files, self._ends, self._store_time = files, ends, store_time
+        self._monotonic_ms = monotonic_ms
+        self._marks: deque[tuple[int, int]] = deque()  # (offset from which on entries came, when), monotonic
+        self._seen = -1  # end of the queue
         self._place = -1
         self._next_ms = 0  # nothing is due before, unless the clock is set back
         self._looked_ms = 0
         self.offset = 0
         self.end = 0  # of the log, after the newest delivery
+        self.gone = self.doubtful = 0
 
     def bounds(self) -> tuple[int, int]:
         """Lowest offset and end of the queue."""
@@ -59,7 +67,10 @@ class Level:
 
     def due(self, count: int, now_ms: int) -> Due | None:
         low, high = self.bounds()
-        self.offset = max(self.offset, low)
+        if self.offset < low:
+            self.gone += low - self.offset
+            self.offset = low
+        self._mark(high)
         if self.offset >= high or self._looked_ms <= now_ms < self._next_ms:
             return None
         self._looked_ms = now_ms
@@ -68,7 +79,8 @@ class Level:
             return None
         positions = entries["physical_offset"].astype(np.int64)
         times = self._times(entries["tags_code"].astype(np.int64), positions)
-        waits = (times > now_ms) & (times <= now_ms + self.delay_ms)
+        times = self._as_seen(times, now_ms)
+        waits = times > now_ms
         ready = int(waits.argmax()) if waits.any() else len(entries)
         self._next_ms = 0 if ready else int(times[0])
         return Due(positions[:ready], entries["record_size"][:ready].astype(np.int32)) if ready else None
@@ -86,6 +98,25 @@ class Level:
         self.offset += count
         self.end = max(self.end, end)
         self._next_ms = 0
+
+    def _mark(self, end: int) -> None:
+        """Notes when the newest entries came."""
+        now = self._monotonic_ms()
+        while self._marks and now - self._marks[0][1] >= self.delay_ms:
+            self._marks.popleft()
+        if end > self._seen:
+            if self._seen >= 0 and (not self._marks or now - self._marks[-1][1] > self.delay_ms // MARKS_MAX):
+                self._marks.append((self._seen, now))
+            self._seen = end
+
+    def _as_seen(self, times: npt.NDArray[np.int64], now_ms: int) -> npt.NDArray[np.int64]:
+        """The same, but of entries that are further away than their delay: when it has passed since they came."""
+        far = np.flatnonzero(times > now_ms + self.delay_ms)
+        if len(far):
+            starts, came = (np.array(part, dtype=np.int64) for part in zip((-1, -FAR_MS), *self._marks, strict=True))
+            came = came[np.searchsorted(starts, self.offset + far, side="right") - 1]
+            times[far] = now_ms + np.maximum(0, came + self.delay_ms - self._monotonic_ms())
+        return times
 
     def _times(self, codes: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The times of delivery. With ConsumeQueueExt a code is an address, below 0: then the record's time counts."""

@@ -36,6 +36,8 @@ class Source(Protocol):
 
     name: str
     end: int  # of the log, after the newest delivery
+    gone: int  # how many left the log before they were delivered
+    doubtful: int  # how many had left it when the process started, of which it is not known
 
     def clamp(self) -> int:
         """After a start: offsets beyond the queues' ends go back to them (H15). By how much."""

@@ -105,6 +105,7 @@ class Front:
         try:
             while self._line.turn_began_ns == began and not self._closed.is_set():
                 self._line.say(State.KERNEL)
+                self._intake.arrivals.recall()
                 self._intake.take()
                 self._refuse(_since_ms(began))
                 self._intake.answer()
@@ -121,7 +122,11 @@ class Front:
     def _refuse(self, lasted_ms: int) -> None:
         refusal = page_cache_busy(lasted_ms, self._busy_ms)
         while refusal is not None and len(self._intake):
-            self._intake.refuse(self._intake.next(), refusal)
+            arrived = self._intake.next()
+            if arrived is not None:
+                self._intake.refuse(arrived, refusal)
+                self._intake.done(arrived)
+        self._intake.rings.wake()
 
 
 def _since_ms(began_ns: int) -> int:

@@ -66,6 +66,9 @@ class QueueOffsets:
     def next_of(self, topic: bytes, queue_id: int) -> int:
         return self._next.get((topic, queue_id), 0)
 
+    def put(self, topic: bytes, queue_id: int, following: int) -> None:
+        self._next[topic, queue_id] = following
+
     def take(self, groups: Sequence[Group], following: Sequence[int]) -> None:
         for group, offset in zip(groups, following, strict=True):
             self._next[group.topic, group.queue_id] = offset

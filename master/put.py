@@ -7,14 +7,19 @@ from typing import Any, ClassVar, Final
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.frames import ANSWER, Kind, encode_put_answer, json_part, read_json
 from towline.format.refusals import Cause
+from towline.format.status import PutStatus
+from towline.kernels.put_ring import KEPT_SIZE, STORED_END
 from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
+from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
-from towline.link.server import Greet, Sent, Server
+from towline.link.put_ring import NodeRing
+from towline.link.server import Greet, Server
 from towline.log.config_file import ConfigFile
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.ring import ring_of
 from towline.node.secret import guarded, make_secret
 from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
@@ -24,11 +29,14 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .acks import Progress, Promise, Stored, Waiting
-from .admission import Gate, Limits, Refusal, expired, waited_too_long
-from .append import Appender
+from .admission import Gate, Limits, Refusal, expired, lease_over_ms, waited_too_long
+from .append import Appender, Served
+from .arrived import Arrived
 from .front import Front
-from .intake import Arrived, Intake, Question
+from .intake import Intake, Question, Sending
+from .rings import KeptAnswers, Spin, Terms
 from .statistics import PutStatistics
+from .topic_changes import TopicChanges
 from .topic_questions import TopicQuestions
 from .topics import Topics
 
@@ -37,6 +45,10 @@ from .topics import Topics
 REQUESTS_PER_TURN: Final = 64
 BYTES_PER_TURN: Final = MIB // 2
 NS_PER_MS: Final = 1_000_000
+# A process that is woken for each message takes a core from those who put them; a consumer that waits does not notice.
+WAKE_EVERY_NS: Final = NS_PER_MS
+FOLLOWED_EVERY_NS: Final = 5 * NS_PER_MS  # between two looks whether a slave is connected
+SOCKET_LOOKS: Final = 60  # at an empty socket, each some 0.7 us
 GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
 DRAIN_MS: Final = 3000
 FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
@@ -65,7 +77,14 @@ class PutAgent:
         self._answered_ms = 0
         self._told = Cause.REQUEST
         self._drain_until: int | None = None
+        self._at_once = acknowledges_at_once(settings)
         self._formed = False  # something was stored that schedule has to see
+        self._stored = False  # something was, since the bells rang
+        self._owed = False  # reput was not woken for what was stored
+        self._rang_ns = self._looked_ns = 0
+        self._followed = False
+        self._socket_spin = Spin(SOCKET_LOOKS)
+        self._looks = 0  # at the socket, in the turn that comes
         self._prepared: tuple[int, int] | None = None  # APPENDED and ALLOCATED for which nothing is left to populate
 
     def on_start(self, bell: Doorbell) -> None:
@@ -86,11 +105,18 @@ class PutAgent:
         self._schedule_ringer = node.ringer(Duty.SCHEDULE)
         self._appender = Appender(node, self._topics)
         self._appender.resume(self._topics.floors())
-        self._topics.adopt(self._appender.queues())
+        self._topics.adopt(self._appender.queues(), followed=bool(settings.ha_peers))
         log_min = node.positions.get(Position.LOG_MIN)
         self._topics.forget(log_min, {topic for topic, _ in self._appender.queues()})
         self._topic_questions = TopicQuestions(
             self._topics, self._appender, lambda: node.positions.get(Position.APPENDED), self._ring
+        )
+        self._changes = TopicChanges(
+            self._topics,
+            self._topic_questions,
+            self._say,
+            appending=lambda: self._line.turn_began_ns > 0,
+            ended=node.ringer(Duty.PUT).ring,
         )
         limits = Limits(
             waiting_max=settings.put_waiting_max,
@@ -99,13 +125,31 @@ class PutAgent:
             in_sync_min=settings.min_in_sync_replicas,
             gap_max=settings.ha_max_gap_not_in_sync,
             permission=settings.broker_permission,
+            leased=bool(settings.etcd_endpoints),
         )
         self._gate = Gate(node.positions, limits)
         self._context = new_context()
-        self._server = Server(
+        terms = Terms.of(node)
+        self._server = self._listen(terms)
+        self._poller = Poller(self._server, bell.fileno())
+        self._intake = Intake(node, self._server, self._ask, terms, self._changes.turn)
+        self._rings = self._intake.rings
+        self._rings.express = settings.shared_memory_puts and not ARMED
+        self._spin = Spin()
+        self._served: NodeRing | None = None  # the ring that was served last
+        self._front.begin(self._server, self._intake)
+        # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
+        gc.disable()
+
+    def _listen(self, terms: Terms) -> Server:
+        """The socket; its welcome says what a producer has to keep to, and that it may make a ring."""
+        node, settings = self._node, self._settings
+        return Server(
             self._context,
             endpoints_of(settings, node.runtime, "master")["put"],
             own=own_facts(node, "put"),
+            ring=ring_of(node),
+            roles=PUT_ROLES,
             greet=self._greet(
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
@@ -116,38 +160,75 @@ class PutAgent:
                 serve_port=settings.serve_port,
                 schedule_port=settings.schedule_port,
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
+                **terms.offer(),
             ),
             frame_size_max=FRAME_SIZE_MAX,
         )
-        self._poller = Poller(self._server, bell.fileno())
-        self._intake = Intake(node, self._server, self._ask)
-        self._front.begin(self._server, self._intake)
-        # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
-        gc.disable()
 
     def do_work(self) -> int:
-        taken = 0 if self._poller.was_silent() else self._intake.take()
-        done = taken + self._append_slice()
-        done += self._answer_stored() + self._intake.answer()
-        return done or self._prepare()
+        waits = self._promise.flushed or self._promise.replicated
+        done = self._answer_stored() if waits else 0  # first: nothing of this turn can be promised yet
+        done += 0 if self._poller.was_silent(self._server) else self._take()
+        done += self._serve_rings() + self._append_slice()
+        done += 0 if waits else self._answer_stored()
+        if self._stored or self._owed:  # answers that are due go first
+            self._ring()
+        done += self._intake.answer()
+        if not done:
+            return self._prepare()
+        self._rings.wake()
+        self._looks = self._socket_spin.looks() if self._at_once and not len(self._rings) else 0
+        # Where everything was done that is there, another turn would only find that out.
+        return done if self._looks or not self._is_through() else self._prepare()
+
+    def _take(self) -> int:
+        looks, self._looks = self._looks, 0
+        taken = self._intake.take(looks)
+        if looks:
+            self._socket_spin.found(taken > 0)
+        return taken
+
+    def _is_through(self) -> bool:
+        """Whether nothing can be left of what came before this turn's end: the next one may begin with a sleep.
+
+        Rings are looked at once more before that. What moved FLUSHED or REPLICATED meanwhile has rung.
+        """
+        if not self._intake.is_empty or self._drain_until is not None:
+            return False
+        return not self._at_once or not len(self._rings) or (len(self._rings) == 1 and not self._spin.is_worth)
 
     def sleep_ms(self) -> int:
+        if self._owed:
+            return 1
         return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
 
     def wait(self, timeout_ms: int) -> bool:
-        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        self._rings.tend()
+        if not self._rings.arm():
+            return False
+        woken = self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        self._rings.disarm()
+        return woken
 
     def drain(self) -> bool:
-        """Until every stored request is answered and its client had time to read that; new ones are refused."""
+        """Until every stored request is answered and its client had time to read that; new ones are refused.
+
+        A write of topics takes as long as it takes.
+        """
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        answered = not len(self._waiting) and not len(self._intake) and now - self._answered_ms >= GRACE_MS
-        return answered or now >= self._drain_until
+        late = now >= self._drain_until
+        if late:
+            self._changes.stop()
+        left = len(self._waiting) or len(self._intake) or len(self._changes)
+        return (late or not left) and not self._changes.writes and now - self._answered_ms >= GRACE_MS
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
             self._front.close()
+            self._changes.close()
+            self._intake.close()
             self._server.close()
             close_context(self._context)
 
@@ -160,15 +241,128 @@ class PutAgent:
         closed = self._gate.look(len(self._waiting), stopping=self._drain_until is not None)
         done = taken = 0
         while len(self._intake) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
+            if closed is None:
+                requests, size = self._serve_arrivals(REQUESTS_PER_TURN - done)
+                done += requests
+                taken += size
+                if not len(self._intake) or done == REQUESTS_PER_TURN or taken >= BYTES_PER_TURN:
+                    break
             done += 1
-            taken += self._put(self._intake.next(), closed)
-        if taken:
-            self._ring()
+            arrived = self._intake.next()
+            if arrived is not None:
+                taken += self._put(arrived, closed)
+                self._intake.done(arrived)
+        self._stored = self._stored or taken > 0
         return done
 
+    def _serve_arrivals(self, count: int) -> tuple[int, int]:
+        """Stores the first of the socket's requests, as far as they are plain; how many, and their bytes."""
+        if ARMED:
+            return 0, 0
+        arrivals = self._intake.arrivals
+        first, lent = self._intake.lend(count)
+        if not lent:
+            return 0, 0
+        began_ns = time.monotonic_ns()
+        oldest_ms = began_ns // NS_PER_MS - self._waited_max_ms
+        self._front.enter(began_ns)
+        try:
+            served = self._appender.serve_arrivals(
+                arrivals, first, lent, self._node.clock.now_ms(), oldest_ms, self._statistics
+            )
+        finally:
+            self._front.leave()
+        arrivals.returned(served.requests, served.memory)
+        if served.requests:
+            self._count(began_ns, served)
+            self._told = Cause.REQUEST
+            self._tell_served(served.requests, time.monotonic_ns() // NS_PER_MS)
+        return served.requests, served.size
+
+    def _tell_served(self, count: int, now_ms: int) -> None:
+        """The first of the socket's requests are in the log: they are answered, now or in their time."""
+        arrivals = self._intake.arrivals
+        if self._at_once:
+            came = arrivals.arrived_ms(count)
+            arrivals.answer(count)
+            self._statistics.all_answered(came, now_ms)
+            self._answered_ms = now_ms
+            return
+        found = arrivals.release(count)
+        sending = Sending(self._intake, [(peer, answer, 0) for peer, answer, _, _ in found])
+        ends, came = [end for _, _, end, _ in found], [arrived_ms for *_, arrived_ms in found]
+        self._waiting.add(Stored(ends, now_ms, sending, came))
+
+    def _count(self, began_ns: int, served: Served) -> None:
+        self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+        self._line.count(Counter.BATCHES, served.requests)
+        self._line.count(Counter.MESSAGES, served.records)
+        self._line.count(Counter.BYTES, served.size)
+
+    def _serve_rings(self) -> int:
+        """What is plain in the rings goes into the log, and is answered where that is due at once; how many."""
+        if not self._rings.express or not len(self._rings) or self._drain_until is not None:
+            return 0
+        waiting = [ring for ring in self._rings if ring.requests.waits and not ring.special]
+        looks = self._spin.looks() if self._at_once and len(waiting) <= 1 else 0
+        there = len(waiting)
+        if not waiting and looks and self._served is not None and not self._served.is_closed:
+            waiting = [self._served]
+        if not waiting:
+            return 0
+        if self._gate.look(len(self._waiting), stopping=False) is not None:
+            for ring in waiting:
+                ring.special = 1  # it is refused where everything is
+            return 0
+        done = sum(self._serve(ring, looks) for ring in waiting)
+        if looks:
+            self._spin.found(done > there)
+        return done
+
+    def _serve(self, ring: NodeRing, looks: int) -> int:
+        began_ns = time.monotonic_ns()
+        self._rings.lent = True
+        self._front.enter(began_ns)
+        try:
+            now_ms = self._node.clock.now_ms()
+            served = self._appender.serve_ring(ring, now_ms, looks, self._statistics, keeps=not self._at_once)
+        finally:
+            self._front.leave()
+            self._rings.lent = False
+        self._served = ring
+        if served.requests:
+            self._count(began_ns, served)
+            self._told = Cause.REQUEST
+            self._stored = True
+            self._tell_ring(ring, served.requests)
+        return served.requests
+
+    def _tell_ring(self, ring: NodeRing, count: int) -> None:
+        """So many of its requests are in the log. One in a ring has no time of arrival."""
+        now_ms = self._node.clock.monotonic_ms()
+        if self._at_once:
+            self._statistics.answered(now_ms, now_ms, count)
+            self._answered_ms = now_ms
+            self._rings.wake()
+            return
+        kept = self._appender.kept()
+        ends = kept[1][STORED_END::KEPT_SIZE].tolist()
+        self._waiting.add(Stored(ends, now_ms, KeptAnswers(self._rings, ring, kept), [now_ms] * count))
+
     def _ring(self) -> None:
-        self._ringer.ring()
-        if any(slave.connected for slave in self._node.positions.slaves()):
+        """Whoever waits for what was stored. Reput hears of messages that follow one another closely now and then."""
+        now_ns = time.monotonic_ns()
+        self._owed = self._at_once and now_ns - self._rang_ns < WAKE_EVERY_NS
+        if not self._owed:
+            self._rang_ns = now_ns
+            self._ringer.ring()
+        if not self._stored:
+            return
+        self._stored = False
+        if now_ns - self._looked_ns >= FOLLOWED_EVERY_NS:
+            self._looked_ns = now_ns
+            self._followed = any(slave.connected for slave in self._node.positions.slaves())
+        if self._promise.replicated or self._followed:
             self._sender_ringer.ring()
         if self._formed:
             self._formed = False
@@ -206,9 +400,9 @@ class PutAgent:
         self._line.count(Counter.BYTES, len(arrived.records))
         stored_ms = ended_ns // NS_PER_MS
         self._statistics.stored(arrived.groups)
-        self._waiting.add(
-            Stored(result.end, stored_ms, arrived.peer, arrived.request_id, result.places, arrived.arrived_ms)
-        )
+        answer = encode_put_answer(arrived.request_id, PutStatus.PUT_OK, result.places)
+        sending = Sending(self._intake, [(arrived.peer, answer, len(result.places))])
+        self._waiting.add(Stored([result.end], stored_ms, sending, [arrived.arrived_ms]))
         return len(arrived.records)
 
     def _prepare(self) -> int:
@@ -238,13 +432,12 @@ class PutAgent:
             return 0
         now = self._node.clock.monotonic_ms()
         done = 0
-        for stored, status in self._waiting.release(self._progress(now), now):
-            answer = encode_put_answer(stored.request_id, status, stored.places)
-            if self._server.send(stored.peer, [answer]) is Sent.PAUSED:
-                self._server.forget(stored.peer)  # it does not read its answers: it has to greet again (H20)
-            self._statistics.answered(stored.arrived_ms, now)
-            done += 1
+        for stored, first, count, status in self._waiting.release(self._progress(now), now):
+            stored.answers.send(first, count, status)
+            self._statistics.all_answered(stored.arrived_ms[first : first + count], now)
+            done += count
         if done:
+            self._rings.wake()
             self._answered_ms = now
         return done
 
@@ -253,15 +446,26 @@ class PutAgent:
         flushed = positions.get(Position.FLUSHED)
         if positions.get(Position.SYNC_FAILED):
             flushed = -1  # after a failed sync nothing is promised any more (H5)
+        replicated = positions.get(Position.REPLICATED)
+        # Behind the others: whatever was replicated by now was so before a promise was given, or the lease ran out.
+        fenced = positions.get(Position.PROMISED) > positions.get(Position.EPOCH)
+        leads = not self._settings.etcd_endpoints or not lease_over_ms(positions.get(Position.LEASE_UNTIL))
+        fenced = fenced or (not leads and self._drain_until is not None)  # its successor waits for us to end
         if not self._promise.replicated:
-            return Progress(flushed, 0, 0)
-        if any(slave.connected for slave in positions.slaves()):
+            return Progress(flushed, 0, 0, leads, fenced)
+        if self._waits_for_nobody() or any(slave.connected for slave in positions.slaves()):
             self._slave_seen_ms = now_ms
-        return Progress(flushed, positions.get(Position.REPLICATED), now_ms - self._slave_seen_ms)
+        return Progress(flushed, replicated, now_ms - self._slave_seen_ms, leads, fenced)
+
+    def _waits_for_nobody(self) -> bool:
+        """The in-sync set may be this node alone, and is: then the absence of slaves is no reason to give up."""
+        settings = self._settings
+        may_be = settings.enable_auto_in_sync_replicas and settings.min_in_sync_replicas <= 1
+        return may_be and self._node.positions.get(Position.IN_SYNC).bit_count() == 1
 
     # --- greetings
 
-    def _greet(self, **limits: int) -> Greet:
+    def _greet(self, **limits: object) -> Greet:
         """Anybody may come as a client; as a piece of this node only who shows the secret."""
         secret = make_secret(self._node.runtime.secret)
         return guarded(welcome(self._node, **limits), lambda: secret)
@@ -270,15 +474,30 @@ class PutAgent:
 
     def _ask(self, question: Question) -> None:
         try:
-            facts, status = self._answer(read_json(question.text)), 0
+            asked = read_json(question.text)
+            check_ask(asked.get("op"), question.key, question.role)
+            facts = self._answer(asked)
         except TowlineError as error:
-            facts, status = {"error": type(error).__name__, "sentence": str(error)}, 1
-        head = ANSWER.pack(Kind.ANSWER, status, question.request_id, 0)
-        self._server.send(question.peer, [head, json_part(facts)])
+            self._say(question, error)
+            return
+        if facts is not None:
+            self._say(question, facts)
+        else:
+            self._changes.add(question, asked)
 
-    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _say(self, question: Question, found: dict[str, Any] | TowlineError) -> None:
+        refused = isinstance(found, TowlineError)
+        facts = {"error": type(found).__name__, "sentence": str(found)} if isinstance(found, TowlineError) else found
+        head = ANSWER.pack(Kind.ANSWER, int(refused), question.request_id, 0)
+        self._server.send(question.peer, [head, json_part(facts)])
+        self._answered_ms = self._node.clock.monotonic_ms()
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        """None when topics have to be changed first."""
+        if question.get("op") == "open_ring":
+            return self._rings.open(question)
         facts = self._topic_questions.answer(question)
-        if facts is None:
+        if facts is None and not self._topic_questions.changes(question):
             raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")
         return facts
 
@@ -286,12 +505,22 @@ class PutAgent:
 def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:
     """Who finds something to do when bytes were appended. Under ASYNC_FLUSH flush looks by the clock, unless told.
 
-    With a transient pool nobody can read before flush has committed, and flush then wakes the others.
+    With a transient pool nobody can read before flush has committed, and flush then wakes the others. Reput goes on
+    when the end is confirmed: where that takes a sync or a slave, flush or the sender wakes it.
     """
     if pooled:
         return (Duty.FLUSH,) if settings.wake_commit_when_put_message else ()
     synced = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    return (Duty.REPUT, Duty.FLUSH) if synced or settings.wake_flush_when_put_message else (Duty.REPUT,)
+    flush = (Duty.FLUSH,) if synced or settings.wake_flush_when_put_message else ()
+    confirmed = not synced and settings.broker_role is not BrokerRole.SYNC_MASTER
+    return (Duty.REPUT, *flush) if confirmed else flush
+
+
+def acknowledges_at_once(settings: Settings) -> bool:
+    """Whether PUT_OK is due as soon as a request is appended, and nothing else is to be asked first."""
+    synced = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    replicated = settings.broker_role is BrokerRole.SYNC_MASTER or settings.min_in_sync_replicas > 1
+    return not (synced or replicated or settings.etcd_endpoints)
 
 
 def build(node: Node) -> PutAgent:

@@ -28,17 +28,16 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 
 from .delay_offsets import DelayOffsets, State
-from .delays import Level
+from .delays import FAR_MS, Level
 from .delivery import Lane, Source
 from .restoring import RealQueues, Restorer
-from .timers import Timers
+from .timers import LongerLog, Timers
 from .transactions.links import LocalLink, Outbox
 from .transactions.service import TransactionService
 
 QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
-REST_MS: Final = 1000  # between two looks at everything, while nothing moves
 DRAIN_MS: Final = 2000
 
 
@@ -52,12 +51,11 @@ class ScheduleAgent:
         self._ready = False
         self._eager_until = 0  # APPENDED when somebody rang: reput will have come so far in a moment
         self._fence = (0, 0)  # APPENDED, and the time at which it was read
+        self._wall_ms = 0
         self._counted = (0, 0)
+        self._gone: dict[str, int] = {}  # by source, as it was told
         self._saved_after = 0
-        self._dispatched = -1
         self._linked = False
-        self._silent = False  # the last sleep ended by the clock
-        self._rest_until = 0
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -83,12 +81,14 @@ class ScheduleAgent:
         self._offsets = DelayOffsets(node, self._state)
         self._known, through = self._offsets.load()
         self._levels = [
-            Level(number, delay_ms, self._files, ends, lambda offset: store_time(self._log, offset))
+            Level(number, delay_ms, self._files, ends, lambda at: store_time(self._log, at), node.clock.monotonic_ms)
             for number, delay_ms in enumerate(settings.delay_levels_ms, 1)
         ]
         for level in self._levels:
             level.offset = self._known.get(level.number, 0)
-        self._timers = Timers(self._files, ends, restorer, through)
+        self._spoken_of = min(self._offsets.spoken_of, self._started_at)
+        longer = LongerLog(self._offsets.spoken_of > self._started_at, node.positions.get(Position.STORE_TIMESTAMP))
+        self._timers = Timers(self._files, ends, restorer, through, longer=longer)
         self._sources: list[Source] = [*self._levels, self._timers]
         self._lanes = [Lane(source, restorer, self._outbox, node.log) for source in self._sources]
         self._transactions = TransactionService(node, self._context, self._poller)
@@ -97,14 +97,12 @@ class ScheduleAgent:
     def do_work(self) -> int:
         clock, positions = self._node.clock, self._node.positions
         now = clock.monotonic_ms()
-        if self._rests(now):
-            return 0
         self._letting_go.turn(positions.get(Position.LOG_MIN), now)
         done = self._transactions.turn()
         if self._linked or any(source.pending() for source in self._sources):
             self._linked = True  # before it is due; a node that delays nothing has no link to sleep on
             done += self._outbox.turn(now)
-        self._dispatched = dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends: they cover it
+        dispatched = positions.get(Position.DISPATCHED)  # before the queues' ends: they cover it
         if not self._ready and not self._compare(dispatched):
             return done
         done += self._timers.scan()
@@ -120,25 +118,18 @@ class ScheduleAgent:
 
     def sleep_ms(self) -> int:
         now, wall = self._node.clock.monotonic_ms(), self._node.clock.now_ms()
-        if self._silent and now < self._rest_until:
-            return min(SLEEP_MAX_MS, self._rest_until - now)
-        self._rest_until = 0
         positions = self._node.positions
         if len(self._outbox):
             return ANSWERS_MS
-        due = min(
-            max(source.due_ms(wall), lane.due_ms(now)) for source, lane in zip(self._sources, self._lanes, strict=True)
-        )
+        lanes = zip(self._sources, self._lanes, strict=True) if self._linked else ()
+        due = min((max(source.due_ms(wall), lane.due_ms(now)) for source, lane in lanes), default=FAR_MS)
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)
         if behind or due == 0 or self._offsets.waits:
             return SOON_MS
-        rest_ms = min(REST_MS, due, self._transactions.due_ms())
-        self._rest_until = now + rest_ms
-        return min(SLEEP_MAX_MS, rest_ms)
+        return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
 
     def wait(self, timeout_ms: int) -> bool:
-        self._silent = not self._poller.poll(timeout_ms)
-        rang = not self._silent and self._poller.ready(self._bell.fileno())
+        rang = bool(self._poller.poll(timeout_ms)) and self._poller.ready(self._bell.fileno())
         if rang:
             self._eager_until = self._node.positions.get(Position.APPENDED)
         return rang
@@ -161,11 +152,6 @@ class ScheduleAgent:
 
     # --- within a turn
 
-    def _rests(self, now_ms: int) -> bool:
-        """Nothing has rung or come since everything was looked at, and nothing is due: an idle node costs little."""
-        unmoved = self._node.positions.get(Position.DISPATCHED) == self._dispatched
-        return self._silent and unmoved and now_ms < self._rest_until and self._drain_until is None
-
     def _facts(self) -> dict[str, Any]:
         """Raises FileNotFoundError while put has not made the secret."""
         return own_facts(self._node, SCHEDULE_ROLE) | {SECRET_FACT: read_secret(self._node.runtime.secret)}
@@ -178,6 +164,10 @@ class ScheduleAgent:
             beyond = source.clamp()
             if beyond:
                 self._node.log.warning("%s: %d counted as delivered that the log does not hold", source.name, beyond)
+                self._line.count(Counter.FALLBACKS, beyond)
+            if source.doubtful:
+                told = "%d of %s have left the log: those of them that were not delivered are lost"
+                self._node.log.warning(told, source.doubtful, source.name)
         self._ready = True
         return True
 
@@ -186,6 +176,9 @@ class ScheduleAgent:
 
         `wall_ms` was read before APPENDED is. An append that is under way since before then may be a cancellation.
         """
+        if wall_ms < self._wall_ms:  # set back: what comes from here on may cancel what is due until then
+            self._timers.safe_ms, self._fence = 0, (0, 0)
+        self._wall_ms = wall_ms
         if not self._timers.caught_up:
             return
         end, since = self._fence
@@ -201,14 +194,21 @@ class ScheduleAgent:
         self._saved_after = self._counted[0] + self._counted[1]
         for level in self._levels:
             self._known[level.number] = level.offset
-        end = max(source.end for source in self._sources)
+        end = max(self._spoken_of, *(source.end for source in self._sources))
         return State(dict(self._known), self._timers.through(), end)
 
     def _count(self) -> None:
         """Deliveries, and what was left out, into the line of this duty."""
-        delivered, lost = sum(lane.delivered for lane in self._lanes), sum(lane.lost for lane in self._lanes)
+        for source in self._sources:
+            gone = source.gone - self._gone.get(source.name, 0)
+            if gone:
+                self._gone[source.name] = source.gone
+                told = "%d of %s are lost: the log was cleaned before their time (file_reserved_bytes, or a full disk)"
+                self._node.log.error(told, gone, source.name)
+        delivered = sum(lane.delivered for lane in self._lanes)
+        lost = sum(lane.lost for lane in self._lanes) + sum(source.gone for source in self._sources)
         self._line.count(Counter.MESSAGES, delivered - self._counted[0])
-        self._line.count(Counter.REFUSED, lost - self._counted[1])
+        self._line.lose(lost - self._counted[1])
         self._counted = (delivered, lost)
 
 

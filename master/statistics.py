@@ -23,13 +23,25 @@ class PutStatistics:
         for group in groups:
             self._stats.add(group.topic, group.queue_id, group.count, group.size)
 
-    def answered(self, arrived_ms: int, now_ms: int) -> None:
-        """A stored request, whatever its answer. Times are monotonic ms."""
+    def served(self, topic: bytes, queue_id: int, messages: int, size: int, requests: int) -> None:
+        """Requests of one queue that were stored."""
+        self._stats.add(topic, queue_id, messages, size, requests)
+
+    def answered(self, arrived_ms: int, now_ms: int, count: int = 1) -> None:
+        """So many stored requests, whatever their answer. Times are monotonic ms."""
         took_ms = now_ms - arrived_ms
-        if self._stats.took(took_ms):
-            self._slow += 1
+        if self._stats.took(took_ms, count):
+            self._slow += count
             self._slowest_ms = max(self._slowest_ms, took_ms)
             self.tell(now_ms)
+
+    def all_answered(self, came: Sequence[int], now_ms: int) -> None:
+        """Stored requests that came one after the other."""
+        if came[0] == came[-1]:
+            self.answered(came[0], now_ms, len(came))
+            return
+        for arrived_ms in came:
+            self.answered(arrived_ms, now_ms)
 
     def tell(self, now_ms: int) -> None:
         """Of slow puts since it told last."""

@@ -3,6 +3,9 @@
 Both queues are read from the ConsumeQueues; a wheel in memory sorts what waits, and is built again at each start. What
 is through is said in numbers: all of queue 0 that stands before `up_to` and is not later than (due, offset) is through,
 everything else waits; nothing that waits stands before `start`, nothing that still cancels before `cancels_start`.
+
+The wheel holds all that is due before the horizon. Where more waits than is to be in memory, the latest half is dropped
+and the horizon comes nearer; when little is left before it, the queues are read again from where something waits.
 """
 
 from dataclasses import dataclass
@@ -19,11 +22,13 @@ from towline.runtime.queue_ends import QueueEnds
 
 from .delivery import Due
 from .restoring import Places, Restorer, Rows, Sizes
-from .wheel import ROW, Blocks, Waiting, Wheel
+from .wheel import ROW, Blocks, Waiting, Wheel, begin_of_block, lowest_until
 
 SCAN_COUNT: Final = 4096  # entries looked at in one go
 SCANS_PER_TURN: Final = 8
 FAR_MS: Final = 1 << 40
+ROWS_MAX: Final = 1 << 19  # in memory: 16 MiB
+_NEVER: Final = 1 << 62
 _TOPIC: Final = TIMER_TOPIC.encode()
 
 
@@ -38,46 +43,122 @@ class Through:
     cancels_start: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LongerLog:
+    """`known`: what is said to be through was told of a longer log than this, whose newest record is of `newest_ms`."""
+
+    known: bool = False
+    newest_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a queue holds from offset `first` on; nothing for a hole."""
+
+    first: int
+    positions: Places
+    sizes: Sizes
+    rows: Rows
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.rows)
+
+    @property
+    def offsets(self) -> Places:
+        return self.first + np.arange(len(self.rows))
+
+    @property
+    def sound(self) -> npt.NDArray[np.bool_]:
+        sound: npt.NDArray[np.bool_] = (self.rows["rule"] == Rule.OK) & (self.rows["time"] >= 0)
+        return sound
+
+    def waiting(self) -> Waiting:
+        waiting = np.zeros(len(self.rows), dtype=ROW)
+        waiting["due"], waiting["offset"] = self.rows["time"], self.offsets
+        waiting["position"], waiting["size"] = self.positions, self.sizes
+        return waiting[self.sound]
+
+
+@dataclass(slots=True)
+class Again:
+    """Reading again of what was dropped from memory: the next offset and the end, of either queue."""
+
+    cancel: int
+    cancels_end: int
+    next: int
+    end: int
+
+
 class Timers:
     """The source of what has a time. `safe_ms`: every cancellation that put took before is known (epoch ms)."""
 
-    def __init__(self, files: ConsumeQueueFiles, ends: QueueEnds, restorer: Restorer, through: Through) -> None:
+    def __init__(
+        self,
+        files: ConsumeQueueFiles,
+        ends: QueueEnds,
+        restorer: Restorer,
+        through: Through,
+        rows_max: int = ROWS_MAX,
+        longer: LongerLog = LongerLog(),
+    ) -> None:
         self.name = "the messages with a time"
         self._files, self._ends, self._restorer = files, ends, restorer
+        self._rows_max = rows_max
         self._wheel = Wheel()
-        self._low = Blocks()
+        self._waiting = Blocks()  # of all that waits, in memory or not
+        self._horizon = _NEVER  # all that is due before is in memory
+        self._limit = _NEVER  # what is due before is taken into memory; beyond the horizon while it is read again
+        self._again: Again | None = None
+        self._longer = longer
         self._delivered = (through.due, through.offset)
         self._known = through.up_to
         self._next = through.start
         self._next_cancel = through.cancels_start
-        self._cancels: dict[int, dict[bytes, int]] = {}  # time -> key -> queue offset of the cancellation
+        self._cancels: dict[int, set[bytes]] = {}  # time -> keys
+        self._cancel_places: dict[int, list[int]] = {}  # time -> queue offsets
         self._cancel_order: list[int] = []
-        self._cancel_low = Blocks()
+        self._cancelling = Blocks()
         self._head: Waiting = np.zeros(0, dtype=ROW)
+        self._low = 0
         self.safe_ms = 0
         self.caught_up = False  # the last scan reached the ends that the queues had when it began
         self.end = 0
-        self.cancelled = 0
-        self.unreadable = 0
+        self.gone = 0
+        self.doubtful = 0
 
-    def pending(self) -> int:
+    @property
+    def in_memory(self) -> int:
+        """Rows."""
         return len(self._wheel) + len(self._head)
 
+    def pending(self) -> int:
+        return self._waiting.total
+
     def clamp(self) -> int:
-        """After a start: what lies beyond a queue's end is forgotten (H15). By how much."""
-        _, end = self._bounds(TIMER_QUEUE)
-        _, cancel_end = self._bounds(CANCEL_QUEUE)
+        """After a start: what lies beyond a queue's end is forgotten (H15). By how much.
+
+        What a longer log delivered need not stand in this one. A delivery is stored when its time has come, so nothing
+        that is due after the newest record was delivered here; all of it is looked at again, with what cancels it.
+        """
+        low, end = self._bounds(TIMER_QUEUE)
+        cancel_low, cancel_end = self._bounds(CANCEL_QUEUE)
         beyond = max(0, self._known - end)
         self._known = min(self._known, end)
+        self.doubtful = max(0, min(low, self._known) - self._next)
         self._next, self._next_cancel = min(self._next, end), min(self._next_cancel, cancel_end)
+        if beyond or self._longer.known:
+            self._delivered = min(self._delivered, (self._longer.newest_ms, _NEVER))
+            self._next, self._next_cancel = low, cancel_low
         return beyond
 
     def scan(self) -> int:
         """Looks at what came; how many entries. Cancellations first: they stand behind what they cancel in the log."""
+        self._forget_gone()
         cancels_end, end = self._bounds(CANCEL_QUEUE)[1], self._bounds(TIMER_QUEUE)[1]
         done = 0
         for _ in range(SCANS_PER_TURN):
-            found = self._scan_cancels() + self._scan_messages()
+            found = self._scan_cancels() + self._scan_messages() + self._scan_again()
             if not found:
                 break
             done += found
@@ -88,7 +169,7 @@ class Timers:
         if self._next < self._known:  # what the process before had seen comes first, or it would count as through
             return None
         if not len(self._head):
-            self._head = self._wheel.take(min(now_ms, self.safe_ms), count)
+            self._head = self._wheel.take(min(now_ms, self.safe_ms, self._horizon - 1), count)
         head = self._head[:count]
         return Due(head["position"].copy(), head["size"].copy()) if len(head) else None
 
@@ -109,7 +190,7 @@ class Timers:
 
     def done(self, count: int, end: int) -> None:
         through = self._head[:count]
-        self._low.remove(through["offset"])
+        self._waiting.remove(through["offset"])
         last = (int(through[-1]["due"]), int(through[-1]["offset"]))
         self._head = self._head[count:]
         self._delivered = max(self._delivered, last)
@@ -124,18 +205,72 @@ class Timers:
     def through(self) -> Through:
         """For the next start."""
         due, offset = self._delivered
-        waiting = np.concatenate((self._head, self._wheel.near()))
-        late = waiting["offset"][(waiting["due"] < due) | ((waiting["due"] == due) & (waiting["offset"] <= offset))]
-        up_to = max(self._next, self._known)
-        if len(late):  # they came when their time was over
-            up_to = min(up_to, int(late.min()))
-        low, cancel_low = self._low.lowest(), self._cancel_low.lowest()
-        start = min(up_to if low is None else low, up_to, self._next)
-        cancels_start = self._next_cancel if cancel_low is None else min(cancel_low, self._next_cancel)
-        return Through(due, offset, up_to, start, cancels_start)
+        late = lowest_until(self._head, due, offset), self._wheel.lowest_until(due, offset)  # they came too late
+        up_to = min((place for place in late if place is not None), default=_NEVER)
+        up_to = min(up_to, max(self._next, self._known))
+        return Through(due, offset, up_to, min(up_to, self._start), self._cancels_start)
+
+    @property
+    def _start(self) -> int:
+        """Nothing that waits and was seen stands before it."""
+        low = self._waiting.lowest()
+        return self._next if low is None else min(low, self._next)
+
+    @property
+    def _cancels_start(self) -> int:
+        low = self._cancelling.lowest()
+        return self._next_cancel if low is None else min(low, self._next_cancel)
 
     def _next_due(self) -> int | None:
         return int(self._head["due"][0]) if len(self._head) else self._wheel.next_due()
+
+    # --- what is in memory
+
+    def _keep(self, waiting: Waiting) -> None:
+        """Takes in what is due before the limit, which comes nearer when that is too much."""
+        self._wheel.add(waiting[waiting["due"] < self._limit])
+        if len(self._wheel) <= self._rows_max:
+            return
+        after = max(self._delivered[0], int(self._head["due"].max(initial=0)))
+        since = self._wheel.keep(self._rows_max // 2, after)
+        if since is not None:
+            self._limit, self._horizon = min(self._limit, since), min(self._horizon, since)
+            for time in [time for time in self._cancels if time >= since]:
+                del self._cancels[time], self._cancel_places[time]
+            self._cancel_order = sorted(self._cancels)
+
+    def _scan_again(self) -> int:
+        """A piece of what was dropped; begins when little is left before the horizon. How many entries."""
+        again = self._again
+        if again is None:
+            if self._horizon == _NEVER or self.in_memory > self._rows_max // 4:
+                return 0
+            again = self._again = Again(self._cancels_start, self._next_cancel, self._start, self._next)
+            self._limit = _NEVER
+        if again.cancel < again.cancels_end:
+            found = self._read(CANCEL_QUEUE, again.cancel)
+            again.cancel = found.end
+            self._take_cancels(found, until=again.cancels_end, anew=False)
+            return len(found.rows)
+        if again.next < again.end:
+            found = self._read(TIMER_QUEUE, again.next)
+            again.next = found.end
+            waiting = found.waiting()
+            self._keep(waiting[(waiting["due"] >= self._horizon) & (waiting["offset"] < again.end)])
+            return len(found.rows)
+        self._horizon, self._again = self._limit, None
+        return 1
+
+    def _forget_gone(self) -> None:
+        """What left the log before its time is counted, block by block of its queue, and no longer waited for."""
+        low, end = self._bounds(TIMER_QUEUE)
+        if low <= self._low:
+            return
+        self._low = low
+        below = low if low >= end else begin_of_block(low)
+        under_way = int(np.count_nonzero(self._head["offset"] < below))  # its delivery fails, and is counted then
+        self.gone += max(0, self._waiting.cut(below) - under_way)
+        self._wheel.forget(below)
 
     # --- the queues
 
@@ -143,58 +278,61 @@ class Timers:
         place = self._ends.find(_TOPIC, queue_id)
         return (0, 0) if place < 0 else self._ends.bounds(place)
 
-    def _read(self, queue_id: int, offset: int) -> tuple[int, Places, Sizes, Rows]:
-        """The offset of the first entry read, and the records of those that follow; none for a hole."""
+    def _read(self, queue_id: int, offset: int) -> Found:
         low, high = self._bounds(queue_id)
         offset = max(offset, low)
         entries = self._files.read(TIMER_TOPIC, queue_id, offset, min(SCAN_COUNT, max(0, high - offset)))
         positions, sizes = entries["physical_offset"].astype(np.int64), entries["record_size"].astype(np.int32)
-        positions[is_filler(entries)] = 0
-        sizes[is_filler(entries)] = 0
-        return offset, positions, sizes, self._restorer.look(positions, sizes)
+        holes = is_filler(entries)
+        positions[holes] = sizes[holes] = 0
+        return Found(offset, positions, sizes, self._restorer.look(positions, sizes))
 
     def _scan_messages(self) -> int:
         if self._next >= self._bounds(TIMER_QUEUE)[1]:
             return 0
-        first, positions, sizes, rows = self._read(TIMER_QUEUE, self._next)
-        waiting = np.zeros(len(rows), dtype=ROW)
-        waiting["due"], waiting["offset"] = rows["time"], first + np.arange(len(rows))
-        waiting["position"], waiting["size"] = positions, sizes
-        sound = (rows["rule"] == Rule.OK) & (rows["time"] >= 0)
-        self.unreadable += int(np.count_nonzero(~sound))
+        found = self._read(TIMER_QUEUE, self._next)
+        self.gone += max(0, found.first - max(self._next, self._known))
+        self.gone += int(np.count_nonzero(~found.sound & (found.sizes > 0) & (found.offsets >= self._known)))
+        waiting = found.waiting()
         due, offset = self._delivered
         later = (waiting["due"] > due) | ((waiting["due"] == due) & (waiting["offset"] > offset))
-        waiting = waiting[sound & ((waiting["offset"] >= self._known) | later)]
-        self._wheel.add(waiting)
-        self._low.add(waiting["offset"])
-        self._next = first + len(rows)
-        return len(rows)
+        waiting = waiting[(waiting["offset"] >= self._known) | later]
+        self._waiting.add(waiting["offset"])
+        self._keep(waiting)
+        self._next = found.end
+        return len(found.rows)
 
     def _scan_cancels(self) -> int:
         if self._next_cancel >= self._bounds(CANCEL_QUEUE)[1]:
             return 0
-        first, positions, _, rows = self._read(CANCEL_QUEUE, self._next_cancel)
-        for place in np.flatnonzero((rows["rule"] == Rule.OK) & (rows["cancelled_length"] > 0)).tolist():
-            row = rows[place]
-            start, length = int(row["cancelled_start"]), int(row["cancelled_length"])
-            self._cancel(int(row["time"]), self._restorer.text(positions, place, start, length), first + place)
-        self._next_cancel = first + len(rows)
-        return len(rows)
+        found = self._read(CANCEL_QUEUE, self._next_cancel)
+        self._take_cancels(found, until=found.end, anew=True)
+        self._next_cancel = found.end
+        return len(found.rows)
 
-    def _cancel(self, time: int, key: bytes, offset: int) -> None:
-        keys = self._cancels.get(time)
-        if keys is None:
-            keys = self._cancels[time] = {}
-            heappush(self._cancel_order, time)
-        if key not in keys:
-            keys[key] = offset
-            self._cancel_low.add(np.array([offset]))
-            self.cancelled += 1
+    def _take_cancels(self, found: Found, *, until: int, anew: bool) -> None:
+        """Those before offset `until`; only what is due from the horizon on where they are not `anew`."""
+        rows = found.rows
+        able = (rows["rule"] == Rule.OK) & (rows["cancelled_length"] > 0) & (found.offsets < until)
+        if not anew:
+            able &= rows["time"] >= self._horizon
+        places = np.flatnonzero(able)
+        if anew:
+            self._cancelling.add(found.offsets[places])
+        for place in places[rows["time"][places] < self._limit].tolist():
+            row = rows[place]
+            time, start, length = int(row["time"]), int(row["cancelled_start"]), int(row["cancelled_length"])
+            if time not in self._cancels:
+                self._cancels[time], self._cancel_places[time] = set(), []
+                heappush(self._cancel_order, time)
+            self._cancels[time].add(self._restorer.text(found.positions, place, start, length))
+            self._cancel_places[time].append(found.first + place)
 
     def _forget_cancels(self) -> None:
         """Of times that are through: whatever they cancelled has been left out."""
         following = self._next_due()
         before = self._delivered[0] if following is None else min(self._delivered[0], following)
         while self._cancel_order and self._cancel_order[0] < before:
-            offsets = self._cancels.pop(heappop(self._cancel_order)).values()
-            self._cancel_low.remove(np.fromiter(offsets, dtype=np.int64, count=len(offsets)))
+            time = heappop(self._cancel_order)
+            del self._cancels[time]
+            self._cancelling.remove(np.array(self._cancel_places.pop(time)))

@@ -1,8 +1,8 @@
 """The topics of a master: config/topics.json, kept by the put process alone (H23)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
 from towline.format.topic_errors import TopicChangeRefused, TopicProtected
@@ -21,11 +21,10 @@ from towline.format.topics import (
     read_topics,
     topics_content,
 )
-from towline.limits import TOPIC_SIZE_MAX
+from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
 from towline.log.config_file import ConfigFile
 from towline.runtime.clock import Clock
 
-QUEUES_PER_TOPIC_MAX: Final = 1024
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 
 
@@ -51,6 +50,9 @@ class Change:
 class Topics:
     """Looked up once per group of a request; written to disk before the first record of a new topic is accepted.
 
+    A change is made at once for the changes that follow it, and for nobody else: that is when it was written and
+    `settle` is called. Until then it can be withdrawn. But a topic that is to be deleted is closed to everybody.
+
     Without `long_names` the store keeps to records of version 1, which readers before RocketMQ 5.1 need, and takes
     nothing for a topic above 127 bytes.
     """
@@ -65,7 +67,7 @@ class Topics:
         queues_max: int,
         long_names: bool = True,
     ) -> None:
-        self._file = file
+        self.file = file
         self._clock = clock
         self._auto_create = auto_create
         self._queue_nums_default = queue_nums_default
@@ -73,36 +75,49 @@ class Topics:
         self._long_names = long_names
         self._absent = False
         self._table = TopicTable()
+        self._next = self._table
         self._write_queues: dict[bytes, int] = {}
 
     def load(self) -> None:
-        content = self._file.load()
+        content = self.file.load()
         self._absent = content is None
         if content is None:
             return
-        self._table = read_topics(content, str(self._file.path))
-        self._write_queues = self._open_to_clients(self._table.topics)
+        self._next = read_topics(content, str(self.file.path))
+        self.settle()
 
-    def adopt(self, queues: Iterable[tuple[bytes, int]]) -> None:
-        """Where there is no topics.json at all: the topics of the store's queues, pairs of topic and queue id.
+    def adopt(self, queues: Iterable[tuple[bytes, int]], *, followed: bool = False) -> None:
+        """Topics that the store's queues show, pairs of topic and queue id, and the file does not know.
 
-        Otherwise nobody could read a store whose config/ was lost, or one that a bare message store of RocketMQ wrote.
-        Where there is one, a topic that it leaves out was deleted, and stays so.
+        Where there is no topics.json at all, nobody could else read a store whose config/ was lost, or one that a bare
+        message store of RocketMQ wrote. Where there is one, a topic that it leaves out was deleted, and stays so. But
+        of a file that `followed` a master's, a topic may be missing that was made just before that died; deleted ones
+        stand in it as such. How many queues it had nobody knows: as many as a new topic gets at least, for a producer
+        that was told of them writes to any.
         """
-        if not self._absent:
+        if not self._absent and not followed:
             return
         sizes: dict[str, int] = {}
         for topic, queue_id in queues:
             name = topic.decode("utf-8", "replace")
             sizes[name] = max(sizes.get(name, 0), queue_id + 1)
-        if sizes:
-            self._write(
-                {
-                    name: TopicConfig(topic_name=name, read_queue_nums=size, write_queue_nums=size)
-                    for name, size in sorted(sizes.items())
-                },
-                {},
-            )
+        unknown = {name: size for name, size in sorted(sizes.items()) if self._is_unknown(name)}
+        found = {name: self._of_size(name, max(size, self._least(name))) for name, size in unknown.items()}
+        if self._places({**self._table.topics, **found}) > self._queues_max:
+            found = {name: self._of_size(name, size) for name, size in unknown.items()}
+        if found:
+            self._make({**self._table.topics, **found}, self._table.deleted)
+            self._save()
+
+    def _is_unknown(self, name: str) -> bool:
+        return name not in self._table.topics and name not in self._table.deleted
+
+    def _least(self, name: str) -> int:
+        return 1 if name.startswith(GROUP_PREFIXES) or is_system_topic(name) else self._queue_nums_default
+
+    @staticmethod
+    def _of_size(name: str, size: int) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=size, write_queue_nums=size)
 
     def forget(self, log_min: int, held: Collection[bytes]) -> None:
         """At a start: deleted topics of which neither the log nor a queue (`held`: their topics) has anything left."""
@@ -112,7 +127,8 @@ class Topics:
             if name in self._table.topics or deleted.log_offset > log_min or name.encode() in held
         }
         if len(kept) < len(self._table.deleted):
-            self._write(self._table.topics, kept)
+            self._make(self._table.topics, kept)
+            self._save()
 
     def write_queues(self, topic: bytes) -> int:
         """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""
@@ -120,11 +136,17 @@ class Topics:
 
     @property
     def queues_of_clients(self) -> Mapping[bytes, int]:
-        """All that `write_queues` tells. Another object after every change."""
+        """All that `write_queues` tells. Another object whenever that is something else."""
         return self._write_queues
 
     def get(self, name: str) -> TopicConfig | None:
-        return self._table.topics.get(name)
+        """None for a topic that is about to be deleted as well."""
+        return self._table.topics.get(name) if self.write_queues(name.encode(errors="replace")) >= 0 else None
+
+    def settled(self, name: str) -> TopicConfig | None:
+        """The topic, if it is there and no change of it is under way."""
+        topic = self._table.topics.get(name)
+        return topic if topic is self._next.topics.get(name) else None
 
     def names(self) -> list[str]:
         return sorted(self._table.topics)
@@ -140,31 +162,39 @@ class Topics:
         the inherit bit, which the default template has while auto_create_topic_enable is set. Topics of a group are
         made whatever the settings say, with one queue.
         """
-        topic = self._table.topics.get(name)
-        if topic is not None:
-            return topic
+        topic = self._next.topics.get(name)
+        return self._put(self._routed(name, queue_nums, template)) if topic is None else topic
+
+    def check_route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> None:
+        """Raises what `route` would."""
+        if name not in self._next.topics:
+            self._routed(name, queue_nums, template)
+
+    def _routed(self, name: str, queue_nums: int, template: str) -> TopicConfig:
         self._check(name)
         if name.startswith(GROUP_PREFIXES):
-            return self.create(name, 1)
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
         after = self._template(template)
         if after is None or not after.inherited:
             raise UnknownTopic(name)
         queues = min(queue_nums or QUEUE_NUMS_DEFAULT, after.write_queue_nums)
-        return self.create(name, queues, Change(perm=after.perm & ~PERM_INHERIT))
+        return TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=after.perm & ~PERM_INHERIT
+        )
 
     def create(self, name: str, queue_nums: int, change: Change | None = None) -> TopicConfig:
-        """Durable when this returns. `change` may set other values than `queue_nums` for both kinds of queues.
+        """`change` may set other values than `queue_nums` for both kinds of queues.
 
         Raises TopicExists, IllegalTopic, TopicChangeRefused, TooManyQueues.
         """
         self._check(name)
-        if name in self._table.topics:
+        if name in self._next.topics:
             raise TopicExists(name)
         made = TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
         return self._put(made if change is None else change.of(made))
 
     def alter(self, name: str, change: Change) -> TopicConfig:
-        """The changed topic, durable when this returns.
+        """The changed topic.
 
         Read queues become fewer only when no client may have written to what goes: the write queues go first. Raises
         UnknownTopic, TopicProtected, TopicChangeRefused, TooManyQueues.
@@ -184,22 +214,23 @@ class Topics:
         missing = {
             name: TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
             for name in names
-            if name not in self._table.topics
+            if name not in self._next.topics
         }
         if missing:
-            self._write({**self._table.topics, **missing}, self._table.deleted)
+            self._make({**self._next.topics, **missing}, self._next.deleted)
 
     def delete(self, name: str, log_offset: int, floors: Mapping[int, int]) -> DeletedTopic:
-        """Durable when this returns. `log_offset` is the log's end, `floors` each queue's next number.
+        """`log_offset` is the log's end, `floors` each queue's next number: nothing is put to it from here on.
 
         Raises UnknownTopic, TopicProtected.
         """
         self._own(name)
-        before = self._table.deleted.get(name, DeletedTopic(log_offset=0)).floors
+        before = self._next.deleted.get(name, DeletedTopic(log_offset=0)).floors
         merged = {queue_id: max(before.get(queue_id, 0), floors.get(queue_id, 0)) for queue_id in {*before, *floors}}
         deleted = DeletedTopic(log_offset=log_offset, floors=merged)
-        topics = {other: topic for other, topic in self._table.topics.items() if other != name}
-        self._write(topics, {**self._table.deleted, name: deleted} if merged else self._table.deleted)
+        topics = {other: topic for other, topic in self._next.topics.items() if other != name}
+        self._make(topics, {**self._next.deleted, name: deleted} if merged else self._next.deleted)
+        self._write_queues = {other: queues for other, queues in self._write_queues.items() if other != name.encode()}
         return deleted
 
     # --- rules
@@ -208,13 +239,13 @@ class Topics:
         """A topic that clients may change."""
         if is_system_topic(name):
             raise TopicProtected(name)
-        topic = self._table.topics.get(name)
+        topic = self._next.topics.get(name)
         if topic is None:
             raise UnknownTopic(name)
         return topic
 
     def _template(self, name: str) -> TopicConfig | None:
-        topic = self._table.topics.get(name)
+        topic = self._next.topics.get(name)
         if name != TEMPLATE_TOPIC:
             return topic
         if topic is None:
@@ -227,23 +258,23 @@ class Topics:
     def _put(self, topic: TopicConfig) -> TopicConfig:
         name = topic.topic_name
         for what, count in (("read", topic.read_queue_nums), ("write", topic.write_queue_nums)):
-            if not 1 <= count <= QUEUES_PER_TOPIC_MAX:
-                raise TopicChangeRefused(name, f"{count} {what} queues; 1 to {QUEUES_PER_TOPIC_MAX} are allowed")
+            if not 1 <= count <= TOPIC_QUEUES_MAX:
+                raise TopicChangeRefused(name, f"{count} {what} queues; 1 to {TOPIC_QUEUES_MAX} are allowed")
         if topic.read_queue_nums < topic.write_queue_nums:
             problem = f"{topic.write_queue_nums} write queues and {topic.read_queue_nums} read queues"
             raise TopicChangeRefused(name, f"{problem}: nobody could read the last of them; raise the read queues too")
         if not 0 <= topic.perm <= PERM_ALL:
             raise TopicChangeRefused(name, f"permission {topic.perm}; it is a sum of 4 read, 2 write, 1 inherit")
-        topics = {**self._table.topics, name: topic}
+        topics = {**self._next.topics, name: topic}
         if self._places(topics) > self._queues_max:
             raise TooManyQueues(self._queues_max)  # here, before a message could be stored that no queue can take
-        self._write(topics, self._table.deleted)
+        self._make(topics, self._next.deleted)
         return topic
 
     def _places(self, topics: Mapping[str, TopicConfig]) -> int:
         """Queues that may need a place in the node's tables; those of deleted topics keep theirs."""
         taken = sum(max(topic.read_queue_nums, topic.write_queue_nums) for topic in topics.values())
-        return taken + sum(len(deleted.floors) for name, deleted in self._table.deleted.items() if name not in topics)
+        return taken + sum(len(deleted.floors) for name, deleted in self._next.deleted.items() if name not in topics)
 
     def _check(self, name: str) -> None:
         check_topic(name)
@@ -256,15 +287,37 @@ class Topics:
 
     # --- the file
 
-    def _write(self, topics: Mapping[str, TopicConfig], deleted: Mapping[str, DeletedTopic]) -> None:
-        before = self._table.data_version
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to be written."""
+        return self._next is not self._table
+
+    def content(self) -> Callable[[], dict[str, Any]]:
+        """Makes what the file is to hold, with all changes so far. May be called by any thread."""
+        table = self._next
+        return lambda: topics_content(table)
+
+    def settle(self) -> None:
+        """The changes were written: they hold."""
+        self._table = self._next
+        self._write_queues = self._open_to_clients(self._table.topics)
+
+    def withdraw(self) -> None:
+        """They were not: nothing has changed."""
+        self._next = self._table
+        self._write_queues = self._open_to_clients(self._table.topics)
+
+    def _save(self) -> None:
+        """At a start, when nobody is served yet. Raises StoreNotWritable, SyncFailed."""
+        self.file.save(self.content()())
+        self.settle()
+
+    def _make(self, topics: Mapping[str, TopicConfig], deleted: Mapping[str, DeletedTopic]) -> None:
+        before = self._next.data_version
         version = DataVersion(
             counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
         )
-        table = TopicTable(topics=topics, data_version=version, deleted=deleted)
-        self._file.save(topics_content(table))
-        self._table = table
-        self._write_queues = self._open_to_clients(topics)
+        self._next = TopicTable(topics=topics, data_version=version, deleted=deleted)
 
     def _open_to_clients(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
         """Topic -> queues that clients may write to."""

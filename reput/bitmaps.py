@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import MalformedFile
-from towline.filter.bloom import Bloom, mark
+from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable, read
 from towline.log.config_file import ConfigFile
 from towline.log.dispatch import Batch
@@ -65,21 +65,11 @@ class CalcBitMap:
         names = np.array([self._topic(batch, int(row)) for row in firsts], dtype=object)
         for topic in topics:
             rows = np.flatnonzero(np.isin(of, np.flatnonzero(names == topic)))
-            if len(rows):
+            found = self._table.bitmaps(topic, _properties(batch, rows)) if len(rows) else None
+            if found is not None:
                 filtered[rows] = True
-                bitmaps[rows] = self._evaluate(topic, batch, rows)
+                bitmaps[rows] = found
         batch.bitmaps, batch.filtered = bitmaps, filtered
-
-    def _evaluate(self, topic: str, batch: Batch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        found = batch.rows[rows]
-        starts = found["topic_start"] + found["topic_length"] + _LENGTH
-        ends = found["phy"] - batch.base + found["size"]
-        log = batch.log.data
-        encoded = [bytes(log[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        bitmaps = self._bloom.rows(len(rows))
-        for each in self._table.of_topic(topic):
-            mark(bitmaps, each.compiled().select(encoded), each.bit_positions)
-        return bitmaps
 
     def _topic(self, batch: Batch, row: int) -> str:
         start, length = int(batch.rows[row]["topic_start"]), int(batch.rows[row]["topic_length"])
@@ -91,3 +81,11 @@ class CalcBitMap:
         except FileNotFoundError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _properties(batch: Batch, rows: npt.NDArray[np.int64]) -> list[bytes]:
+    found = batch.rows[rows]
+    starts = found["topic_start"] + found["topic_length"] + _LENGTH
+    ends = found["phy"] - batch.base + found["size"]
+    log = batch.log.data
+    return [bytes(log[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

@@ -50,37 +50,39 @@ class DerivedCleaner:
         self._reader = ConsumeQueueFiles(files.root, files.file_size, FILES_OPEN_MAX)  # the dispatcher's stay open
         self._per_file = files.file_size // SIZE
         self._let_go = 0  # segments that end before it are not mapped here
-        self._begins = 0  # where the log began when the pass that is under way, or was last, began
+        self._begins = 0  # where the log begins for the minima, which are moved or being moved
         self._minima: deque[int] = deque()  # places of queues whose minimum is still to be looked at
-        self._trimming: deque[int] | None = None  # places of queues with files to remove; None before that is known
+        self._removing = 0  # where the log begins for the files: what is wholly before it goes
+        self._trimming: deque[int] = deque()  # places of queues with files to remove
+        self._lows: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # by place: minima that belong to `_removing`
         self._trimmed: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # by place: files before it are gone
         self._index_done = True
         self._recorded = 0
         self._next_ms = 0
 
     def turn(self) -> int:
-        """A bounded piece of what is left to do; 0 when nothing is, or when it has to wait."""
+        """A bounded piece of what is left to do; 0 when nothing is, or when it has to wait.
+
+        Minima go first: what removes files waits for the disk.
+        """
         log_min = self._node.positions.get(Position.LOG_MIN)
         if log_min > self._let_go:  # not with the next pass: the disk waits for the blocks
             self._let_go = log_min
             self._log.release_below(log_min)
         if self._minima:
             return self._move_minima()
-        if self._trimming is None and self._index_done:
-            return self._begin(log_min) if log_min > self._begins else 0
+        if log_min > self._begins:
+            return self._begin(log_min)
         return self._remove(self._node.clock.monotonic_ms())
 
     def _begin(self, log_min: int) -> int:
         """A pass over all queues. One of which no record is left needs no look at its files."""
-        self._begins, self._index_done = log_min, self._index is None
+        self._begins = log_min
         low, high, physical_end = self._ends.columns()
         held = low < high
         for place in np.flatnonzero(held & (physical_end <= log_min)):
             self._ends.move_min(int(place), int(high[place]))
         self._minima.extend(map(int, np.flatnonzero(held & (physical_end > log_min))))
-        self._trimming = None
-        if not self._minima:
-            self._find_files()
         return 1
 
     def _move_minima(self) -> int:
@@ -94,44 +96,45 @@ class DerivedCleaner:
                 if ARMED:
                     reach("reput.in_minima")
         if not self._minima:
-            self._find_files()
+            self._reader.close()
         return 1
-
-    def _find_files(self) -> None:
-        """Queues whose minimum has left a file since their files were looked at last."""
-        self._reader.close()
-        low, _, _ = self._ends.columns()
-        known = np.zeros(len(low), dtype=np.int64)
-        known[: len(self._trimmed)] = self._trimmed
-        self._trimmed = known
-        self._trimming = deque(map(int, np.flatnonzero(low // self._per_file > known)))
 
     def _remove(self, now_ms: int) -> int:
         if now_ms < self._next_ms:
             return 0
+        if self._trimming:
+            return self._trim(now_ms)
+        if self._index is not None and not self._index_done:
+            self._remove_index_files(self._index)
+            self._index_done = True
+            return 1
+        return self._find_files(now_ms) if self._begins > self._removing else 0
+
+    def _find_files(self, now_ms: int) -> int:
+        """Queues whose minimum has left a file since their files were looked at last, when flush has recorded that."""
         if self._recorded < self._begins:
             self._recorded = self._durable_min()
             if self._recorded < self._begins:
                 self._next_ms = now_ms + GATE_MS
                 return 0
-        if self._trimming:
-            return self._trim(self._trimming, now_ms)
-        self._trimming = None
-        if self._index is not None and not self._index_done:
-            self._remove_index_files(self._index)
-        self._index_done = True
+        self._removing, self._index_done = self._begins, False
+        self._lows, _, _ = self._ends.columns()
+        known = np.zeros(len(self._lows), dtype=np.int64)
+        known[: len(self._trimmed)] = self._trimmed
+        self._trimmed = known
+        self._trimming.extend(map(int, np.flatnonzero(self._lows // self._per_file > known)))
         return 1
 
-    def _trim(self, places: deque[int], now_ms: int) -> int:
+    def _trim(self, now_ms: int) -> int:
         """Removes one file at most, after a look at a few queues at most."""
-        for _ in range(min(QUEUES_PER_TURN, len(places))):
-            place = places[0]
+        for _ in range(min(QUEUES_PER_TURN, len(self._trimming))):
+            place = self._trimming[0]
             end = self._ends.read(place)
             topic = end.topic.decode("utf-8", "replace")
             if ARMED:
                 reach("reput.before_trim")
             try:
-                removed = self._files.delete_expired(topic, end.queue_id, self._begins, at_most=1)
+                removed = self._files.delete_expired(topic, end.queue_id, self._removing, at_most=1)
             except (TowlineError, OSError) as error:
                 self._node.log.error("files of queue %s/%d stay: %s", topic, end.queue_id, error)
                 removed = 0
@@ -140,20 +143,21 @@ class DerivedCleaner:
                     reach("reput.after_trim")
                 self._next_ms = now_ms + self._node.settings.delete_consume_queue_files_interval
                 told = "removed a file of queue %s/%d: the log begins at %d"
-                self._node.log.info(told, topic, end.queue_id, self._begins)
+                self._node.log.info(told, topic, end.queue_id, self._removing)
                 return 1
+            low = int(self._lows[place])
             if self._extensions is not None:
-                self._extensions.delete_expired(topic, end.queue_id, min(end.min_offset, end.max_offset - 1))
-            self._trimmed[place] = end.min_offset // self._per_file
-            places.popleft()
+                self._extensions.delete_expired(topic, end.queue_id, min(low, end.max_offset - 1))
+            self._trimmed[place] = low // self._per_file
+            self._trimming.popleft()
         return 1
 
     def _remove_index_files(self, index: IndexDispatcher) -> None:
         if ARMED:
             reach("reput.before_index_trim")
         try:
-            for name in index.delete_expired(self._begins):
-                self._node.log.info("removed index file %s: the log begins at %d", name, self._begins)
+            for name in index.delete_expired(self._removing):
+                self._node.log.info("removed index file %s: the log begins at %d", name, self._removing)
         except OSError as error:
             self._node.log.error("index files stay: %s", error)
 

@@ -2,36 +2,45 @@
 
 What was deleted stands in config/topics.json with a floor for each queue: the number at which it goes on, should a
 topic of the same name ever be made again. Numbers are never given twice, so no entry is wrong, whatever is derived
-again from the log; readers just begin at the floor. A queue's newest file stays while the node runs, for others have it
-open and its place in the numbers hangs on it; a start removes it when the log holds nothing of the topic (recovery).
+again from the log; readers just begin at the floor. A queue's newest file stays while the log holds records of it, for
+a start finds the queue's end there; then it goes as well, with the units of ConsumeQueueExt.
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from towline.errors import MalformedFile, TowlineError
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.durable_file import DurableFile
 from towline.log.topics_file import TopicsFile
 from towline.node.context import Node
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
 LOOK_MS: Final = 100
+LAST_LOOK_MS: Final = 1000  # for queues of which nothing is left in the log
 QUEUES_PER_TURN: Final = 16
 
 
 class DeletedQueues:
     """`files` is the dispatcher's own object, so that what is removed is closed there too."""
 
-    def __init__(self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds) -> None:
-        """Before anything is dispatched: queues that are met from here on begin at their floors."""
-        self._node = node
+    def __init__(
+        self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds, leave: Callable[[str, int], None]
+    ) -> None:
+        """Before anything is dispatched: queues that are met from here on begin at their floors.
+
+        `leave` closes what the dispatchers hold of a queue whose last file goes.
+        """
+        self._node, self._leave = node, leave
         self._files = files
         self._ends = ends
         self._topics = TopicsFile(node.store.config / "topics.json")
         self._known: dict[tuple[bytes, int], int] = {}
         self._emptied: deque[tuple[str, int, int, int]] = deque()  # topic, queue id, floor, log offset of the deletion
-        self._next_ms = 0
+        self._last: dict[tuple[str, int], tuple[int, int]] = {}  # queues that have a newest file: floor, deletion
+        self._next_ms = self._last_ms = 0
         self._look()
 
     def turn(self) -> int:
@@ -40,6 +49,9 @@ class DeletedQueues:
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + LOOK_MS
             self._look()
+        if self._last and now_ms >= self._last_ms:
+            self._last_ms = now_ms + LAST_LOOK_MS
+            return self._remove_last()
         return self._remove() if self._emptied else 0
 
     def _look(self) -> None:
@@ -77,6 +89,35 @@ class DeletedQueues:
                 self._node.log.error("files of queue %s/%d stay: %s", topic, queue_id, error)
                 continue
             done += 1
+            self._last[topic, queue_id] = floor, log_offset
             told = "queue %s/%d was deleted: it goes on at %d, %d of its files were removed"
             self._node.log.info(told, topic, queue_id, floor, count)
         return done
+
+    def _remove_last(self) -> int:
+        """Everything of queues whose last record has left the log for good, and that nobody made again."""
+        log_min = self._node.positions.get(Position.LOG_MIN)
+        gone = [queue for queue, (_, log_offset) in self._last.items() if log_offset <= log_min]
+        if not gone or self._durable_min() < max(self._last[queue][1] for queue in gone):
+            return 0
+        for topic, queue_id in gone[:QUEUES_PER_TURN]:
+            floor, _ = self._last.pop((topic, queue_id))
+            place = self._ends.find(topic.encode(), queue_id)
+            if topic in self._topics.table.topics or place < 0 or self._ends.max_offset(place) > floor:
+                continue
+            self._leave(topic, queue_id)
+            try:
+                self._files.delete(topic, queue_id)
+            except (TowlineError, OSError) as error:
+                self._node.log.error("files of queue %s/%d stay: %s", topic, queue_id, error)
+                continue
+            self._node.log.info("queue %s/%d was deleted: nothing of it is left", topic, queue_id)
+        return len(gone)
+
+    def _durable_min(self) -> int:
+        """Where a start would let the log begin."""
+        try:
+            durable = DurableFile(self._node.store.root).load()
+        except MalformedFile:  # cleaning says so
+            return -1
+        return durable.log_min if durable is not None else -1

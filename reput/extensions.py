@@ -79,3 +79,8 @@ class Extensions:
         if not is_address(codes).all():
             return 0
         return self.files.delete_expired(topic, queue_id, int(codes[0]))
+
+    def remove(self, topic: str, queue_id: int) -> None:
+        """All units of a queue."""
+        self._ends.clear()
+        self.files.remove(topic, queue_id)

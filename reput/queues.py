@@ -6,7 +6,8 @@ from towline.errors import DiskFull, QueueGap
 from towline.kernels.directory import QueueDirectory
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.dispatch import Batch
-from towline.log.queue_entries import QueueEntries, Round
+from towline.log.gather import Gather
+from towline.log.queue_entries import QueueEntries, Round, holes_of
 from towline.log.queue_writer import QueueWriter
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.queue_ends import QueueEnds
@@ -36,15 +37,58 @@ class QueueDispatcher:
         for end in ends:
             directory.add(end.topic, end.queue_id)
         self._entries = QueueEntries(directory, ends.max_offsets(), self._raise_gap)
+        self._gather: Gather | None = None
 
     def put(self, batch: Batch) -> None:
         """Queue bytes first, then the ends (H13). Raises QueueGap when a record is not its queue's next, DiskFull."""
         for one in self._entries.rounds(batch):
             self._extend(batch, one)
             self._write(one)
-            if ARMED:
-                reach("reput.before_ends")
             self._publish(one)
+
+    def begin(self, entries_max: int) -> None:
+        """From here on `gather` takes batches, until `settle` writes what they hold, or `forget`."""
+        queues = len(self._directory)
+        if self._gather is None or self._gather.entries_max < entries_max or self._gather.queues < queues:
+            self._gather = Gather(entries_max, queues)
+        self._entries.keep()
+
+    def gather(self, batch: Batch) -> bool:
+        """Keeps the entries of a batch in memory; False, and nothing is kept of it, where they might not fit.
+
+        Raises QueueGap: then `forget`, since some of the batch's are kept.
+        """
+        gather = self._gather
+        assert gather is not None, "begun"
+        if len(batch.rows) > gather.room or len(self._directory) > gather.queues or holes_of(batch):
+            return False
+        for one in self._entries.rounds(batch):
+            gather.add(one)
+        return True
+
+    def settle(self) -> None:
+        """Writes and publishes what was gathered, like `put`, and raises the same: then `forget`."""
+        assert self._gather is not None, "begun"
+        for one in self._gather.rounds():
+            self._write(one)
+            self._publish(one)
+            self._entries.settle(one.runs)
+
+    def forget(self) -> None:
+        """What was gathered and not published: its batches must come again."""
+        assert self._gather is not None, "begun"
+        self._gather.clear()
+        self._entries.restore()
+
+    def leave(self, topic: str, queue_id: int) -> None:
+        """The files of a queue without entries are to be removed."""
+        self._writer.leave(topic.encode(), queue_id)
+        if self._extensions is not None:
+            self._extensions.remove(topic, queue_id)
+
+    def release(self) -> None:
+        """Gives the memory for gathering back."""
+        self._gather = None
 
     @property
     def queue_count(self) -> int:
@@ -74,6 +118,8 @@ class QueueDispatcher:
 
     def _publish(self, one: Round) -> None:
         """New queues are numbered as they are met; one that got no entry yet (half messages) stands empty."""
+        if ARMED:
+            reach("reput.before_ends")
         numbers = one.runs["queue_index"].astype(np.int64)
         starts = one.runs["queue_offset"].astype(np.int64)
         if len(numbers) and int(numbers.max()) >= self._ends.count:

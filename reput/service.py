@@ -1,19 +1,19 @@
 """The duty cycle of reput: scan, write queues, index, publish, ring."""
 
 import gc
-import resource
 from typing import ClassVar, Final
 
 from towline.errors import DiskFull, IllegalTopic, QueueGap, TooManyQueues
 from towline.format.halts import Halt
 from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import KERNEL_BYTES_MAX, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.dispatch import RECORDS_MAX, Batch, DispatchScan
+from towline.log.dispatch import RECORDS_MAX, Batch, DispatchScan, records_for
 from towline.log.index_service import IndexService
+from towline.log.queue_build import files_open_max
 from towline.node.confirmed import confirmed_of
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
@@ -29,10 +29,12 @@ from .extensions import Extensions
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
 
-QUEUE_FILES_OPEN_MAX: Final = 16_384  # kept open, but no more than half of the descriptors that the process may have
 NEW_FILES_OPEN_MAX: Final = 64  # of files while they are made, beside those
-RECORDS_PER_QUEUE: Final = 64  # in a batch, so that a write to each queue costs little beside them
-BATCH_RECORDS_MAX: Final = 655_360
+GATHER_QUEUES: Final = 1024  # with more than these, and
+GATHER_BACKLOG: Final = KERNEL_BYTES_MAX  # a backlog of more than a batch, entries wait for one write for many batches:
+GATHERED_PER_QUEUE: Final = 256  # so many of them, by the number of queues
+GATHERED_MAX: Final = 2_621_440
+GATHERED_BATCH: Final = RECORDS_MAX
 DRAIN_MS: Final = 2000
 DISK_FULL_PAUSE_MS: Final = 1000
 
@@ -52,6 +54,7 @@ class ReputAgent:
         self._is_master = node.settings.broker_role is not BrokerRole.SLAVE
         self._whole_below = -1  # the confirmed end at which the next record was not whole yet
         self._paused_until = 0
+        self._plain_until = 0  # below here batches are dispatched one by one: gathering them failed
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
@@ -62,9 +65,9 @@ class ReputAgent:
         directory = QueueDirectory()
         files = ConsumeQueueFiles(node.store.consumequeue, settings.mapped_file_size_consume_queue, NEW_FILES_OPEN_MAX)
         ends = node.queue_ends(writable=True)
-        self._deleted = DeletedQueues(node, files, ends)
+        self._deleted = DeletedQueues(node, files, ends, lambda topic, queue_id: self._queues.leave(topic, queue_id))
         self._extensions = self._make_extensions(files, directory)
-        self._queues = QueueDispatcher(files, ends, directory, open_max(), self._extensions)
+        self._queues = QueueDispatcher(files, ends, directory, files_open_max(), self._extensions)
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
@@ -106,8 +109,10 @@ class ReputAgent:
         if start >= end or end == self._whole_below:
             return self._catch_up_index(start)
         self._line.state = State.KERNEL
-        batch = self._scan.read(start, end, self._records_max())
-        done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
+        done = self._dispatch_gathered(start, end) if self._gathers(start, end) else 0
+        if not done:
+            batch = self._scan.read(start, end, records_for(self._queues.queue_count))
+            done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
         self._line.state = State.RUNNING
         return done + self._catch_up_index(self._dispatched.get())  # under load as well, else it is never caught up
 
@@ -122,8 +127,21 @@ class ReputAgent:
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        done = self._dispatched.get() == self._indexed.get() == self._node.positions.get(Position.APPENDED)
+        done = self._dispatched.get() == self._indexed.get() == self._last_confirmed()
         return done or bool(self._stopped.get()) or now >= self._drain_until
+
+    def _last_confirmed(self) -> int:
+        """Up to where it is worth waiting: nobody confirms more on a slave whose receiver has gone, or on a master
+        that has promised to be one no more.
+        """
+        positions = self._node.positions
+        end = positions.get(Position.APPENDED)
+        if self._is_master:
+            fenced = positions.get(Position.PROMISED) > positions.get(Position.EPOCH)
+            return max(self._confirmed(), self._dispatched.get()) if fenced else end
+        if positions.duty(Duty.RECEIVE).state is not State.STOPPED:
+            return end
+        return min(end, max(positions.get(Position.CONFIRMED), self._dispatched.get()))
 
     def on_close(self) -> None:
         """Mappings go with the process; so would files, but a bench has no process of its own for this."""
@@ -143,18 +161,50 @@ class ReputAgent:
         self._line.lower_flag(Flag.LOGIC_DISK_FULL)
         if self._index is not None:
             self._signal_index(self._index)
+        self._publish(batch.start, batch.end, len(batch.rows), _newest(batch))
+        return 1
+
+    def _publish(self, start: int, end: int, records: int, newest: int) -> None:
+        """All of [start, end) is dispatched; `newest` is the store time of its last record."""
         if ARMED:
             reach("reput.before_dispatched")
-        self._indexed.advance(self._index.position if self._index is not None else batch.end)
-        if len(batch.rows):
-            self._timestamp.advance(max(self._timestamp.get(), int(batch.rows[-1]["store_timestamp"])))
-        self._dispatched.advance(batch.end)
+        self._indexed.advance(self._index.position if self._index is not None else end)
+        self._timestamp.advance(max(self._timestamp.get(), newest))
+        self._dispatched.advance(end)
         if ARMED:
             reach("reput.after_dispatched")
         self._ringer.ring()
-        self._line.count(Counter.MESSAGES, len(batch.rows))
-        self._line.count(Counter.BYTES, batch.end - batch.start)
+        self._line.count(Counter.MESSAGES, records)
+        self._line.count(Counter.BYTES, end - start)
         self._line.count(Counter.BATCHES)
+
+    def _gathers(self, start: int, end: int) -> bool:
+        """Only where nobody but the queues wants the batches: the others come after the queues are published (H13)."""
+        many = self._queues.queue_count > GATHER_QUEUES and end - start > GATHER_BACKLOG
+        return many and self._dispatchers == [self._queues] and start >= self._plain_until
+
+    def _dispatch_gathered(self, start: int, end: int) -> int:
+        """Batches of a backlog, whose entries are written together: 1, or 0 where the first is to go alone."""
+        at, records, newest = start, 0, 0
+        self._queues.begin(max(GATHERED_BATCH, min(GATHERED_PER_QUEUE * self._queues.queue_count, GATHERED_MAX)))
+        try:
+            while at < end:
+                batch = self._scan.read(at, end, GATHERED_BATCH)
+                if batch.end == at or not self._queues.gather(batch):
+                    break
+                at, records, newest = batch.end, records + len(batch.rows), max(newest, _newest(batch))
+            self._queues.settle()
+        except (QueueGap, IllegalTopic, TooManyQueues, DiskFull) as error:
+            self._node.log.warning("batches up to %d are dispatched one by one: %s", at, error)
+            self._queues.forget()
+            self._plain_until = max(at, start + 1)
+            return 0
+        if end - at <= GATHER_BACKLOG:
+            self._queues.release()
+        if at == start:
+            return 0
+        self._line.lower_flag(Flag.LOGIC_DISK_FULL)
+        self._publish(start, at, records, newest)
         return 1
 
     def _put(self, dispatcher: Dispatcher, batch: Batch) -> bool:
@@ -174,10 +224,6 @@ class ReputAgent:
         else:
             return True
         return False
-
-    def _records_max(self) -> int:
-        """Of a batch: the more queues there are, the more records share what a write to each of them costs."""
-        return max(RECORDS_MAX, min(RECORDS_PER_QUEUE * self._queues.queue_count, BATCH_RECORDS_MAX))
 
     def _join(self, low: int) -> int:
         """An empty slave has joined its master's log in the middle: nothing below was ever here."""
@@ -222,14 +268,12 @@ class ReputAgent:
         self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
 
 
+def _newest(batch: Batch) -> int:
+    return int(batch.rows[-1]["store_timestamp"]) if len(batch.rows) else 0
+
+
 def _reach_before(step: str) -> None:
     reach(f"reput.before_{step}")
-
-
-def open_max() -> int:
-    """How many queue files stay open. The limit is taken as it is: where nobody raised it, it is 1024."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return QUEUE_FILES_OPEN_MAX if limit < 0 else max(1, min(QUEUE_FILES_OPEN_MAX, limit // 2))
 
 
 def build(node: Node) -> ReputAgent:

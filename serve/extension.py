@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from towline.filter.subscriptions import FilterData
 from towline.format.consume_queue_ext import are_addresses
+from towline.kernels.units import rule_out
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles, Units
 
-from .selection import Entries, Integers
+from .selection import Entries, Integers, Mask
 
 
 class Extension:
@@ -34,6 +36,21 @@ class Extension:
             made.tags_codes[rows], made.store_timestamps[rows] = units.tags_codes, units.store_timestamps
             made.bitmaps[rows] = units.bitmaps
         return made
+
+    def ruled_out(self, topic: str, queue_id: int, entries: Entries, data: FilterData) -> Mask:
+        """The entries whose bitmap says that they do not match, and speaks: it was stored after the birth."""
+        codes = entries["tags_code"].astype(np.int64)
+        have = are_addresses(codes)
+        asked = codes if have.all() else codes[have]
+        size, bits = data.bit_count // 8, np.array(data.bit_positions, dtype=np.int64)
+        out = np.zeros(len(asked), dtype=np.uint8)
+        for rows, units, places in self._files.spans(topic, queue_id, asked, size):
+            some = np.zeros(len(places), dtype=np.uint8)
+            rule_out(units, places, size, data.born_time, bits, some)
+            out[rows] = some
+        found = np.zeros(len(codes), dtype=np.bool_)
+        found[have] = out.view(np.bool_)
+        return found
 
     def tags_codes(self, topic: str, queue_id: int, entries: Entries) -> Integers:
         """The real hashes of tags, wherever they stand."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from towline.errors import Remedy, TowlineError
-from towline.filter.bloom import Bloom, may_match
+from towline.filter.bloom import Bloom
 from towline.filter.sql import Expression
 from towline.filter.sql import compile as compile_sql
 from towline.filter.subscriptions import FilterData
@@ -51,9 +51,7 @@ class PropertyFilter:
         data, extension = self._data, self._extension
         if data is None or extension is None or data.is_pending or not rows.any():
             return rows
-        units = extension.units(pull.topic.decode(), pull.queue_id, entries, data.bit_count // 8)
-        speaks = units.mapped & (units.store_timestamps > data.born_time)
-        return rows & ~(speaks & ~may_match(units.bitmaps, data.bit_positions))
+        return rows & ~extension.ruled_out(pull.topic.decode(), pull.queue_id, entries, data)
 
     def keep(self, segment: Bytes, starts: Integers, sizes: Integers) -> Mask:
         """Which records match; they begin at these bytes of the segment. Raises MalformedRecord."""

@@ -12,10 +12,11 @@ from typing import Final
 import numpy as np
 
 from towline.format.frames import Pull
+from towline.limits import QUEUES_MAX, TOPIC_QUEUES_MAX
 from towline.runtime.queue_ends import QueueEnds
 
-HELD_MAX: Final = 16_384
-HELD_PER_PEER_MAX: Final = 2_048  # a consumer holds one pull per queue it reads
+HELD_MAX: Final = QUEUES_MAX
+HELD_PER_PEER_MAX: Final = TOPIC_QUEUES_MAX  # a consumer holds one pull per queue it reads
 _NEVER: Final = np.iinfo(np.int64).max
 _FAR_MS: Final = 1 << 30
 _ROOM_FIRST: Final = 64

@@ -30,6 +30,7 @@ from towline.format.record import (
 from towline.format.topics import TopicConfig, topic_facts
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import Boundary, ConsumeQueueFiles
+from towline.log.epoch_file import EpochFile
 from towline.log.index_service import QUERY_MAX, IndexService
 from towline.log.store_time import store_time
 from towline.runtime.positions import Position
@@ -71,6 +72,7 @@ class Lookup:
         index: IndexService | None,
         get: Callable[[Position], int],
         rules: LookupRules,
+        epochs: EpochFile,
     ) -> None:
         self._topics = topics
         self._ends = ends
@@ -79,6 +81,7 @@ class Lookup:
         self._index = index
         self._get = get
         self._rules = rules
+        self._epochs = epochs
 
     def answer(self, question: dict[str, Any]) -> Found:
         """Raises a TowlineError that says why there is no answer."""
@@ -91,6 +94,10 @@ class Lookup:
                 return Found({"topic": topic, "queues": self._bounds(self._topic(topic))})
             case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
                 return Found({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
+            case {"op": "log_ends"}:
+                return Found(self._log_ends())
+            case {"op": "epoch_ends", "topic": str(topic), "epoch": int(epoch)}:
+                return Found(self._epoch_ends(self._topic(topic), epoch))
             case {"op": "query_key", "topic": str(topic), "key": str(key)}:
                 return self._by_key(topic, key, question, _has_key)
             case {"op": "query_unique_key", "topic": str(topic), "key": str(key)}:
@@ -119,9 +126,41 @@ class Lookup:
             found.append({"queue": queue, "min": low, "max": high})
         return found
 
+    def _log_ends(self) -> dict[str, int]:
+        """For a sender that looks up what it may have sent before: a miss counts when `dispatched` has passed the
+        `appended` that was read before (H22). Lookups by key know what was `indexed`; -1 where no index is kept."""
+        dispatched = self._get(Position.DISPATCHED)
+        return {
+            "epoch": self._get(Position.EPOCH),
+            "log_min": self._get(Position.LOG_MIN),
+            "indexed": min(dispatched, self._get(Position.INDEXED)) if self._index is not None else -1,
+            "dispatched": dispatched,
+            "appended": self._get(Position.APPENDED),
+        }
+
     def _bounds_of(self, topic: bytes, queue: int) -> tuple[int, int]:
         place = self._ends.find(topic, queue)
         return self._ends.bounds(place) if place >= 0 else (0, 0)
+
+    def _epoch_ends(self, topic: TopicConfig, epoch: int) -> dict[str, Any]:
+        """For a reader that stands where it was under another master; without queues when nothing has begun since."""
+        name, queues = topic.topic_name, range(topic.read_queue_nums)
+        found = {str(queue): self.end_of_epoch(name, queue, epoch) for queue in queues}
+        ends = {queue: end for queue, end in found.items() if end is not None}
+        return {"epoch": self._get(Position.EPOCH), "ends": ends}
+
+    def end_of_epoch(self, topic: str, queue: int, epoch: int) -> int | None:
+        """How far the queue got before the next epoch began: who read more then, read what is no more.
+
+        None when nothing has begun since. Raises EpochsLost.
+        """
+        if epoch >= self._get(Position.EPOCH):
+            return None
+        starts = [later.start for later in self._epochs.load() if later.number > epoch]
+        if not starts:
+            return None
+        low, high = self._bounds_of(topic.encode(), queue)
+        return self._queues.min_offset_after(topic, queue, starts[0], low, high)
 
     def _offset_by_time(self, topic: str, queue: int, time: int, boundary: Boundary) -> int:
         if not 0 <= queue < self._topic(topic).read_queue_nums:

@@ -8,10 +8,11 @@ import numpy as np
 
 from towline.errors import MalformedFile, NotInLog
 from towline.format.consume_queue import SIZE
-from towline.format.frames import Buffer, Pull, json_part
+from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
 from towline.format.status import GetStatus, PutStatus
 from towline.kernels.queues import gather
+from towline.limits import KIB
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.runtime.positions import Position
@@ -39,14 +40,16 @@ BLOCK: Final = 4_096  # entries that a filtered pull looks at in one go: with th
 EVALUATED: Final = 1_024  # records whose properties are looked at in one go
 EVALUATED_MAX: Final = 8_192  # and in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
+FEW: Final = 1_024  # entries are read and looked at as fast as one
+STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The answer to a pull. `sizes` holds a big-endian u4 per record; `records` is a view of the log or a buffer.
 
-    `behind`: the records looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED,
-    JSON in a part of its own.
+    `stretch`: where they stand, for who reads them there; empty where it gets them. `behind`: the records
+    looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED, JSON in a part.
     """
 
     status: GetStatus
@@ -56,6 +59,7 @@ class Outcome:
     count: int = 0
     sizes: bytes = b""
     records: Buffer = b""
+    stretch: bytes = b""
     behind: bool = False
     why: tuple[bytes, ...] = ()
 
@@ -134,8 +138,7 @@ class Puller:
         """Entries of the wanted tags, until there are enough for an answer or enough were looked at."""
         count = max(1, min(pull.max_count, self._rules.memory.count))
         if not pull.codes:
-            count = min(count, pull.max_bytes // SIZE_MIN + 1)  # no more of them fit
-            entries = self._entries(pull, pull.offset, high, max(1, count))
+            entries = self._entries(pull, pull.offset, high, self._worth_reading(pull, high, count))
             return chosen_of(entries, matching(entries, ()), pull.offset)
         stop = min(high, self._end_of_scan(pull, count))
         found: list[Chosen] = []
@@ -151,25 +154,32 @@ class Puller:
             at += len(entries)
         return joined(found, at)
 
+    def _worth_reading(self, pull: Pull, high: int, count: int) -> int:
+        """How many entries an answer may be of: no more than fit, as far as the size of the first says."""
+        count = max(1, min(count, pull.max_bytes // SIZE_MIN + 1))
+        if count <= FEW:
+            return count
+        first = self._entries(pull, pull.offset, high, 1)
+        if len(first) == 0 or not matching(first, ()).all():
+            return count
+        return min(count, pull.max_bytes // max(SIZE_MIN, int(first["record_size"][0])) + FEW)
+
     def _evaluated(self, pull: Pull, high: int, passing: Passing) -> Chosen:
         """The same where the properties decide, which stand in the log: record by record, so of one segment only."""
         count = max(1, min(pull.max_count, self._rules.memory.count))
         stop = min(high, self._end_of_scan(pull, count))
         found: list[Chosen] = []
-        kept = size = looked_at = 0
-        block = EVALUATED
+        kept = size = looked_at = base = 0
         at = pull.offset
         while at < stop and kept < count and size < pull.max_bytes and looked_at < EVALUATED_MAX:
-            entries = self._entries(pull, at, stop, block)
-            if len(entries) == 0:
+            wanted = Limits(min(count - kept, EVALUATED), pull.max_bytes - size)
+            rows = self._possible(pull, at, stop, passing, wanted)
+            if rows.after == at:
                 break
-            rows = chosen_of(entries, passing.possible(pull, entries, self._matching(pull, entries)), at)
-            at += len(entries)
-            if len(rows) * 8 < len(entries):
-                block = min(2 * block, BLOCK)
+            at = rows.after
             if len(rows) == 0:
                 continue
-            base = self._log.segment_of(int((found[0] if kept else rows).physical[0]))
+            base = base if kept else self._log.segment_of(int(rows.physical[0]))
             border = int(np.searchsorted(rows.physical, base + self._log.segment_size))
             inside = rows.first(min(border, EVALUATED_MAX - looked_at))
             if len(inside) < len(rows):
@@ -185,6 +195,23 @@ class Puller:
             found.append(inside.where(passing.keep(segment, inside.physical - base, inside.sizes)))
             kept += len(found[-1])
             size += int(found[-1].sizes.sum())
+        return joined(found, at)
+
+    def _possible(self, pull: Pull, at: int, stop: int, passing: Passing, wanted: Limits) -> Chosen:
+        """Entries that may pass, of as many blocks as it takes to reach a limit: evaluating few at a time is dear."""
+        found: list[Chosen] = []
+        kept = size = 0
+        block = EVALUATED
+        while at < stop and kept < wanted.count and size < wanted.size:
+            entries = self._entries(pull, at, stop, block)
+            if len(entries) == 0:
+                break
+            found.append(chosen_of(entries, passing.possible(pull, entries, self._matching(pull, entries)), at))
+            kept += len(found[-1])
+            size += int(found[-1].sizes.sum())
+            at += len(entries)
+            if len(found[-1]) * 8 < len(entries):
+                block = min(2 * block, BLOCK)
         return joined(found, at)
 
     def _matching(self, pull: Pull, entries: Entries) -> Mask:
@@ -243,24 +270,28 @@ class Puller:
         kept = chosen.first(count)
         self._check(pull, kept.physical, kept.sizes, base)
         self._expect(kept.physical, kept.sizes)
+        records, stretch = self._records(segment, kept, base, told=pull.reads_files)
         return replace(
             nothing,
             status=GetStatus.FOUND,
             next_offset=after,
             count=count,
             sizes=kept.sizes.astype(">u4").tobytes(),
-            records=self._records(segment, kept, base),
+            records=records,
+            stretch=stretch,
             behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
         )
 
-    def _records(self, segment: Bytes, kept: Chosen, base: int) -> Buffer:
-        """A slice of the log where they stand back to back, else a copy."""
+    def _records(self, segment: Bytes, kept: Chosen, base: int, *, told: bool) -> tuple[Buffer, bytes]:
+        """A slice of the log where they stand back to back, else a copy; the STRETCH of a slice, if `told` of it."""
         start, end = int(kept.physical[0]), int(kept.physical[-1] + kept.sizes[-1])
         if adjoining(kept.physical, kept.sizes):
-            return self._log.slice(start, end)
+            file = self._log.file_of(base) if told and end - start >= STRETCH_MIN else None
+            stretch = STRETCH.pack(*file, base, start, end - start) if file is not None else b""
+            return self._log.slice(start, end), stretch
         target = np.empty(int(kept.sizes.sum()), dtype=np.uint8)
         gather(segment, kept.physical - base, kept.sizes.astype(np.int32), len(kept), target)
-        return target.data
+        return target.data, b""
 
     def _expect(self, physical: Integers, sizes: Integers) -> None:
         """What will be read, for a segment that is not in memory: all of it, or record by record where they are far."""

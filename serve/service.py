@@ -16,6 +16,7 @@ from towline.format.frames import (
     ASK,
     PULL_ANSWER,
     READ_FROM_SLAVE,
+    RECORDS_IN_FILE,
     Kind,
     Pull,
     decode_pull,
@@ -25,19 +26,22 @@ from towline.format.frames import (
     read_json,
 )
 from towline.format.status import GetStatus
-from towline.limits import FRAME_SIZE_MAX, MIB, SLEEP_MAX_MS
+from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.greeting import encode_refusal
+from towline.link.keys import SERVE_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.epoch_file import EpochFile
 from towline.log.index_service import IndexService
 from towline.node.confirmed import written_of
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.ring import ring_of
 from towline.node.secret import guarded, read_secret
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
@@ -60,7 +64,7 @@ QUEUE_FILES_OPEN_MAX: Final = 512
 SUSPEND_MAX_MS: Final = 60_000
 HIGH_WATER: Final = 64  # answers queued for one peer, some of them copies of up to pull_bytes_max
 PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
-PAUSED_MAX: Final = 4_096
+PAUSED_MAX: Final = QUEUES_MAX
 SWEEP_MS: Final = 1_000
 PAUSED_MAX_MS: Final = 10_000  # a peer that takes no answer for so long has to greet again
 DAMAGED: Final = "DAMAGED"  # code of the refusal that ends the link of a reader of a damaged queue
@@ -104,8 +108,10 @@ class ServeAgent:
             index.load()
         self._queues, self._index, self._swept_ms = queues, index, self._now()
         self._topics = topics
-        self._puller = Puller(queues, self._log, ends, topics, node.positions.get, rules, _extension(node))
-        self._lookup = Lookup(topics, ends, queues, self._log, index, node.positions.get, lookup_rules(settings))
+        get = node.positions.get
+        self._puller = Puller(queues, self._log, ends, topics, get, rules, _extension(node))
+        epochs = EpochFile(node.store)
+        self._lookup = Lookup(topics, ends, queues, self._log, index, get, lookup_rules(settings), epochs)
         self._groups = groups_of(node, topics, ends, self._lookup, self._say)
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
@@ -118,8 +124,15 @@ class ServeAgent:
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
+            ring=ring_of(node),
+            roles=SERVE_ROLES,
             greet=guarded(
-                welcome(node, pull_bytes_max=_size_max(settings), put_port=put_port),
+                welcome(
+                    node,
+                    pull_bytes_max=_size_max(settings),
+                    put_port=put_port,
+                    commitlog=str(node.store.commitlog.resolve()),
+                ),
                 partial(read_secret, node.runtime.secret),
             ),
             frame_size_max=MIB,
@@ -171,6 +184,9 @@ class ServeAgent:
         return min(longest, self._holding.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int) -> bool:
+        """Reput, whose every batch would ring, need not wake us for pulls that nobody has sent."""
+        if not len(self._holding):
+            self._bell.disarm()
         return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
@@ -274,9 +290,11 @@ class ServeAgent:
             outcome.next_offset,
             outcome.min_offset,
             outcome.max_offset,
-            READ_FROM_SLAVE if outcome.behind and self._slave_read else 0,
+            (READ_FROM_SLAVE if outcome.behind and self._slave_read else 0)
+            | (RECORDS_IN_FILE if outcome.stretch else 0),
         )
-        parts = [head, outcome.sizes, outcome.records] if outcome.count else [head, *outcome.why]
+        records = outcome.stretch or outcome.records
+        parts = [head, outcome.sizes, records] if outcome.count else [head, *outcome.why]
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
             self._count(pull, outcome)
@@ -334,6 +352,7 @@ class ServeAgent:
     def _ask(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
         peer, of_group = request.peer, is_group_question(question)
         try:
+            check_ask(question.get("op"), request.session.key, request.session.facts.get("role"))
             if of_group:
                 check_asker(question, request.session.facts.get("role"))
             else:

@@ -1,21 +1,43 @@
-"""The follow process of a slave: keeps the metadata files like the master's."""
+"""The follow process of a slave: keeps the metadata files like the master's, and is the slave's door for its peers."""
 
+import re
 import zlib
-from pathlib import PurePath
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from towline.errors import LinkRefused, MalformedFrame
-from towline.format.frames import ASK, Kind, json_part, kind_of, read_json
+from towline.errors import (
+    DiskFull,
+    LinkRefused,
+    MalformedFile,
+    MalformedFrame,
+    StoreNotWritable,
+    SyncFailed,
+)
+from towline.format.epochs import node_of
+from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.format.topics import loads_fastjson
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import MIB, SLEEP_MAX_MS
+from towline.link.context import close_context, new_context
+from towline.link.greeting import BAD_FRAME
+from towline.link.keys import HA_ROLES
+from towline.link.server import Request, Server
 from towline.log.config_file import ConfigFile
+from towline.log.queue_floors import NAME as QUEUE_FLOORS
+from towline.log.undelivered import LOG_END
 from towline.node.context import Node
+from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts
 from towline.node.master_link import MasterLink
+from towline.node.peer_door import NOT_MASTER, PEER, PeerDoor
+from towline.node.ring import ring_of
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.positions import Counter, Duty
+from towline.runtime.positions import Counter, Duty, Position
 
-ANSWER_MS: Final = 5000
+ANSWER_MS: Final = 5000  # beyond the time for which a question is held
+AGAIN_MS: Final = 10
+QUESTIONS_PER_TURN: Final = 64
+HIGH_WATER: Final = 64
+_TROUBLE: Final = (MalformedFrame, MalformedFile, LinkRefused, DiskFull, StoreNotWritable, SyncFailed)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.json")
 
 
 class FollowAgent:
@@ -25,33 +47,55 @@ class FollowAgent:
         self._node = node
         self._line = node.line
         self._have: dict[str, int] = {}
+        self._held_back: dict[str, tuple[int, Any]] = {}  # name -> the end of the log that it speaks of, content
         self._asked_at: int | None = None
         self._next_at = 0
+        self._patience_ms = ANSWER_MS + node.settings.metadata_interval_ms
 
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
+        self._door = PeerDoor(self._node)
+        self._context = new_context()
+        self._server = Server(
+            self._context,
+            endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
+            own=own_facts(self._node, "ha"),
+            ring=ring_of(self._node),
+            roles=HA_ROLES,
+            greet=self._greet,
+            frame_size_max=MIB,
+            high_water=HIGH_WATER,
+        )
+        self._link.watch(self._server)
         config = self._node.store.config
         self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
-        if not self._link.connected:
-            return self._connect() if self._link.due(now) else 0
+        answered = self._answer_peers()
+        return answered + self._follow(now)
+
+    def _follow(self, now: int) -> int:
         try:
+            self._release()
+            if not self._link.connected:
+                return self._connect() if self._link.due(now) else 0
             done = self._take_answers(now)
-        except (MalformedFrame, LinkRefused) as error:
+        except _TROUBLE as error:  # of the master, or of our own disk: it is asked again a little later
             self._link.leave(str(error))
             return 0
-        if self._link.lost or (self._asked_at is not None and now - self._asked_at > ANSWER_MS):
+        if self._link.lost or (self._asked_at is not None and now - self._asked_at > self._patience_ms):
             self._link.leave("no answer about metadata")
             return 0
-        question = [ASK.pack(Kind.ASK, now), json_part({"op": "metadata", "have": self._have})]
+        hold_ms = self._node.settings.metadata_interval_ms
+        asked = {"op": "metadata", "have": self._have, "hold_ms": hold_ms} | self._floors_wanted()
+        question = [ASK.pack(Kind.ASK, now), json_part(asked)]
         if self._asked_at is None and now >= self._next_at and self._link.send(question):
             self._asked_at = now
         return done
 
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS
+        return SLEEP_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
     def wait(self, timeout_ms: int) -> bool:
         return self._link.wait(timeout_ms)
@@ -62,12 +106,64 @@ class FollowAgent:
     def on_close(self) -> None:
         if hasattr(self, "_link"):
             self._link.close()
+        if hasattr(self, "_server"):
+            self._server.close()
+            close_context(self._context)
+
+    # --- peers
+
+    def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Peers may ask; whoever looks for a master is told who that is, as far as it is known here."""
+        if facts.get("role") == PEER:
+            return {"now": self._node.clock.now_ms()}
+        positions = self._node.positions
+        epoch = max(positions.get(Position.EPOCH), positions.get(Position.PROMISED))
+        known = f"the master of epoch {epoch} is node {node_of(epoch)}" if epoch else "it knows of no master"
+        raise LinkRefused(NOT_MASTER, f"node {self._node.settings.broker_id} is a slave; {known}")
+
+    def _answer_peers(self) -> int:
+        done = 0
+        while done < QUESTIONS_PER_TURN and (request := self._server.receive()) is not None:
+            done += 1
+            try:
+                self._answer(request)
+            except (MalformedFrame, MalformedFile) as error:
+                self._reject(request, str(error))
+            except (DiskFull, StoreNotWritable, SyncFailed) as error:  # a promise that cannot be kept is not given
+                self._node.log.error("a peer gets no answer: %s", error)
+        return done
+
+    def _answer(self, request: Request) -> None:
+        if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2:
+            raise MalformedFrame(f"kind {kind_of(request.parts[0])} is no question of a peer")
+        _, request_id = expect(ASK, request.parts[0])
+        answer = self._door.answer(read_json(request.parts[1]))
+        self._server.send(request.peer, [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(answer)])
+
+    def _reject(self, request: Request, why: str) -> None:
+        self._line.count(Counter.REFUSED)
+        self._node.log.warning("the link of a peer is cut: %s", why)
+        self._server.refuse(request, LinkRefused(BAD_FRAME, why))
+
+    # --- the master
 
     def _connect(self) -> int:
         """Metadata may be asked by a slave whose log is still empty, so its store id is not compared."""
         facts = own_facts(self._node, "follower") | {"store": ""}
         self._asked_at, self._next_at = None, 0
+        for name in self._held_back:  # of another link, or another master
+            self._have.pop(name, None)
+        self._held_back.clear()
         return int(self._link.connect(facts, lambda welcome: None))
+
+    def _floors_wanted(self) -> dict[str, int]:
+        """Once, for a log that begins in the middle of the master's."""
+        positions = self._node.positions
+        start = positions.get(Position.LOG_MIN)
+        if positions.get(Position.APPENDED) == start:  # where it begins is not settled yet
+            return {}
+        known = (self._node.store.config / QUEUE_FLOORS).exists()
+        return {} if known or not start else {"floors_at": start}
 
     def _take_answers(self, now: int) -> int:
         done = 0
@@ -75,18 +171,46 @@ class FollowAgent:
             if kind_of(parts[0]) != Kind.ANSWER or len(parts) != 2:
                 raise MalformedFrame("the master answered metadata with something else")
             files = read_json(parts[1]).get("files", {})
+            if not isinstance(files, dict):
+                raise MalformedFrame(f"the master's metadata files are {type(files).__name__}")
             for name, text in files.items():
                 self._store(str(name), str(text))
-            self._asked_at, self._next_at = None, now + self._node.settings.metadata_interval_ms
+            self._asked_at, self._next_at = None, now + AGAIN_MS
             done += 1
         return done
 
     def _store(self, name: str, text: str) -> None:
-        if PurePath(name).name != name or not name.endswith(".json"):
+        if not _NAME.fullmatch(name):
             raise MalformedFrame(f"the master sent a metadata file named {name!r}")
         path = self._node.store.config / name
-        ConfigFile(path).save(loads_fastjson(text, str(path)))
+        try:
+            content = loads_fastjson(text, str(path))
+        except RecursionError:
+            raise MalformedFrame(f"the master's {name} is nested too deeply") from None
+        end = content.get(LOG_END, 0) if isinstance(content, dict) else 0
+        if type(end) is not int:
+            raise MalformedFrame(f"the master's {name} speaks of the log to {end!r}")
         self._have[name] = zlib.crc32(text.encode())
+        self._held_back.pop(name, None)
+        if end > self._node.positions.get(Position.FLUSHED):
+            self._held_back[name] = end, content
+        else:
+            self._keep(name, content)
+
+    def _release(self) -> None:
+        """What counts as delivered is taken over when this log holds it on its disk: promoted, it would be lost."""
+        flushed = self._node.positions.get(Position.FLUSHED) if self._held_back else 0
+        for name, (end, content) in list(self._held_back.items()):
+            if end <= flushed:
+                del self._held_back[name]
+                self._keep(name, content)
+
+    def _keep(self, name: str, content: Any) -> None:
+        try:
+            ConfigFile(self._node.store.config / name).save(content)
+        except (DiskFull, StoreNotWritable, SyncFailed):
+            self._have.pop(name, None)
+            raise
         self._line.count(Counter.BATCHES)
 
 

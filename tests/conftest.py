@@ -3,8 +3,22 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.requirements import told
+from tests.spreading import Spreading, sessions_first
+
+settings.register_profile("towline", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("towline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sessions_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist nobody calls it
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Spreading:
+    return Spreading(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

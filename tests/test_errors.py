@@ -5,22 +5,42 @@ import pickle
 
 import pytest
 
-from towline import errors
+from loadtest.drill import errors as drill_errors
+from loadtest.load import errors as load_errors
+from pipeline import errors as pipeline_errors
+from towline import errors, ha_errors
+from towline.arrow import errors as arrow_errors
 from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
 from towline.filter import errors as filter_errors
+from towline.format import body_errors
 from towline.log import errors as store_errors
 from towline.runtime import settings_errors
+from towline.spark import errors as spark_errors
+from towline.spark import sink_errors, stream_errors
 
-_FACTS = {"int": 7, int: 7, "str": "a fact", str: "a fact", "bytes": b"fact", bytes: b"fact"}
+_FACTS = {"int": 7, int: 7, "float": 7.5, float: 7.5, "str": "a fact", str: "a fact", "bytes": b"fact", bytes: b"fact"}
+
+_MODULES = (
+    errors,
+    ha_errors,
+    body_errors,
+    arrow_errors,
+    store_errors,
+    client_errors,
+    filter_errors,
+    settings_errors,
+    spark_errors,
+    sink_errors,
+    stream_errors,
+    pipeline_errors,
+    load_errors,
+    drill_errors,
+)
 
 
 def _every_error() -> list[type[TowlineError]]:
-    named = {
-        name: kind
-        for module in (errors, store_errors, client_errors, filter_errors, settings_errors)
-        for name, kind in vars(module).items()
-    }
+    named = {name: kind for module in _MODULES for name, kind in vars(module).items()}
     return [kind for kind in named.values() if isinstance(kind, type) and issubclass(kind, TowlineError)]
 
 

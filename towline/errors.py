@@ -238,20 +238,6 @@ class MissingPackage(TowlineError):
         return f"the package {self.package} is not installed: pip install 'towline[{self.extra}]'"
 
 
-class OtherRole(TowlineError):
-    """Facts: store root, the node's role, the role that was asked for."""
-
-    remedy = Remedy.FIX_CALL
-    advice = "use the command of the node's own role"
-
-    def __init__(self, store: str, role: str, asked: str) -> None:
-        self.store, self.role, self.asked = store, role, asked
-        super().__init__(store, role, asked)
-
-    def describe(self) -> str:
-        return f"the node on {self.store} is a {self.role}, not a {self.asked}"
-
-
 class DemoFailed(TowlineError):
     """Facts: what did not happen."""
 

@@ -25,14 +25,19 @@ BLANK_SIZE_MIN: Final = 8
 KERNEL_BYTES_MAX: Final = 16 * MIB  # a kernel call never walks more, so a heartbeat is never late (H9)
 REQUEST_SIZE_MAX: Final = 8 * MIB  # record bytes of one put request
 REQUEST_GROUPS_MAX: Final = 1024  # (topic, queue) groups of one put request
+LARGE_PAGE: Final = 2 * MIB  # of x86-64; what a file system may keep in one piece is then mapped by one entry
 POPULATE_STEP: Final = 512 * KIB  # put populates its mapping ahead in steps of this size (H6; decisions/0012)
 PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more drops the peer (H21)
 
 # --- the link
 FRAME_SIZE_MAX: Final = REQUEST_SIZE_MAX + MIB  # bytes of one ZeroMQ part; more costs the sender its connection
 LINK_HIGH_WATER: Final = 1024  # messages queued for one peer, or from one
+LINK_MEMORY_MAX: Final = 768 * MIB  # of a server's process, mapped files not counted; above it all peers are cut (H21)
 SESSIONS_MAX: Final = 4096  # peers of one server that may stay greeted; the one silent for longest greets again
 GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting
+
+# --- replication
+NODE_MAX: Final = 62  # greatest broker_id: an in-sync set is the bits of a word that is not negative
 
 # --- the client
 DECOMPRESSED_SIZE_MAX: Final = 64 * MIB  # a reader's cap on one body, so that a small record cannot fill its memory
@@ -43,6 +48,7 @@ FILTER_DEPTH_MAX: Final = 100  # conditions inside conditions; evaluating one ta
 
 # --- shared tables
 QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
+TOPIC_QUEUES_MAX: Final = 16_384  # of one topic; a consumer of it has as many pulls out
 SLAVES_MAX: Final = 16
 
 # --- waiting
@@ -51,4 +57,5 @@ SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
 assert SEGMENT_SIZE_DEFAULT % PAGE == 0
 assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX
 assert REQUEST_SIZE_MAX + BLANK_SIZE_MIN <= SEGMENT_SIZE_DEFAULT
+assert TOPIC_QUEUES_MAX <= QUEUES_MAX
 assert RECORD_SIZE_MAX < FRAME_SIZE_MAX < KERNEL_BYTES_MAX

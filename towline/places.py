@@ -23,6 +23,11 @@ class Store:
         return self.root / "consumequeue"
 
     @property
+    def batchconsumequeue(self) -> Path:
+        """Of a RocketMQ's topics of the kind BatchCQ; nothing here reads these queues."""
+        return self.root / "batchconsumequeue"
+
+    @property
     def consumequeue_ext(self) -> Path:
         return self.root / "consumequeue_ext"
 
@@ -66,6 +71,63 @@ class Store:
         return self.root / "identity.json"
 
     @property
+    def restoring(self) -> Path:
+        """Stands here while a store is restored from a backup: it is none yet."""
+        return self.root / "restoring.json"
+
+    @property
+    def epochs(self) -> Path:
+        """Under which master each part of the log was written (spec 9.5)."""
+        return self.root / "epochFileCheckpoint"
+
+    @property
+    def ha(self) -> Path:
+        """What this node is and has promised to its peers: role, promise, in-sync set, a truncation under way."""
+        return self.root / "ha"
+
+    @property
+    def role(self) -> Path:
+        return self.ha / "role.json"
+
+    @property
+    def promise(self) -> Path:
+        return self.ha / "promise.json"
+
+    @property
+    def in_sync(self) -> Path:
+        return self.ha / "in_sync.json"
+
+    @property
+    def truncate(self) -> Path:
+        """Where the next start cuts the log off, and why (H17)."""
+        return self.ha / "truncate.json"
+
+    @property
+    def doubt(self) -> Path:
+        """It is there where something acknowledged from memory may be lost, and no master has made that good since."""
+        return self.ha / "doubt"
+
+    @property
+    def accept_loss(self) -> Path:
+        """The operator's word that bytes which were confirmed here may be cut off; the truncation takes it away."""
+        return self.ha / "accept_loss"
+
+    @property
+    def order(self) -> Path:
+        """What the supervisor is told to do next: promote, agree, truncate."""
+        return self.run / "order.json"
+
+    @property
+    def order_result(self) -> Path:
+        """What became of the last order."""
+        return self.run / "order_result.json"
+
+    @property
+    def asked(self) -> Path:
+        """What this start is to agree about with its peers: the wanted role, an order, what the operator allows."""
+        return self.run / "asked.json"
+
+    @property
     def run(self) -> Path:
         """What belongs to a running node: duty locks, effective settings, node.json, the node's log."""
         return self.root / "run"
@@ -87,6 +149,11 @@ class Store:
     def known(self) -> Path:
         """What a node that was stopped in order tells the next start."""
         return self.run / "known.json"
+
+    @property
+    def link(self) -> Path:
+        """Of a slave: which master it follows, or why none. Written by the receiver whenever that changes."""
+        return self.run / "link.json"
 
     @property
     def pool_owner(self) -> Path:
@@ -144,6 +211,11 @@ class Runtime:
     def page_cache(self) -> Path:
         """Which page cache holds what the running node writes."""
         return self.root / "page_cache"
+
+    @property
+    def wrote(self) -> Path:
+        """Which page cache has had everything that nodes wrote here since one of them ran, whatever ended them."""
+        return self.root / "wrote"
 
     @property
     def known(self) -> Path:

@@ -17,8 +17,8 @@ from typing import Final
 import towline
 from towline.errors import ShadowedPackage
 
-PROCESSES: Final = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "cli", "loadtest")
-INTERRUPTED: Final = 130
+PROCESSES: Final = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "cli", "loadtest", "pipeline")
+BY_SIGNAL: Final = 128  # plus its number: the exit status of a command that a signal has ended
 
 
 def home() -> Path:
@@ -45,14 +45,21 @@ def loading() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # somebody has something to clean up, or ignores it
         return
-    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, _end)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _end(number: int, frame: object) -> None:
+    os._exit(BY_SIGNAL + number)
+
+
 def main() -> None:
+    """SIGTERM ends a command with a status of its own until somebody has something to clean up, and handles it."""
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end)
     try:
         with loading():
             check_siblings()
@@ -61,4 +68,4 @@ def main() -> None:
     except ShadowedPackage as error:
         sys.exit(f"towline: {error}")
     except KeyboardInterrupt:  # Ctrl-C while the command was still loading
-        sys.exit(INTERRUPTED)
+        sys.exit(BY_SIGNAL + signal.SIGINT)

@@ -5,8 +5,8 @@ from typing import Final, cast
 
 import zmq
 
-from towline.errors import BenchFailed
-from towline.format.frames import ASK, Buffer, Kind, decode_put_answer, json_part
+from towline.errors import BenchFailed, TopicExists
+from towline.format.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
 from towline.format.status import PutStatus
 from towline.link.context import Context
 from towline.link.dealer import Link
@@ -28,12 +28,14 @@ class PutClient:
         self._link.greet(ANSWER_MAX_MS)
 
     def make_topic(self, topic: str = TOPIC, queues: int = 0) -> None:
-        """A topic of so many queues; 0: as many as a topic has by default."""
+        """A topic of so many queues, unless it is there; 0: as many as a topic has by default. Raises BenchFailed."""
         question = (
             {"op": "create_topic", "topic": topic, "queues": queues} if queues else {"op": "route", "topic": topic}
         )
         self._link.send([ASK.pack(Kind.ASK, 0), json_part(question)])
-        self._receive()
+        head, facts = self._receive()
+        if expect(ANSWER, head)[1] and read_json(facts).get("error") != TopicExists.__name__:
+            raise BenchFailed(f"the topic was not made: {read_json(facts).get('sentence')}")
 
     def measure(self, load: Load, requests: int) -> float:
         """Seconds for `requests` requests, from the first one sent to the last one acknowledged."""

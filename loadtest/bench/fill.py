@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Final
 
-from towline.client.compression import Compressor
 from towline.client.encoding import TopicEncoder
 from towline.client.keys import KeySource
+from towline.format.compression import Compressor
 from towline.format.frames import Group, encode_put
 from towline.format.record import Host
 from towline.limits import MESSAGE_BODY_MAX
@@ -34,8 +34,17 @@ GROUPS_AT_ONCE: Final = 1000
 
 def loads_of(shape: Shape, topics: tuple[str, ...], queues: int) -> list[Load]:
     """A load for each queue of each topic, their keys all different."""
-    keys = KeySource(LOOPBACK)
     made = []
+    for topic, queue_id, records in records_of(shape, topics, queues):
+        group = Group(topic.encode(), queue_id, shape.records, len(records))
+        heads = [encode_put(number, 0, NEVER, [group]) for number in range(2 * shape.window)]
+        made.append(Load(shape, records, heads))
+    return made
+
+
+def records_of(shape: Shape, topics: tuple[str, ...], queues: int) -> Iterator[tuple[str, int, bytes]]:
+    """Topic, queue and records of a shape for each queue of each topic, their keys all different."""
+    keys = KeySource(LOOPBACK)
     for topic in topics:
         encoder = TopicEncoder(
             topic,
@@ -49,10 +58,7 @@ def loads_of(shape: Shape, topics: tuple[str, ...], queues: int) -> list[Load]:
             records, _ = encoder.encode_bodies(
                 [os.urandom(shape.body) for _ in range(shape.records)], queue_id, tags=TAG
             )
-            group = Group(topic.encode(), queue_id, shape.records, len(records))
-            heads = [encode_put(number, 0, NEVER, [group]) for number in range(2 * shape.window)]
-            made.append(Load(shape, records, heads))
-    return made
+            yield topic, queue_id, records
 
 
 class Filler:
@@ -101,10 +107,10 @@ class Filler:
         """One message into each queue of each topic."""
         for topic in topics:
             client.make_topic(topic, queues)
-            loads = loads_of(SMALL, (topic,), queues)
+            each = [records for _, _, records in records_of(SMALL, (topic,), queues)]
             for first in range(0, queues, GROUPS_AT_ONCE):
                 some = range(first, min(first + GROUPS_AT_ONCE, queues))
-                groups = [Group(topic.encode(), queue, 1, len(loads[queue].records)) for queue in some]
-                records = b"".join(loads[queue].records for queue in some)
+                groups = [Group(topic.encode(), queue, 1, len(each[queue])) for queue in some]
+                records = b"".join(each[queue] for queue in some)
                 shape = Shape(len(groups), SMALL.body)
                 client.send(Load(shape, records, [encode_put(1, 0, NEVER, groups)]), 1)

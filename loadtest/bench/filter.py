@@ -17,23 +17,19 @@ from typing import Any, Final
 
 from towline.client.admin import AdminClient
 from towline.client.columns import Columns
-from towline.client.compression import Compressor
-from towline.client.encoding import TopicEncoder
-from towline.client.keys import KeySource
 from towline.client.message import Message
 from towline.errors import BenchFailed
 from towline.filter.bloom import Bloom
 from towline.filter.sql import TYPE
 from towline.filter.subscriptions import loads
 from towline.format.frames import Group, encode_put
-from towline.format.record import Host
-from towline.limits import GIB, MESSAGE_BODY_MAX, MIB
+from towline.limits import GIB, MIB
 from towline.link.context import close_context, new_context
 
 from .client import PutClient
 from .node import BenchNode, await_, bench_node
 from .reading import Pass, fill, read_all
-from .shapes import LOOPBACK, NEVER, TOPIC, Load, Shape
+from .shapes import NEVER, TOPIC, Load, Shape, topic_encoder
 
 SHAPE: Final = Shape(500, 100)
 EVERY: Final = 100  # one message of so many is kept
@@ -178,14 +174,7 @@ def _fill(node: BenchNode, plan: Plan) -> int:
 
 def _load() -> Load:
     """A request in which one message of EVERY has the tag, and a property of its own."""
-    encoder = TopicEncoder(
-        TOPIC,
-        Host(LOOPBACK, 0),
-        KeySource(LOOPBACK),
-        Compressor(None),
-        store_host_ipv6=False,
-        body_size_max=MESSAGE_BODY_MAX,
-    )
+    encoder = topic_encoder()
     records = [
         encoder.encode(
             Message(

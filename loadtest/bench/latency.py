@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -55,8 +56,8 @@ class Timings:
 class TimedClient(PutClient):
     """Sends `load` at `rate` requests per second, whether answers come or not."""
 
-    def run(self, load: Load, rate: float, seconds: float) -> Timings:
-        """Raises BenchFailed when a put is refused or not answered."""
+    def run(self, load: Load, rate: float, seconds: float, each: Callable[[], None] | None = None) -> Timings:
+        """Raises BenchFailed when a put is refused or not answered. `each` is called behind every answer."""
         group = Group(TOPIC.encode(), 0, load.shape.records, len(load.records))
         heads = [encode_put(number, 0, NEVER, [group]) for number in range(WINDOW)]
         records = cast(Buffer, zmq.Frame(load.records, copy=False))
@@ -75,6 +76,8 @@ class TimedClient(PutClient):
             while (answer := link.receive()) is not None:
                 heard = clock()
                 done.append((on_their_way.popleft(), heard, _offset(answer)))
+                if each is not None:
+                    each()
             if clock() - heard > ANSWER_MAX_MS * 1_000_000:
                 raise BenchFailed("the put process does not answer")
             self._poller.poll(1)

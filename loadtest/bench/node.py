@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
-from towline.node.context import runtime_of
+from towline.node.context import open_node, runtime_of
 from towline.node.launch import start_node
-from towline.node.status import node_facts, open_node
+from towline.node.status import node_facts
 from towline.runtime.positions import Counter, Duty, Position
 
 LOOPBACK: Final = "127.0.0.1"
@@ -39,7 +39,7 @@ class BenchNode:
     """A running master. `put_endpoint` is by transport."""
 
     def __init__(self, store: Path, segment_size: int, *, warmed: bool = True) -> None:
-        self._segment_size = segment_size
+        self.segment_size = segment_size
         self._ready = Position.WARM if warmed else Position.ALLOCATED
         self._view = open_node(store)
         self._positions = self._view.positions
@@ -60,7 +60,7 @@ class BenchNode:
 
         def ready() -> bool:
             ahead = self._positions.get(self._ready) - self._positions.get(Position.WANTED)
-            return ahead > SEGMENTS_AHEAD * self._segment_size
+            return ahead > SEGMENTS_AHEAD * self.segment_size
 
         await_(ready, "the next segments were not made")
 
@@ -71,7 +71,7 @@ class BenchNode:
 
     def room(self) -> int:
         """Bytes left in the segment that is written to."""
-        return self._segment_size - self._positions.get(Position.APPENDED) % self._segment_size
+        return self.segment_size - self._positions.get(Position.APPENDED) % self.segment_size
 
     def await_flushed(self) -> None:
         """Until flush has little to write: what the disk takes from the turn before is not this turn's."""

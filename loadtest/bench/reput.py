@@ -20,14 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from towline.errors import BenchFailed
-from towline.format import blank, record
-from towline.format.record import Host, Record
 from towline.limits import GIB, MIB
-from towline.log.segment_files import segment_name
 from towline.node.context import Node, make_private
 from towline.node.duties import builder
 from towline.places import Runtime, Store
@@ -38,12 +32,9 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
 from .limits import busy_seconds
+from .made_log import MadeLog, make_log
 from .reput_lag import measure_lag
-from .shapes import LOOPBACK, TAG
 
-QUEUES_PER_TOPIC: Final = 1000
-BODY: Final = 100
-RECORDS_PER_MS: Final = 1000
 DESCRIPTORS: Final = 1024  # the limit of a process where nobody raised it
 GOALS: Final = {
     "queues_per_s": 5e6,
@@ -53,8 +44,6 @@ GOALS: Final = {
     "lag_p99_ms": 1000.0,
 }
 _AT_MOST: Final = ("few_of_many", "few_of_many_queues", "lag_p99_ms")
-_NOON: Final = 1_700_000_000_000
-_KEY: Final = "0" * 32
 _SETTINGS: Final[dict[str, Any]] = {"flush_disk_type": "ASYNC_FLUSH", "broker_role": "ASYNC_MASTER"}
 
 Note = Callable[[str], None]
@@ -87,7 +76,7 @@ def measure(plan: Plan, note: Note) -> dict[str, Any]:
         for queues in (plan.few, plan.many):
             root = Path(directory) / str(queues)
             note(f"making a log of {plan.records:,} records in {queues:,} queues")
-            log = make_log(root / "store", plan, queues)
+            log = make_log(root / "store", plan.records, queues, segment_size=plan.segment_size)
             found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
             for number in range(plan.rounds):
                 for index in (False, True):
@@ -105,74 +94,6 @@ def measure(plan: Plan, note: Note) -> dict[str, Any]:
         "machine": {"cpus": os.cpu_count(), "load_before": load},
         "seconds": time.monotonic() - started,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class MadeLog:
-    """A log of records of one size: `warm` is behind the first record of every queue, `end` behind the last."""
-
-    record_size: int
-    records: int
-    total: int  # with the first ones
-    warm: int
-    end: int
-
-
-def make_log(root: Path, plan: Plan, queues: int) -> MadeLog:
-    """`records` and the first of each queue, queue after queue in turn, in segments of a store at `root`."""
-    template = _template()
-    size = len(template)
-    per_segment = (plan.segment_size - blank.SIZE) // size
-    total = plan.records + queues
-    commitlog = Store(root).commitlog
-    commitlog.mkdir(parents=True)
-    ends = []
-    for segment, first in enumerate(range(0, total, per_segment)):
-        numbers = np.arange(first, min(first + per_segment, total))
-        path = commitlog / segment_name(segment * plan.segment_size)
-        with path.open("wb") as file:
-            for part in np.array_split(numbers, -(-len(numbers) // 100_000)):
-                at = segment * plan.segment_size + (part - first) * size
-                file.write(_stamped(template, part, at, queues).tobytes())
-            room = plan.segment_size - file.tell()
-            ends.append(segment * plan.segment_size + file.tell())
-            if len(numbers) == per_segment:
-                file.write(blank.encode(room))
-            file.truncate(plan.segment_size)
-    assert queues < per_segment, "the first records of all queues stand in the first segment"
-    return MadeLog(size, plan.records, total, queues * size, ends[-1])
-
-
-def _template() -> bytes:
-    """A record whose topic has as many digits whatever its number, so that all have one size."""
-    properties = f"TAGS\x01{TAG}\x02UNIQ_KEY\x01{_KEY}\x02".encode()
-    host = Host(LOOPBACK, 10_911)
-    return record.encode(
-        Record(topic=b"bench-0000", body=os.urandom(BODY), properties=properties, born_host=host, store_host=host)
-    )
-
-
-def _stamped(
-    template: bytes, numbers: npt.NDArray[np.int64], at: npt.NDArray[np.int64], queues: int
-) -> npt.NDArray[np.uint8]:
-    """One row of bytes for each record: its own place, number, time and key; queue `number % queues`."""
-    made = np.tile(np.frombuffer(template, dtype=np.uint8), (len(numbers), 1))
-    queue = numbers % queues
-    offset = record.LAYOUT.offset
-    for name, values in (
-        ("queue_offset", numbers // queues),
-        ("physical_offset", at),
-        ("store_timestamp", _NOON + numbers // RECORDS_PER_MS),
-    ):
-        made[:, offset[name] : offset[name] + 8] = values.astype(">i8")[:, None].view(np.uint8)
-    ids = (queue % QUEUES_PER_TOPIC).astype(">i4")
-    made[:, offset["queue_id"] : offset["queue_id"] + 4] = ids[:, None].view(np.uint8)
-    topic_at, key_at = template.index(b"bench-") + len(b"bench-"), template.index(_KEY.encode())
-    for width, start, values in ((4, topic_at, queue // QUEUES_PER_TOPIC), (32, key_at, numbers * 2_654_435_761)):
-        for digit in range(min(width, 16)):
-            nibble = (values >> (4 * digit)) & 15
-            made[:, start + width - 1 - digit] = np.where(nibble < 10, 48 + nibble, 55 + nibble)
-    return made
 
 
 class Reput:

@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from towline.client.compression import Compressor
 from towline.client.encoding import TopicEncoder
 from towline.client.keys import KeySource
+from towline.format.compression import Compressor
 from towline.format.frames import Group, encode_put
 from towline.format.record import Host
 from towline.limits import KIB, MESSAGE_BODY_MAX
@@ -49,9 +49,9 @@ class Load:
         return len(self.records) // self.shape.records
 
 
-def load_of(shape: Shape) -> Load:
-    """Random bodies, one tag, a unique key each; queue 0 of TOPIC."""
-    encoder = TopicEncoder(
+def topic_encoder() -> TopicEncoder:
+    """Of TOPIC, as a producer on this machine encodes."""
+    return TopicEncoder(
         TOPIC,
         Host(LOOPBACK, 0),
         KeySource(LOOPBACK),
@@ -59,6 +59,11 @@ def load_of(shape: Shape) -> Load:
         store_host_ipv6=False,
         body_size_max=MESSAGE_BODY_MAX,
     )
+
+
+def load_of(shape: Shape) -> Load:
+    """Random bodies, one tag, a unique key each; queue 0 of TOPIC."""
+    encoder = topic_encoder()
     records, _ = encoder.encode_bodies([os.urandom(shape.body) for _ in range(shape.records)], 0, tags=TAG)
     group = Group(TOPIC.encode(), 0, shape.records, len(records))
     # Twice the window, so that no two requests on their way share an id.

@@ -21,7 +21,7 @@ from towline.limits import MIB
 from towline.runtime.failpoints import ARMED, reach
 
 from .endings import Settling, Writing
-from .ledger import Ledger
+from .ledger import Ledger, Open
 from .links import Batch, Outbox
 from .reading import Reader
 
@@ -140,6 +140,7 @@ class Checks:
         self._left: deque[int] = deque()
         self._now_ms = now_ms
         self._told = ""
+        self.lost = 0  # open ones that left the log
 
     def turn(self, now_ms: int) -> int:
         """How many checks began."""
@@ -166,10 +167,30 @@ class Checks:
         half = found.half
         record = self._reader.record(HALF, half.offset)
         if record is None:
-            self._log.error("the half message of %s left the log: transaction %d is over", half.group, first)
-            self._ledger.ended(first, Outcome.ENDED)
+            self._lose(half)
             return True
-        outcome, batch = self._batch(half, record)
+        return self._store(found, *self._batch(half, record))
+
+    def rescue(self, log_min: int, now_ms: int) -> None:
+        """What the log begins behind is put aside while its bytes can be read, else it is lost."""
+        self._now_ms = now_ms
+        for found in self._ledger.before(log_min):
+            if found.busy:  # of an end, or of a check that stores it anew
+                continue
+            record = self._reader.record(HALF, found.half.offset)
+            if record is None:
+                self._lose(found.half)
+            else:
+                self._store(found, *self._aside(found.half, record))
+
+    def _lose(self, half: Half) -> None:
+        self.lost += 1
+        told = "the half message of transaction %s of %s was cleaned away while it was open: it is lost"
+        self._log.error(told, half.unique_key, half.group)
+        self._ledger.ended(half.first, Outcome.ENDED)
+
+    def _store(self, found: Open, outcome: Outcome | None, batch: Batch) -> bool:
+        half = found.half
         if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(half, outcome, answer)):
             return False
         found.busy = True
@@ -182,6 +203,9 @@ class Checks:
                 return None, [(HALF, 0, [checked_again(record, self._writing.host)])]
             except MalformedRecord:  # no room in its properties for the count: it cannot be checked
                 self._log.warning("a half message of %s has no room for the count of its checks", half.group)
+        return self._aside(half, record)
+
+    def _aside(self, half: Half, record: Record) -> tuple[Outcome, Batch]:
         aside = put_aside(record, self._writing.host)
         return Outcome.PUT_ASIDE, [(CHECKED, 0, [aside]), (OP, 0, self._writing.ops(half, Outcome.PUT_ASIDE))]
 

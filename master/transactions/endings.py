@@ -113,6 +113,7 @@ class Endings:
         self._writing, self._read_to = writing, read_to
         self._answer, self._refuse = answer, refuse
         self._waiting: list[Ending] = []
+        self.lost = 0  # open transactions whose half messages had left the log
         self._now_ms = 0
 
     def __len__(self) -> int:
@@ -169,6 +170,7 @@ class Endings:
         if record is None:  # it left the log, unresolved for longer than messages are kept
             self._ledger.ended(half.first, Outcome.ENDED)
             self._refuse(ending, Verdict.NO_SUCH_TRANSACTION.name, "its half message has left the log")
+            self.lost += 1
             return True
         twins = self._ledger.twins(found)
         ops = [op for twin in twins for op in self._writing.ops(twin.half, ending.outcome)]

@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from typing import Final
 
 from towline.format.transactions import Half, Op, Outcome
@@ -116,6 +117,10 @@ class Ledger:
 
     def get(self, first: int) -> Open | None:
         return self._open.get(first)
+
+    def before(self, physical: int) -> list[Open]:
+        """Those whose newest records stand before this offset of the log."""
+        return list(takewhile(lambda found: found.half.physical < physical, self._open.values()))
 
     def twins(self, found: Open) -> list[Open]:
         """It and all that have its unique key: a producer that got no answer stores its half again."""

@@ -1,8 +1,9 @@
 """The system topics of transactions, read from this node's own files: queue 0 of each, up to what reput published."""
 
+from contextlib import suppress
 from typing import Final
 
-from towline.errors import NotInLog
+from towline.errors import MalformedRecord, NotInLog
 from towline.format.record import Record, decode
 from towline.limits import MIB
 from towline.log.commit_log import CommitLogReader
@@ -57,12 +58,14 @@ class Reader:
         return found, offset + len(entries)
 
     def record(self, topic: bytes, offset: int) -> Record | None:
-        """None when it is not there, or not any more."""
-        low, high = self.bounds(topic)
-        if not low <= offset < high:
+        """None when it is not there, or not any more; one that the log begins behind may be there for a while."""
+        if not 0 <= offset < self.bounds(topic)[1]:
             return None
-        found, _ = self.records(topic, offset, 1)
-        return found[0] if found else None
+        entries = self._queues.read(topic.decode(), 0, offset, 1)
+        for physical, size in zip(entries["physical_offset"].tolist(), entries["record_size"].tolist(), strict=True):
+            with suppress(NotInLog, MalformedRecord):
+                return decode(self._log.slice(physical, physical + size))
+        return None
 
     def close(self) -> None:
         self._log.close()

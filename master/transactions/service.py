@@ -29,11 +29,13 @@ from towline.format.transactions import (
 from towline.limits import KIB
 from towline.link.context import Context
 from towline.link.endpoints import ipc_endpoint
+from towline.link.keys import PUT_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
+from towline.node.ring import ring_of
 from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Position
 
@@ -75,13 +77,20 @@ class TransactionService:
         pause_ms = settings.flush_consumer_offset_interval
         self._offsets = Offsets(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
         self._server = Server(
-            context, endpoints_of(settings, node.runtime, "master")[SERVICE], own=own, greet=welcome(node)
+            context,
+            endpoints_of(settings, node.runtime, "master")[SERVICE],
+            own=own,
+            greet=welcome(node),
+            ring=ring_of(node),
+            roles=PUT_ROLES,
         )
         poller.add(self._server)
         self._ledger: Ledger | None = None
         self._topics_made = False
         self._draining = False
         self._read_to = 0
+        self._lost = 0
+        self._loaded: tuple[int, ...] | None = None  # offsets that are not compared with the queues yet
         self._start_end = self._get(Position.APPENDED)
         self._quiet_until = self._now() + DEADLINE_MS
         self._early: list[Ending] = []
@@ -89,6 +98,7 @@ class TransactionService:
     def turn(self) -> int:
         """How many things it did; 0 means nothing to do before `due_ms`."""
         now = self._now()
+        self._watch_cleaning(now)
         self._reader.turn(now)
         done = self._outbox.turn(now)
         floors = None if self._ledger is None else self._ledger.floors
@@ -96,10 +106,14 @@ class TransactionService:
         if self._ledger is None:
             if self._offsets.loaded is None:
                 return done + self._take_requests(now) + self._refuse_late(now)
-            self._begin(now, *self._offsets.loaded)
+            self._loaded = self._offsets.loaded
+            self._begin(now, *self._loaded)
         assert self._ledger is not None
         done += self._read(self._ledger) + self._take_requests(now)
         self._settling.turn(now)
+        if self._loaded is not None and self._read_to >= self._start_end:
+            self._compare(self._loaded)
+            self._loaded = None
         if self._is_ready(now) and not self._draining:
             for ending in self._early:
                 self._endings.add(ending)
@@ -167,6 +181,29 @@ class TransactionService:
             now_ms,
             node.log,
         )
+
+    def _watch_cleaning(self, now_ms: int) -> None:
+        """Before the reader lets go of what is being cleaned away."""
+        log_min = self._get(Position.LOG_MIN)
+        if self._ledger is None or not self._is_ready(now_ms) or self._draining:
+            return
+        if self._ledger.before(log_min):
+            self._checks.rescue(log_min, now_ms)
+        lost = self._checks.lost + self._endings.lost
+        self._node.line.lose(lost - self._lost)
+        self._lost = lost
+
+    def _compare(self, loaded: tuple[int, ...]) -> None:
+        """What the log held at the start is dispatched: offsets that fit it not are told of (H15)."""
+        for topic, offset in zip((HALF, OP), loaded, strict=True):
+            low, end = self._reader.bounds(topic)
+            if offset > end:
+                told = "%s: %d counted as through that the log does not hold"
+                self._node.log.warning(told, topic.decode(), offset - end)
+                self._node.line.count(Counter.FALLBACKS, offset - end)
+            elif topic == HALF and offset < low:
+                told = "%d half messages have left the log: those of them that were open are lost"
+                self._node.log.warning(told, low - offset)
 
     def _refuse_late(self, now_ms: int) -> int:
         """Of those that wait for the start: too long, or too many."""

@@ -10,7 +10,7 @@ from .members import Group
 from .offsets import NONE, Offsets
 
 
-def membership_facts(group: Group, member: str) -> dict[str, Any]:
+def membership_facts(group: Group, member: str, resets: Mapping[str, int]) -> dict[str, Any]:
     """What a member divides the queues by. `subscribers` names the topics that not every member reads."""
     own = group.members[member].topics
     summary = group.summary()
@@ -20,7 +20,7 @@ def membership_facts(group: Group, member: str) -> dict[str, Any]:
         "queues": {topic: group.queues.get(topic, 0) for topic in own},
         "model": group.model,
         "strategy": group.strategy,
-        "resets": dict(group.resets),
+        "resets": dict(resets),
     }
     partly = {topic: names for topic in own if len(names := summary.subscribers[topic]) != len(summary.names)}
     return facts | ({"subscribers": partly} if partly else {})

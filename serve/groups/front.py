@@ -14,19 +14,22 @@ from towline.format.transactions import TRANSACTION_GROUP
 from towline.link.server import Sent
 from towline.node.context import Node
 from towline.node.secret import SCHEDULE_ROLE
+from towline.runtime.clock import Clock
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
 from .errors import GroupRefused, Refusal
 from .filters import GroupFilters
-from .followed import FollowedGroups
+from .followed import ANSWERED, FollowedGroups
+from .forwarding import Forwarder, MasterRefused, NotMaster
 from .service import GroupService, Line, Queues
 from .watching import Asker
 
 PREFIX: Final = "group_"
 _READING: Final = frozenset({"group_offsets", "group_describe"})
 _NEVER_MS: Final = 1 << 62
+_LOOK_MS: Final = 5  # while the master's answer is waited for
 
 Say = Callable[[bytes, list[Any]], Sent]
 
@@ -65,8 +68,11 @@ def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, s
     """`say` sends the parts of an answer to a peer."""
     wire, sight = _Wire(node, say), _Sight(node, topics, ends, lookup)
     if node.settings.broker_role is BrokerRole.SLAVE:
-        return SlaveGroups(FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log), wire)
-    queues = Queues(sight.read_queues, sight.topics, sight.bounds, sight.search, sight.settled)
+        followed = FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log)
+        return SlaveGroups(followed, Forwarder(node), node.clock, wire)
+    queues = Queues(
+        sight.read_queues, sight.topics, sight.bounds, sight.search, sight.settled, sight.epoch, lookup.end_of_epoch
+    )
     line = Line(wire.send, wire.refuse)
     service = GroupService(node.store, node.settings, node.clock, node.log, queues, line, _filters(node))
     service.load()
@@ -83,33 +89,43 @@ def _filters(node: Node) -> GroupFilters | None:
 
 
 class SlaveGroups:
-    """Nothing is due, nobody is waited for."""
+    """Nobody is waited for but the master, which answers what is forwarded to it."""
 
-    due_ms = _NEVER_MS
-
-    def __init__(self, followed: FollowedGroups, wire: "_Wire") -> None:
-        self._followed, self._wire = followed, wire
+    def __init__(self, followed: FollowedGroups, forwarder: Forwarder, clock: Clock, wire: "_Wire") -> None:
+        self._followed, self._forwarder, self._clock, self._wire = followed, forwarder, clock, wire
+        self.due_ms = _NEVER_MS
 
     def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
+        asker = Asker(peer, request_id)
         try:
-            facts = self._followed.answer(question)
+            if question["op"] in ANSWERED:
+                self._wire.send(asker, self._followed.answer(question))
+                return
+            self._forwarder.submit(asker, question)
         except TowlineError as error:
-            self._wire.refuse(Asker(peer, request_id), error)
+            self._wire.refuse(asker, error)
             return
-        self._wire.send(Asker(peer, request_id), facts)
+        self.due_ms = min(self.due_ms, self._clock.monotonic_ms() + _LOOK_MS)
 
     def subscription(self, topic: str, group: str) -> FilterData | None:
         """None: this node's reput may have read a subscription later than the master's did."""
         return None
 
     def turn(self, now_ms: int) -> int:
-        return 0
+        done = self._forwarder.finished()
+        for asker, answer in done:
+            if isinstance(answer, TowlineError):
+                self._wire.refuse(asker, answer)
+            else:
+                self._wire.send(asker, answer)
+        self.due_ms = now_ms + _LOOK_MS if self._forwarder.waiting else _NEVER_MS
+        return len(done)
 
     def gone(self, peer: bytes) -> None:
         return
 
     def close(self) -> None:
-        return
+        self._forwarder.close()
 
 
 class _Wire:
@@ -157,6 +173,9 @@ class _Sight:
         question = {"op": "offset_by_time", "topic": topic, "queue": queue, "time": time}
         return int(self._lookup.answer(question).facts["offset"])
 
+    def epoch(self) -> int:
+        return self._get(Position.EPOCH)
+
     def settled(self) -> bool:
         return self._get(Position.DISPATCHED) >= self._target
 
@@ -164,6 +183,10 @@ class _Sight:
 def refusal_facts(error: TowlineError) -> dict[str, Any]:
     """An error as answers carry it."""
     facts = facts_of(error)
+    if isinstance(error, MasterRefused):
+        return dict(error.facts)
+    if isinstance(error, NotMaster) and error.masters:
+        facts["master"] = error.masters
     if isinstance(error, GroupRefused):
         facts["error"] = error.code
         if error.retry_after_ms:

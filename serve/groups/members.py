@@ -5,7 +5,7 @@ queues, of the strategy, and with each reset of offsets, so two members that kno
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,9 +13,10 @@ from towline.format.allocation import AVERAGE
 from towline.limits import RETRY_TOPIC_PREFIX
 
 from .errors import GroupRefused, Refusal
-from .locks import QueueLocks
+from .locks import Queue, QueueLocks
 
 MEMBERS_MAX: Final = 1_024  # of one group
+MEMBERS_OF_ALL_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,17 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What a member says of itself. `instance` tells one that came back from another with the same id."""
+    """What a member says of itself. `instance` tells one that came back from another with the same id.
+
+    `generation` is the newest that it was told, by this process or one before it; 0 for none.
+    """
 
     member: str
     instance: str
     model: str
     strategy: str
     topics: Mapping[str, Subscription]
+    generation: int = 0
 
 
 @dataclass(slots=True)
@@ -47,7 +52,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """The newest member's word counts for model and strategy; `resets` are generations, by topic."""
+    """The newest member's word counts for model and strategy."""
 
     name: str
     generation: int
@@ -56,7 +61,6 @@ class Group:
     locks: QueueLocks
     members: dict[str, Member] = field(default_factory=dict)
     queues: dict[str, int] = field(default_factory=dict)
-    resets: dict[str, int] = field(default_factory=dict)
     _summary: "Summary | None" = None
 
     def topics(self) -> set[str]:
@@ -95,7 +99,8 @@ class Summary:
 class Membership:
     """All groups that have members. `changed` collects the groups whose generation grew, until they are taken.
 
-    `queues_of` gives the read queues of a topic, 0 for one that is not there.
+    `queues_of` gives the read queues of a topic, 0 for one that is not there; `first_generation` where a group begins
+    that was not in memory; `locks_of` the locks of such a group.
     """
 
     def __init__(
@@ -103,15 +108,15 @@ class Membership:
         queues_of: Callable[[str], int],
         *,
         expires_ms: int,
-        lock_ms: int,
-        first_generation: Callable[[], int],
+        first_generation: Callable[[str], int],
+        locks_of: Callable[[str], QueueLocks],
         members_max: int = MEMBERS_MAX,
+        of_all_max: int = MEMBERS_OF_ALL_MAX,
     ) -> None:
         self._queues_of = queues_of
         self._expires_ms = expires_ms
-        self._lock_ms = lock_ms
-        self._first_generation = first_generation
-        self._members_max = members_max
+        self._first_generation, self._locks_of = first_generation, locks_of
+        self._members_max, self._of_all_max = members_max, of_all_max
         self._groups: dict[str, Group] = {}
         self._silent: OrderedDict[tuple[str, str], None] = OrderedDict()  # (group, member), the longest silent first
         self._changed: set[str] = set()
@@ -155,14 +160,10 @@ class Membership:
                 f"another consumer is in group {name!r} as {joining.member!r}, heard of {self._ago(member, now_ms)}"
             )
             raise GroupRefused(Refusal.MEMBER_TAKEN, sentence, max(1, left))
-        if group is None:
-            generation = self._first_generation()
-            group = Group(name, generation, joining.model, joining.strategy, QueueLocks(self._lock_ms))
-            self._groups[name] = group
-        if member is None:
-            if len(group.members) >= self._members_max:
-                sentence = f"group {name!r} has {self._members_max} members, which is the limit"
-                raise GroupRefused(Refusal.TOO_MANY_MEMBERS, sentence)
+        if group is None or member is None:
+            self._check_room(name, group)
+            group = group or self._make(name)
+            group.generation = max(group.generation, joining.generation)  # a number that was used means another state
             group.members[joining.member] = Member(joining.instance, joining.model, dict(joining.topics), now_ms)
             group.model = joining.model
             changed = True
@@ -184,11 +185,11 @@ class Membership:
         if found is not None and member in found.members:
             self._heard(group, member, found.members[member], now_ms)
 
-    def leave(self, name: str, member: str) -> None:
-        """In order: what it had locked is free at once. Nothing for a stranger."""
+    def leave(self, name: str, member: str, busy: Collection[Queue] = ()) -> None:
+        """In order: what it had locked is free at once, but for the `busy` queues. Nothing for a stranger."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
-            group.locks.leave((member, group.members[member].instance))
+            group.locks.leave((member, group.members[member].instance), busy)
             self._remove(group, member)
 
     def gone(self, name: str, member: str) -> None:
@@ -216,10 +217,10 @@ class Membership:
         return self._groups[name].members[member].heard_ms + self._expires_ms
 
     def forget(self, now_ms: int) -> None:
-        """Drops groups without members, without locks that still count, and without resets."""
+        """Drops groups without members, and without locks that still count."""
         for name, group in list(self._groups.items()):
             group.locks.forget(now_ms)
-            if not group.members and not len(group.locks) and not group.resets:
+            if not group.members and not len(group.locks):
                 del self._groups[name]
 
     def recount(self) -> None:
@@ -228,19 +229,11 @@ class Membership:
             if self._count_queues(group):
                 self._grow(group)
 
-    def reset(self, name: str, topic: str) -> None:
-        """Offsets of the topic were set by somebody else than a member. Kept for members that are away meanwhile."""
-        group = self._groups.get(name)
-        if group is None:
-            locks = QueueLocks(self._lock_ms)
-            group = self._groups[name] = Group(name, self._first_generation(), "clustering", AVERAGE, locks)
+    def reset(self, name: str) -> int:
+        """Offsets were set by somebody else than a member: the generation from which on commits count again."""
+        group = self._groups.get(name) or self._make(name)
         self._grow(group)
-        group.resets[topic] = group.generation
-
-    def delete(self, name: str) -> None:
-        """Of a group without members: nobody has to hear of its resets any more."""
-        if name in self._groups:
-            self._groups[name].resets.clear()
+        return group.generation
 
     def warnings(self, group: Group, member: str) -> list[str]:
         """What the member should know of itself and the others."""
@@ -258,6 +251,19 @@ class Membership:
             if not group.queues.get(topic) and topic != RETRY_TOPIC_PREFIX + group.name:
                 found.append(f"UNKNOWN_TOPIC: {topic!r} is not there any more")
         return found
+
+    def _check_room(self, name: str, group: Group | None) -> None:
+        if group is not None and len(group.members) >= self._members_max:
+            sentence = f"group {name!r} has {self._members_max} members, which is the limit"
+            raise GroupRefused(Refusal.TOO_MANY_MEMBERS, sentence)
+        if len(self._silent) >= self._of_all_max:
+            sentence = f"the groups of this node have {self._of_all_max} members, which is the limit"
+            raise GroupRefused(Refusal.TOO_MANY_MEMBERS, sentence)
+
+    def _make(self, name: str) -> Group:
+        made = Group(name, self._first_generation(name), "clustering", AVERAGE, self._locks_of(name))
+        self._groups[name] = made
+        return made
 
     def _ago(self, member: Member, now_ms: int) -> str:
         return f"{now_ms - member.heard_ms} ms ago"

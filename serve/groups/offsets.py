@@ -1,10 +1,18 @@
-"""How far each group has read each queue, and what a commit may do to it (H15)."""
+"""How far each group has read each queue, and what a commit may do to it (H15).
+
+With the offsets the resets are kept: the generation of a group when somebody else than a member set its offsets of a
+topic. Both are of one file, so that a member that was away, over a restart too, is never let to overrule one.
+"""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from towline.errors import MalformedFile
 
 NONE: Final = -1  # no offset is stored
+RESETS: Final = "towlineResets"  # member of consumerOffset.json; a real broker keeps no such thing, and drops it
+GENERATION_MAX: Final = 1 << 62
 
 Key: TypeAlias = tuple[str, str]  # topic, group
 Bounds: TypeAlias = Callable[[str, int], tuple[int, int]]  # topic, queue -> lowest offset, end
@@ -24,15 +32,34 @@ class Offsets:
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self._table: dict[Key, dict[int, int]] = {}
+        self._resets: dict[Key, int] = {}
         self.changes = 0
         self.clamped = 0
 
-    def load(self, table: Mapping[Key, Mapping[int, int]]) -> None:
+    def load(self, table: Mapping[Key, Mapping[int, int]], resets: Mapping[Key, int] | None = None) -> None:
         self._table = {key: dict(queues) for key, queues in table.items()}
+        self._resets = dict(resets or {})
 
     def snapshot(self) -> dict[Key, dict[int, int]]:
         """A copy that a thread may read."""
         return {key: dict(queues) for key, queues in self._table.items()}
+
+    def resets(self) -> dict[Key, int]:
+        """A copy that a thread may read."""
+        return dict(self._resets)
+
+    def resets_of(self, group: str) -> dict[str, int]:
+        """By topic: the generation of the newest reset."""
+        return {topic: generation for (topic, of), generation in self._resets.items() if of == group}
+
+    def was_reset(self, topic: str, group: str, generation: int) -> None:
+        """Remembered as long as the offsets are."""
+        self._resets[topic, group] = generation
+        self.changes += 1
+
+    def last_reset(self, topic: str, group: str) -> int:
+        """0 for none."""
+        return self._resets.get((topic, group), 0)
 
     def get(self, topic: str, group: str, queue: int) -> int:
         """NONE when none is stored."""
@@ -113,5 +140,24 @@ class Offsets:
 
     def _forget(self, keys: list[Key]) -> int:
         count = sum(len(self._table.pop(key)) for key in keys)
+        self._resets = {key: generation for key, generation in self._resets.items() if key in self._table}
         self.changes += len(keys)
         return count
+
+
+def resets_content(resets: Mapping[Key, int]) -> dict[str, Any]:
+    """What RESETS holds: group -> topic -> generation."""
+    content: dict[str, Any] = {}
+    for (topic, group), generation in sorted(resets.items()):
+        content.setdefault(group, {})[topic] = generation
+    return content
+
+
+def read_resets(content: Any, path: str) -> dict[Key, int]:
+    """Raises MalformedFile."""
+    match content:
+        case dict() if all(isinstance(topics, dict) for topics in content.values()):
+            found = {(topic, group): at for group, topics in content.items() for topic, at in topics.items()}
+            if all(type(at) is int and 0 <= at < GENERATION_MAX for at in found.values()):
+                return found
+    raise MalformedFile(path, f"its {RESETS} does not hold generations of groups and topics")

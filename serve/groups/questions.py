@@ -11,6 +11,7 @@ from towline.limits import RETRY_TOPIC_SIZE_MAX
 from .errors import GroupRefused, Refusal
 from .locks import Queue
 from .members import Joining, Subscription
+from .offsets import GENERATION_MAX
 
 CLUSTERING: Final = "clustering"
 BROADCASTING: Final = "broadcasting"
@@ -70,7 +71,16 @@ def joining(question: Question) -> Joining:
         _one_of(question, "model", (CLUSTERING, BROADCASTING), CLUSTERING),
         _one_of(question, "strategy", STRATEGIES, AVERAGE),
         subscriptions,
+        generation(question),
     )
+
+
+def generation(question: Question, default: int = 0) -> int:
+    """The newest generation that the member knows."""
+    value = number(question, "generation", default)
+    if value >= GENERATION_MAX:
+        raise _illegal(question, "generation", "a number that a group can reach")
+    return value
 
 
 def beginning(question: Question) -> str | int:
@@ -109,18 +119,18 @@ def commits(question: Question) -> dict[str, dict[int, int]]:
     return found
 
 
-def queues(question: Question) -> list[Queue]:
-    """`queues` of `group_lock` and `group_unlock`."""
-    value = question.get("queues")
+def queues(question: Question, name: str = "queues", default: object = None) -> list[Queue]:
+    """`queues` of `group_lock` and `group_unlock`, or their `claims`."""
+    value = question.get(name, default)
     if not isinstance(value, list):
-        raise _illegal(question, "queues", "a list of topic and queue")
+        raise _illegal(question, name, "a list of topic and queue")
     found = []
     for each in value:
         match each:
             case [str(topic), int(queue)] if queue >= 0:
                 found.append((topic, queue))
             case _:
-                raise _illegal(question, "queues", "a list of topic and queue")
+                raise _illegal(question, name, "a list of topic and queue")
     return found
 
 

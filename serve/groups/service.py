@@ -20,9 +20,10 @@ from towline.runtime.settings import Settings
 
 from . import questions
 from .describing import describe, membership_facts
+from .epochs import Epochs
 from .errors import GroupRefused, Refusal
 from .filters import GroupFilters, check, still_filtered
-from .locks import Queue
+from .locks import Queue, QueueLocks
 from .members import Joining, Membership
 from .offsets import Offsets
 from .store import GroupStore
@@ -47,7 +48,7 @@ class Queues:
     """What groups ask of the rest of serve. `read_queues` is 0 for an unknown topic; `topics` is None where unknown.
 
     `search` gives the offset of a topic and queue by store time, `settled` whether reput has dispatched what the log
-    held at the start.
+    held at the start. `epoch` is the master's, `end_of` how far a queue got in an earlier one; None for the newest.
     """
 
     read_queues: Callable[[str], int]
@@ -55,6 +56,8 @@ class Queues:
     bounds: Callable[[str, int], tuple[int, int]]
     search: Callable[[str, int, int], int]
     settled: Callable[[], bool]
+    epoch: Callable[[], int]
+    end_of: Callable[[str, int, int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,14 @@ class GroupService:
         """`filters` where reput computes bitmaps."""
         self._settings, self._clock, self._log, self._queues, self._line = settings, clock, log, queues, line
         self._offsets = Offsets(queues.bounds)
+        self._epochs = Epochs(queues.epoch, queues.end_of, log)
         self._groups = Groups(auto_create=settings.auto_create_subscription_group)
         self._expires_ms = settings.consumer_expires_ms
         self._members = Membership(
             queues.read_queues,
             expires_ms=self._expires_ms,
-            lock_ms=settings.rebalance_lock_max_live_time,
-            first_generation=lambda: clock.now_ms() // 1000,
+            first_generation=self._first_generation,
+            locks_of=self._locks_of,
         )
         interval = settings.flush_consumer_offset_interval
         self._filters = filters
@@ -98,6 +102,8 @@ class GroupService:
         self._topics: Mapping[str, object] | None = None
         self._missing: set[str] = set()
         self._started_ms = clock.monotonic_ms()
+        self._locked_before: frozenset[str] = frozenset()  # groups that may have locked queues before this start
+        self._recorded: set[str] = set()  # groups that the start after this one will know
         self._open = False  # questions are answered
         self._settled = False
         self._look_ms = self._sweep_ms = self._started_ms
@@ -124,6 +130,8 @@ class GroupService:
         except MalformedFile as error:
             self._damaged = error
             self._log.error("groups are refused: %s", error)
+        self._locked_before = frozenset({*self._groups.names(), *self._offsets.groups()})
+        self._recorded = set(self._locked_before)
 
     def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
         """A question whose `op` begins with group_."""
@@ -300,7 +308,7 @@ class GroupService:
         }
         settings = self._groups.get(group.name)
         return {
-            **membership_facts(group, place[1]),
+            **membership_facts(group, place[1], self._offsets.resets_of(group.name)),
             **timing,
             "settings": {} if settings is None else group_members(settings),
             "warnings": self._members.warnings(group, place[1]),
@@ -317,7 +325,7 @@ class GroupService:
 
     def _join(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
         name, joining = questions.text(question, "group"), questions.joining(question)
-        beginning, generation = questions.beginning(question), questions.number(question, "generation", 0)
+        beginning = questions.beginning(question)
         now, place = self._clock.monotonic_ms(), (name, joining.member)
         check(joining.topics, enabled=self._settings.enable_property_filter)
         known = self._members.get(name)
@@ -333,7 +341,7 @@ class GroupService:
         if joining.model == questions.CLUSTERING:
             self._begin(name, joining, beginning)
         self.due_ms = 0
-        if generation and now < self._started_ms + REJOIN_MS:
+        if joining.generation and now < self._started_ms + REJOIN_MS:
             self._rejoining.append((place, asker))
             return None
         return self._facts(place)
@@ -378,7 +386,7 @@ class GroupService:
         now = self._clock.monotonic_ms()
         self._members.heard(*place, now)
         self._links[place] = asker.peer
-        if questions.number(question, "generation") != group.generation:
+        if questions.generation(question) != group.generation:
             return self._facts(place)
         due = now + min(HOLD_MAX_MS, self._expires_ms // 2)
         self.due_ms = min(self.due_ms, due)
@@ -390,7 +398,7 @@ class GroupService:
     def _leave(self, asker: Asker, question: dict[str, Any]) -> Facts:
         place, instance = self._own(question)
         self._members.own(*place, instance)
-        self._members.leave(*place)
+        self._members.leave(*place, set(questions.queues(question, "busy", [])))
         self._forget(place)
         self.due_ms = 0
         return {}
@@ -404,14 +412,14 @@ class GroupService:
     def _commit(self, asker: Asker, question: dict[str, Any]) -> Facts:
         """A member that is not there any more may still say what it has done; it then moves nothing back."""
         name, by = questions.text(question, "group"), questions.text(question, "member", "")
-        asked = questions.commits(question)
+        asked, epoch = questions.commits(question), self._epochs.asked(question)
         self._groups.joined(name)
         group = self._members.get(name)
         member = group.members.get(by) if group is not None else None
         if member is not None and member.model == questions.BROADCASTING:
             raise GroupRefused(Refusal.BROADCASTING, f"{by!r} of group {name!r} is broadcasting; nothing is committed")
         now_at = group.generation if group is not None else 0
-        generation = questions.number(question, "generation", now_at) if by else now_at
+        generation = questions.generation(question, now_at) if by else now_at
         stranger = bool(by) and member is None
         found: dict[str, dict[str, Any]] = {"clamped": {}, "kept": {}, "unknown": {}}
         for topic, offsets in asked.items():
@@ -421,13 +429,16 @@ class GroupService:
                 found["unknown"][topic] = [str(queue) for queue in offsets if queue >= count]
             if not good:
                 continue
-            if group is not None and generation < group.resets.get(topic, 0):
+            if by and generation < self._offsets.last_reset(topic, name):
                 kept = {queue: self._offsets.get(topic, name, queue) for queue in good}
                 found["kept"][topic] = _texts(kept)
                 continue
+            taken_back = self._epochs.taken_back(name, topic, good, epoch)
+            self._offsets.clamped += len(taken_back)
+            good |= taken_back
             done = self._offsets.commit(topic, name, good, forward_only=stranger or generation < now_at)
-            if done.clamped:
-                found["clamped"][topic] = _texts(done.clamped)
+            if taken_back or done.clamped:
+                found["clamped"][topic] = _texts(taken_back | done.clamped)
             if done.kept:
                 found["kept"][topic] = _texts(done.kept)
         return {what: topics for what, topics in found.items() if topics}
@@ -465,7 +476,7 @@ class GroupService:
                 case (_, at):
                     asked[queue] = int(at)
         self._offsets.commit(topic, name, asked)
-        self._members.reset(name, topic)
+        self._offsets.was_reset(topic, name, self._members.reset(name))
         self._log.info("group %s: its offsets of %s are set to %s", name, topic, to)
         now_at = {str(queue): self._offsets.get(topic, name, queue) for queue in queues}
         self._when_saved(asker, {"offsets": now_at})
@@ -478,20 +489,35 @@ class GroupService:
 
     # --- locks
 
-    def _lock(self, asker: Asker, question: dict[str, Any]) -> Facts:
+    def _lock(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
         name, by = questions.text(question, "group"), questions.text(question, "member")
         group, member = self._members.own(name, by, questions.text(question, "instance", ""))
         wanted = [(topic, self._queue(topic, queue)) for topic, queue in questions.queues(question)]
+        claims = set(questions.queues(question, "claims", []))
         now = self._clock.monotonic_ms()
         self._members.heard(name, by, now)
-        return {"locked": [list(queue) for queue in group.locks.lock((by, member.instance), wanted, now)]}
+        locked = group.locks.lock((by, member.instance), wanted, now, claims)
+        facts = {"locked": [list(queue) for queue in locked]}
+        if name in self._recorded:
+            return facts
+        self._when_saved(asker, facts, lambda: self._recorded.add(name))  # so that a start knows of locks
+        return None
+
+    def _locks_of(self, name: str) -> QueueLocks:
+        """Whoever held a lock renewed it before this start, so none of them outlives this."""
+        live = self._settings.rebalance_lock_max_live_time
+        return QueueLocks(live, self._started_ms + live if name in self._locked_before else 0)
+
+    def _first_generation(self, name: str) -> int:
+        return max(self._clock.now_ms() // 1000, *self._offsets.resets_of(name).values(), 0)
 
     def _unlock(self, asker: Asker, question: dict[str, Any]) -> Facts:
         name, by = questions.text(question, "group"), questions.text(question, "member")
         wanted: list[Queue] = questions.queues(question)
+        claims = set(questions.queues(question, "claims", []))
         group = self._members.get(name)
         if group is not None:
-            group.locks.unlock((by, questions.text(question, "instance", "")), wanted)
+            group.locks.unlock((by, questions.text(question, "instance", "")), wanted, claims)
         return {}
 
     # --- administration
@@ -499,7 +525,7 @@ class GroupService:
     def _known(self, name: str) -> None:
         """Raises GroupRefused for a group that nobody has ever joined."""
         check_group(name)
-        if self._groups.get(name) is None and name not in self._offsets.groups() and self._members.get(name) is None:
+        if self._groups.get(name) is None and name not in self._offsets.groups():
             raise GroupRefused(Refusal.UNKNOWN_GROUP, f"there is no group {name!r}")
 
     def _list(self, asker: Asker, question: dict[str, Any]) -> Facts:
@@ -540,7 +566,7 @@ class GroupService:
             raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
         self._offsets.forget_group(name)
         self._groups.delete(name)
-        self._members.delete(name)
+        self._recorded.discard(name)
         self._log.info("group %s is deleted", name)
         self._when_saved(asker, {})
 
@@ -548,9 +574,10 @@ class GroupService:
         changed = self._groups.configure(questions.text(question, "group"), questions.table(question, "settings"))
         self._when_saved(asker, {"settings": group_members(changed)})
 
-    def _when_saved(self, asker: Asker, facts: Facts) -> None:
+    def _when_saved(self, asker: Asker, facts: Facts, done: Callable[[], None] = lambda: None) -> None:
         def then(error: TowlineError | None) -> None:
             if error is None:
+                done()
                 self._send(asker, facts)
             else:
                 self._refuse(asker, error)

@@ -9,12 +9,13 @@ from towline.errors import MalformedFile, TowlineError
 from towline.format.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
 from towline.format.topics import DataVersion
 from towline.log.config_file import ConfigFile, read_config
+from towline.log.saver import Saver
 from towline.places import Store
 from towline.runtime.clock import Clock
 
-from .files import FILTERS, GROUPS, OFFSETS, Saver, load
+from .files import FILTERS, GROUPS, OFFSETS, load
 from .filters import GroupFilters
-from .offsets import Offsets
+from .offsets import RESETS, Key, Offsets, read_resets, resets_content
 from .table import Groups
 
 Then = Callable[[TowlineError | None], None]
@@ -56,7 +57,7 @@ class GroupStore:
         self._offsets, self._groups, self._filters = offsets, groups, filters
         self._clock, self._log, self._interval_ms = clock, log, interval_ms
         self._others: Mapping[str, Any] = {}  # members of consumerOffset.json that only other brokers write
-        self._saver = Saver()
+        self._saver = Saver("groups")
         self._jobs: dict[int, Kept] = {}
         self._due_ms = clock.monotonic_ms() + interval_ms
         self._kept_offsets = Kept(ConfigFile(store.config / OFFSETS), lambda: offsets.changes, self._of_offsets)
@@ -68,11 +69,12 @@ class GroupStore:
 
     def load(self) -> None:
         """Raises MalformedFile when both generations of offsets or settings are damaged."""
-        found = load(self._kept_offsets.file, read_offsets, self._log)
+        found = load(self._kept_offsets.file, _read, self._log)
         if found is not None:
-            self._kept_offsets.version = found.data_version
-            self._offsets.load(found.offsets)
-            self._others = found.others
+            table, resets = found
+            self._kept_offsets.version = table.data_version
+            self._offsets.load(table.offsets, resets)
+            self._others = table.others
         groups = load(self._kept_groups.file, read_groups, self._log)
         if groups is not None:
             self._kept_groups.version = groups.data_version
@@ -151,7 +153,8 @@ class GroupStore:
 
     def _of_offsets(self, version: DataVersion) -> Content:
         table = OffsetTable(offsets=self._offsets.snapshot(), data_version=version, others=self._others)
-        return lambda: offsets_content(table)
+        resets = self._offsets.resets()
+        return lambda: offsets_content(table) | ({RESETS: resets_content(resets)} if resets else {})
 
     def _of_groups(self, version: DataVersion) -> Content:
         table = self._groups.snapshot(version)
@@ -181,6 +184,12 @@ class _Waiting:
         self._error = self._error or error
         if not self._jobs:
             self._then(self._error)
+
+
+def _read(content: dict[str, Any], path: str) -> tuple[OffsetTable, dict[Key, int]]:
+    """Raises MalformedFile."""
+    resets = read_resets(content.pop(RESETS, {}), path)
+    return read_offsets(content, path), resets
 
 
 def _still(content: dict[str, Any]) -> Content:

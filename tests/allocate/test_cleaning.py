@@ -13,15 +13,20 @@ import pytest
 from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
 from allocate.service import AllocateAgent
 from allocate.space import LOOK_MS, DiskSpace
+from towline.format.consume_queue import encode
 from towline.format.durable import Durable
 from towline.limits import MIB, PAGE
+from towline.log.archived import probe_of, save_archived
 from towline.log.cleaning import DOUBT_MS, DiskUse
+from towline.log.config_file import ConfigFile
+from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
 from towline.log.segment_files import segment_name
 from towline.node.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.positions import Duty, Flag, Position, Positions
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions
+from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import read_settings
 
 SIZE = 16 * PAGE
@@ -64,11 +69,13 @@ class Bench:
 
     def __init__(self, root: Path, count: int = 10, **settings: object) -> None:
         self.store, runtime = Store(root / "store"), Runtime(root / "run")
-        for directory in (self.store.commitlog, self.store.staging, runtime.root):
+        for directory in (self.store.commitlog, self.store.staging, self.store.config, runtime.root):
             directory.mkdir(parents=True)
-        flags = {"mapped_file_size_commit_log": SIZE, "reserve_file_size": RESERVE, "delete_when": "04"} | settings
+        flags = {"mapped_file_size_commit_log": SIZE, "reserve_file_size": RESERVE, "delete_when": "04"}
+        flags |= {"mapped_file_size_consume_queue": 2000} | settings
         checked = read_settings(None, {name: str(value) for name, value in flags.items()}, {})
         self.positions = Positions.create(runtime.positions, 7)
+        self.ends = QueueEnds.create(runtime.queue_ends)
         self.hands = Hands(self.store.root)
         log = logging.getLogger("allocate-cleaning")
         self.node = Node(self.store, runtime, checked, self.positions, Duty.ALLOCATE, 7, log, self.hands)
@@ -77,6 +84,15 @@ class Bench:
         self.durable_file = DurableFile(self.store.root)
         self.write(count * SIZE - 10)
         self.start()
+
+    def delay(self, base: int, offset: int) -> None:
+        """A message of delay level 1 stands in this segment, and those of its queue before `offset` are delivered."""
+        ConfigFile(self.store.config / "delayOffset.json").save({"offsetTable": {"1": offset}})
+        topic, at = "SCHEDULE_TOPIC_XXXX", base + 100
+        files = ConsumeQueueFiles(self.store.consumequeue, self.node.settings.mapped_file_size_consume_queue, 1)
+        files.write(topic, 0, 0, encode(at, 200, NOON))
+        files.close()
+        self.ends.move(self.ends.add(topic.encode(), 0, 0, 0, 0), 1, at + 200)
 
     def start(self) -> None:
         """A process that begins anew."""
@@ -91,6 +107,12 @@ class Bench:
     def age(self, base: int, hours: float) -> None:
         modified = (self.hands.wall - int(hours * MS_PER_HOUR)) / 1000
         os.utime(self.store.commitlog / segment_name(base), (modified, modified))
+
+    def archived(self, data_end: int) -> None:
+        """What the job leaves in the store."""
+        base = (data_end - 1) // SIZE * SIZE
+        probe = probe_of(self.store.commitlog / segment_name(base), base, data_end)
+        save_archived(self.store, SIZE, data_end, probe, Path("there"))
 
     def write(self, appended: int, synced: int | None = None) -> None:
         self.positions.writer(Position.APPENDED, Duty.PUT).advance(appended)
@@ -162,6 +184,106 @@ def test_old_segments_go_in_their_hour_after_the_minimum_was_published_and_recor
     assert max(before - after for before, after in pairwise(seen)) <= 1
     assert bench.left == [3, 4, 5, 6, 7, 8, 9]
     assert bench.log_min == 3 * SIZE
+
+
+def test_what_is_not_delivered_keeps_its_segment_and_all_after_it_for_the_longest_delay(tmp_path, caplog):
+    bench = Bench(tmp_path, timer_max_delay_sec=10 * 3600)
+    for base in range(5):
+        bench.age(base * SIZE, 81)
+    bench.delay(2 * SIZE, 0)
+    bench.hands.hour = 4
+    bench.settle()
+    assert bench.left == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert caplog.text.count("is expired; it is kept 10.0 h longer at most") == 1
+    bench.age(2 * SIZE, 82)
+    bench.settle()
+    assert bench.left == [3, 4, 5, 6, 7, 8, 9], "nothing in the third waits, for all that is to come"
+
+
+def test_what_is_delivered_keeps_nothing(bench):
+    for base in range(5):
+        bench.age(base * SIZE, 73)
+    bench.delay(2 * SIZE, 1)
+    bench.hands.hour = 4
+    bench.settle()
+    assert bench.left == [5, 6, 7, 8, 9]
+
+
+def test_offsets_that_cannot_be_read_keep_everything_as_long(bench, caplog):
+    bench.age(0, 73)
+    (bench.store.config / "delayOffset.json").write_text("{")
+    bench.hands.hour = 4
+    bench.settle()
+    assert bench.left == list(range(10))
+    assert "no expired segment is removed before it must be" in caplog.text
+    bench.age(0, 72 + 72)
+    bench.settle()
+    assert bench.left == list(range(1, 10))
+
+
+def test_a_full_disk_waits_for_nothing_that_is_delayed(bench):
+    bench.delay(0, 0)
+    bench.hands.other = 92 * SIZE
+    bench.settle()
+    assert bench.left[0] > 0
+
+
+class TestArchive:
+    """With `keep_until_archived`."""
+
+    @pytest.fixture
+    def bench(self, tmp_path):
+        bench = Bench(tmp_path, keep_until_archived=True)
+        for base in range(0, 10 * SIZE, SIZE):
+            bench.age(base, 100)
+        bench.hands.hour = 4
+        return bench
+
+    def test_what_is_expired_stays_until_it_is_archived(self, bench, caplog):
+        bench.settle()
+        assert bench.left == list(range(10))
+        assert "keep_until_archived" in caplog.text
+        bench.archived(3 * SIZE - 100)
+        bench.settle()
+        assert bench.left == list(range(3, 10))
+        bench.archived(5 * SIZE)
+        bench.settle()
+        assert bench.left == list(range(5, 10))
+        assert bench.node.line.counter(Counter.FALLBACKS) == 0
+
+    def test_a_limit_of_bytes_waits_too(self, tmp_path):
+        bench = Bench(tmp_path, keep_until_archived=True, file_reserved_bytes=4 * SIZE)
+        bench.archived(2 * SIZE)
+        bench.settle()
+        assert bench.left == list(range(2, 10))
+
+    def test_a_full_disk_takes_what_it_must_and_that_is_said_and_counted(self, bench, caplog):
+        bench.archived(SIZE)
+        bench.hands.other = 75 * SIZE
+        bench.settle()
+        assert bench.left == list(range(3, 10))
+        assert bench.node.line.counter(Counter.FALLBACKS) == 2
+        assert caplog.text.count("although it is in no archive") == 2
+
+    def test_another_log_than_was_archived_is_kept(self, bench):
+        bench.archived(3 * SIZE)
+        (bench.store.commitlog / segment_name(2 * SIZE)).write_bytes(b"x" * SIZE)
+        bench.age(2 * SIZE, 100)
+        bench.settle()
+        assert bench.left == list(range(10))
+
+    def test_a_file_that_cannot_be_read_keeps_everything(self, bench, caplog):
+        ConfigFile(bench.store.config / "archived.json").save({"end": "all"})
+        bench.settle()
+        assert bench.left == list(range(10))
+        assert "no segment counts as archived" in caplog.text
+
+    def test_without_the_setting_nothing_waits(self, tmp_path):
+        bench = Bench(tmp_path)
+        bench.age(0, 100)
+        bench.hands.hour = 4
+        bench.settle()
+        assert bench.left == list(range(1, 10))
 
 
 def test_each_deletion_is_logged_with_its_name_its_reason_and_its_age(bench, caplog):

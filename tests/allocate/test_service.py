@@ -11,7 +11,7 @@ import pytest
 
 from allocate.cleaning import STEP_MS
 from allocate.locks import UNLOCK_AFTER_MS
-from allocate.segments import AHEAD, PAUSE_MS
+from allocate.segments import AHEAD, BURST_MS, PAUSE_MS
 from allocate.service import AllocateAgent
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import PAGE, SLEEP_MAX_MS
@@ -28,6 +28,15 @@ from towline.runtime.settings import read_settings
 
 SIZE = 3 * STEP
 GENERATION = 7
+
+
+class MovedClock(SystemClock):
+    """Moved by hand."""
+
+    now = 1_000
+
+    def monotonic_ms(self) -> int:
+        return self.now
 
 
 @pytest.fixture
@@ -112,6 +121,29 @@ def test_a_segment_to_be_made_comes_before_one_that_is_being_warmed(agent, node)
     assert agent.do_work() == agent.do_work() == 1
     assert segments(node)[-1] == 3 * SIZE
     assert node.positions.get(Position.WARM) == SIZE
+
+
+def test_what_is_warm_ahead_serves_a_burst_and_is_made_up_for_behind_it(node):
+    clock = MovedClock()
+    agent = started(replace(node, clock=clock))
+    while agent.do_work():
+        pass
+    move(node, Position.APPENDED, SIZE)
+    move(node, Position.WANTED, SIZE)
+    while node.positions.get(Position.ALLOCATED) < 4 * SIZE:
+        agent.do_work()
+    for number in range(1, SIZE // PAGE // 4):
+        move(node, Position.APPENDED, SIZE + number * PAGE)
+        clock.now += BURST_MS
+        agent.do_work()
+    assert node.positions.get(Position.WARM) == 3 * SIZE, "the writer appends, and has a segment and a half"
+    move(node, Position.APPENDED, 2 * SIZE - STEP)
+    clock.now += BURST_MS
+    assert agent.do_work() == 1, "it has less than that now"
+    move(node, Position.APPENDED, 2 * SIZE)
+    while agent.do_work():
+        clock.now += BURST_MS
+    assert node.positions.get(Position.WARM) == 4 * SIZE
 
 
 def test_the_writers_own_segment_is_warmed_from_where_it_is(agent, node, monkeypatch):

@@ -3,9 +3,13 @@
 import json
 
 import pytest
+import typer
 from typer.main import get_command
 
 from cli.main import app
+from pipeline.registry import JOBS
+
+BENCHES = ("put", "delay", "consume", "filter", "ha", "peers", "reput", "segments", "spark", "recovery")
 
 
 def commands(command=None, path=()):
@@ -18,6 +22,20 @@ def commands(command=None, path=()):
 
 
 every_command = pytest.mark.parametrize("path", commands(), ids=" ".join)
+
+
+DRILLS = (
+    "kill-master",
+    "kill-slave",
+    "kill-process",
+    "pause-slave",
+    "partition",
+    "rejoin-diverged",
+    "slow-disk",
+    "disk-full",
+    "rolling-restart",
+    "all",
+)
 
 
 def test_the_commands_are_those_of_the_manual():
@@ -42,24 +60,39 @@ def test_the_commands_are_those_of_the_manual():
         "group describe",
         "group reset-offset",
         "group delete",
+        "promote",
+        "slave accept-loss",
+        "keys new",
+        "keys list",
+        "keys revoke",
         "inspect record",
         "inspect queue",
         "inspect index",
         "inspect checkpoint",
         "inspect durable",
+        "inspect diverged",
         "inspect layout",
-        "bench put",
-        "bench delay",
-        "bench consume",
-        "bench filter",
-        "bench reput",
-        "bench segments",
-        "bench recovery",
+        *(f"bench {name}" for name in BENCHES),
+        *(f"drill {name}" for name in DRILLS),
+        "loadtest",
+        "pipeline list",
+        "pipeline ship",
+        *(f"pipeline {name}" for name in JOBS),
+        "cluster init",
+        "cluster up",
+        "cluster down",
+        "cluster restart",
+        "cluster status",
+        "cluster scale",
+        "cluster replace-node",
+        "cluster units",
         "settings keys",
         "settings show",
+        "store backup",
         "store clean",
         "store mend",
         "store repair",
+        "store restore",
         "store verify",
         "version",
     }
@@ -74,7 +107,8 @@ def test_a_command_explains_itself_and_each_of_its_options(path, towline):
     for name in path:
         command = command.commands[name]
     assert len((command.help or "").split()) > 3
-    undocumented = [parameter.name for parameter in command.params if not getattr(parameter, "help", "")]
+    parameters = command.get_params(typer.Context(command))
+    undocumented = [parameter.name for parameter in parameters if not getattr(parameter, "help", "")]
     assert undocumented == []
 
 

@@ -13,10 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from cli.demo_spark import missing_package
+from cli.flights import read_flights
+from pipeline.session import java_missing
+from tests.requirements import need
 from towline.start import home
 
 COMMAND = [sys.executable, "-c", "from towline.start import main; main()", "demo"]
 END_MAX_S = 60
+SPARK_MAX_S = 240
 
 
 @pytest.fixture
@@ -48,19 +53,30 @@ def processes_below(directory: Path) -> list[str]:
     return found
 
 
-def start(*arguments: str) -> "subprocess.Popen[str]":
+def start(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*COMMAND, *arguments], cwd=home(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*COMMAND, *arguments],
+        cwd=home(),
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
-def finish(demo: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    out, err = demo.communicate(timeout=END_MAX_S)
+def need_spark() -> None:
+    """Skips the test where something of the Spark step is missing."""
+    if sentence := missing_package() or java_missing():
+        need({"java": sentence})
+
+
+def finish(demo: "subprocess.Popen[str]", seconds: float = END_MAX_S) -> tuple[int, str, str]:
+    out, err = demo.communicate(timeout=seconds)
     return demo.returncode, out, err
 
 
 def test_sends_reads_back_compares_and_leaves_nothing(temporary, runtime):
-    status, out, err = finish(start("--limit", "2000", "--json"))
+    status, out, err = finish(start("--limit", "2000", "--json", "--no-spark"))
     assert status == 0, err
     assert out.count("\n") == 1
     result = json.loads(out)
@@ -76,7 +92,7 @@ def test_sends_reads_back_compares_and_leaves_nothing(temporary, runtime):
 
 
 def test_keeps_the_stores_on_request_and_ends_with_one_json_line_after_the_table(tmp_path):
-    status, out, err = finish(start("--limit", "500", "--store", str(tmp_path)))
+    status, out, err = finish(start("--limit", "500", "--store", str(tmp_path), "--no-spark"))
     assert status == 0, err
     *table, last = out.splitlines()
     assert json.loads(last)["ok"] is True
@@ -86,25 +102,84 @@ def test_keeps_the_stores_on_request_and_ends_with_one_json_line_after_the_table
         assert list((tmp_path / role / "commitlog").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("number", "seconds"),
-    [
-        pytest.param(signal.SIGINT, 0.2, id="Ctrl-C while the command loads"),
-        pytest.param(signal.SIGINT, 1.5, id="Ctrl-C while the master starts"),
-        pytest.param(signal.SIGINT, 2.8, id="Ctrl-C while the slave starts"),
-        pytest.param(signal.SIGINT, 4.5, id="Ctrl-C while it sends"),
-        pytest.param(signal.SIGTERM, 3.5, id="SIGTERM"),
-    ],
-)
-def test_an_interrupt_at_any_moment_leaves_no_process_and_no_directory(temporary, runtime, seconds, number):
-    demo = start("--json")
-    ended = os.pidfd_open(demo.pid)
-    select.select([ended], [], [], seconds)
-    os.close(ended)
-    demo.send_signal(number)
+def test_spark_reads_the_slave_while_it_runs_draws_delays_and_verifies_both(temporary, runtime, tmp_path_factory):
+    need_spark()
+    pictures = tmp_path_factory.mktemp("pictures")
+    status, out, err = finish(start("--limit", "3000", "--out", str(pictures)), SPARK_MAX_S)
+    assert status == 0, err
+    *table, last = out.splitlines()
+    spark = json.loads(last)["spark"]
+    assert (spark["skipped"], spark["read"], spark["right"]) == (None, 3000, True)
+    flown = [flight for flight in read_flights(3000) if flight["dep_delay"] is not None]
+    assert sum(row["departed"] for row in spark["delays"]) == len(flown)
+    assert sum(row["minutes"] for row in spark["delays"]) == sum(flight["dep_delay"] for flight in flown)
+    assert spark["verify"]["ok"]
+    assert Path(spark["plot"]).read_bytes().startswith(b"\x89PNG")
+    assert any("Spark: master against slave" in line for line in table)
+    assert list(temporary.iterdir()) == []
+    assert list(runtime.glob("towline/*")) == []
+
+
+def test_without_java_the_spark_step_is_skipped_with_a_sentence():
+    status, out, err = finish(start("--limit", "500", JAVA_HOME="", PATH="/nowhere"))
+    assert status == 0, err
+    *table, last = out.splitlines()
+    assert "java" in json.loads(last)["spark"]["skipped"]
+    assert any(line.startswith("Spark") and "skipped" in line for line in table)
+
+
+def test_an_interrupt_while_spark_works_leaves_no_jvm_and_no_directory(temporary, runtime):
+    need_spark()
+    demo = start("--json", "--limit", "3000")
+    jvm = None
+    deadline = time.monotonic() + END_MAX_S
+    while not jvm:
+        assert time.monotonic() < deadline
+        jvm = [command for command in processes_below(temporary) if "java" in command]
+        select.select([], [], [], 0.02)
+    demo.send_signal(signal.SIGINT)
     status, out, err = finish(demo)
     assert "Traceback" not in err
     assert (status, out) == (130, "")
+    assert processes_below(temporary) == []
+    assert list(temporary.iterdir()) == []
+    assert list(runtime.glob("towline/*")) == []
+
+
+def catches(demo: "subprocess.Popen[str]", number: int) -> bool:
+    """Whether the process has a handler for the signal by now."""
+    status = Path(f"/proc/{demo.pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def works_on(temporary: Path, role: str) -> bool:
+    return any(role in command for command in processes_below(temporary))
+
+
+MOMENTS = {
+    "it loads": lambda demo, _: catches(demo, signal.SIGTERM),
+    "the master starts": lambda _, temporary: works_on(temporary, "master"),
+    "the slave starts": lambda _, temporary: works_on(temporary, "slave"),
+    "it sends": lambda _, temporary: any(temporary.glob("*/master/consumequeue/*")),
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [*((signal.SIGINT, moment) for moment in MOMENTS), (signal.SIGTERM, "it loads"), (signal.SIGTERM, "it sends")],
+)
+def test_a_signal_at_any_moment_leaves_no_process_and_no_directory(temporary, runtime, number, moment):
+    demo = start("--json")
+    deadline = time.monotonic() + END_MAX_S
+    while not MOMENTS[moment](demo, temporary):
+        assert demo.poll() is None
+        assert time.monotonic() < deadline
+        select.select([], [], [], 0.01)
+    demo.send_signal(number)
+    status, out, err = finish(demo)
+    assert "Traceback" not in err
+    assert (status, out) == (128 + number, "")
     assert processes_below(temporary) == []
     assert list(temporary.iterdir()) == []
     assert list(runtime.glob("towline/*")) == []

@@ -6,9 +6,15 @@ from pathlib import Path
 import pytest
 
 from cli import layouts
+from tests.log import stores as made_of
+from tests.log.stores import StoreMaker
 from towline.format import blank, checkpoint, consume_queue, durable_slots, index_file, record
 from towline.format.durable import Durable
+from towline.format.epochs import Epoch
 from towline.format.properties import encode as encode_properties
+from towline.log.epoch_file import EpochFile
+from towline.log.truncation import truncate
+from towline.log.truncation_file import Truncation, TruncationFile
 
 GOLDEN = Path(__file__).with_name("layout.txt")
 SEGMENT = 4096
@@ -154,3 +160,56 @@ class TestInspectLayout:
         names = [one["name"] for one in towline("inspect", "layout", "--json").document["layouts"]]
         assert names == [one.name for one in layouts.EVERY]
         assert len(set(names)) == len(names)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    """Two thirds of a log were not its master's; later a crash left bytes behind the end."""
+    made = StoreMaker(tmp_path_factory.mktemp("cut"))
+    made.fill(300)
+    made.dispatch(made.end)
+    made.durable(made.end)
+    point = made.records[100].at
+    EpochFile(made.store).save((Epoch(256, 0), Epoch(513, made.records[250].at)))
+    facts = {"point": point, "end": made.end, "epoch": 513, "node": 0, "master": 1, "why": "gone on", "time": 5}
+    TruncationFile(made.store).save(Truncation(**facts, accept_loss=True))
+    truncate(made.store, made_of.SEGMENT, made_of.QUEUE_FILE)
+    made.write(point, made.records[100].data[:90])
+    made.recover()
+    return made
+
+
+class TestInspectDiverged:
+    def test_lists_what_was_kept_and_why(self, cut, towline):
+        files = towline("inspect", "diverged", "--store", cut.root, "--json").document["files"]
+        names = [f"{at:020d}-5.log" for at in (cut.records[100].at, made_of.SEGMENT, 2 * made_of.SEGMENT)]
+        kept = [row for row in files if row["why"] == "gone on"]
+        assert [row["file"] for row in kept] == names
+        assert [row["epochs"] for row in kept] == [[256], [256, 513], [513]]
+        assert (sum(row["records"] for row in kept), {row["master"] for row in kept}) == (200, {1})
+        (torn,) = [row for row in files if row not in kept]
+        assert (torn["records"], torn["master"], torn["end"] - torn["start"]) == (0, None, 90)
+        printed = towline("inspect", "diverged", "--store", cut.root).out
+        assert all(name in printed for name in names)
+
+    def test_shows_the_records_of_a_file(self, cut, towline):
+        name = f"{cut.records[100].at:020d}-5.log"
+        command = ("inspect", "diverged", "--store", cut.root, "--file", name)
+        shown = towline(*command, "--count", 3, "--json").document["shown"]
+        assert [row["physical_offset"] for row in shown] == [one.at for one in cut.records[100:103]]
+        assert [row["properties"]["KEYS"] for row in shown] == ["k100", "k101", "k102"]
+        after = towline(*command, "--from", cut.records[102].at, "--count", 1, "--json").document["shown"]
+        assert after == shown[2:]
+        one = towline(*command, "--offset", cut.records[101].at, "--json").document
+        assert {name: one[name] for name in shown[1]} == shown[1]
+        assert "k102" in towline(*command).out
+
+    def test_what_is_not_there_is_refused_by_name(self, cut, towline):
+        command = ("inspect", "diverged", "--store", cut.root)
+        assert "no copy" in towline(*command, "--file", "nothing.log").err
+        assert towline(*command, "--offset", 5).status == 2
+        done = towline(*command, "--file", f"{cut.records[100].at:020d}-5.log", "--offset", 5)
+        assert (done.status, "5" in done.err) == (1, True)
+
+    def test_a_store_that_lost_nothing_has_an_empty_list(self, tmp_path, towline):
+        assert towline("inspect", "diverged", "--store", tmp_path, "--json").document == {"files": []}

@@ -22,6 +22,13 @@ def test_sigterm_is_an_interrupt_too():
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_after_the_cleaning_up_the_status_names_the_signal(number):
+    with pytest.raises(SystemExit) as ended, Interrupts():
+        os.kill(os.getpid(), number)
+    assert ended.value.code == 128 + number
+
+
 def test_a_second_signal_does_not_break_off_the_cleaning_up():
     with Interrupts():
         with pytest.raises(KeyboardInterrupt):

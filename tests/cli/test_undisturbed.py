@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cli.store_verify import ATTEMPTS, undisturbed
 from towline.errors import NotInLog
 from towline.log.findings import Findings, Weight
+from towline.node.store_access import ATTEMPTS, undisturbed
 
 TORN, HOLE, NEW = "TORN_TAIL", "QUEUE_MISSING", "INDEX_UNFINISHED"
 

@@ -82,6 +82,7 @@ class Standin:
     orders: deque[Order] = field(default_factory=deque)  # for the next puts; afterwards Store()
     judge: Callable[[Put], Order | None] = lambda put: None
     welcome: dict[str, Any] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()  # where it listens beside its socket
     own: dict[str, str] = field(default_factory=lambda: {"role": "put", "cluster": "c1", "store": "s1", "name": "a"})
 
     def __post_init__(self) -> None:
@@ -93,6 +94,7 @@ class Standin:
         self.first: dict[tuple[str, int], int] = defaultdict(int)  # lowest offset that can be read
         self.unreadable: set[str] = set()  # topics whose pulls are refused as NO_PERMISSION
         self.corrects = True  # False: as a slave, which leaves a wrong offset as it was asked
+        self.epoch_ends: dict[str, int] = {}  # of the epoch before, by queue
         self.extra: list[bytes] = []  # records served in answer to queries
         self.greeted = 0
         self.physical = 0
@@ -133,7 +135,8 @@ class Standin:
 
     def _run(self, started: threading.Event) -> None:
         context = new_context()
-        server = Server(context, [self.endpoint], own=self.own, greet=self._greet)
+        endpoints = [self.endpoint, *(f"tcp://127.0.0.1:{port}" for port in self.ports)]
+        server = Server(context, endpoints, own=self.own, greet=self._greet)
         poller = Poller(server)
         started.set()
         while not self._stop.is_set():
@@ -217,6 +220,8 @@ class Standin:
                     for queue in range(self.topics[topic])
                 ]
                 return _facts(request_id, {"topic": topic, "queues": bounds})
+            case "epoch_ends":
+                return _facts(request_id, {"epoch": self.welcome.get("epoch", 0), "ends": self.epoch_ends})
             case "offset_by_time":
                 records = map(decode, self.queues[topic, question["queue"]])
                 times = [record.store_timestamp for record in records]

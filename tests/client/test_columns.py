@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.client.columns import Columns
-from towline.client.compression import Compressor
 from towline.client.message import ReceivedMessage
 from towline.errors import MalformedRecord
+from towline.format.compression import Compressor
 from towline.format.properties import encode as encode_properties
 from towline.format.record import Host, Record, encode
 

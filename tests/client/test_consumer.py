@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from tests.client.standin import STORE_TIME, Standin
-from towline.client.consumer import Consumer, Moved
+from towline.client.consumer import Consumer
 from towline.client.errors import ClientClosed, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
+from towline.client.reader import Moved
 from towline.errors import LinkRefused, NoAnswer, UnknownTopic
 from towline.format.status import GetStatus
 
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 
 
 def consumer_of(node: Standin, topic: str = "one", **settings: Any) -> Consumer:

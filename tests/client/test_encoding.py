@@ -2,12 +2,12 @@
 
 import pytest
 
-from towline.client.compression import Compressor
 from towline.client.encoding import TopicEncoder
 from towline.client.keys import KeySource
 from towline.client.message import Message, ReceivedMessage
 from towline.errors import IllegalProperty, MalformedRecord
 from towline.format import property_crc
+from towline.format.compression import Compressor
 from towline.format.properties import RESERVED, TRANSIENT_PREFIX
 from towline.format.properties import decode as decode_properties
 from towline.format.record import Host, decode

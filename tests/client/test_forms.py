@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from towline.client import forms
-from towline.client.compression import Compressor
 from towline.client.encoding import TopicEncoder
 from towline.client.errors import IllegalDelay, IllegalHandle
 from towline.client.forms import Bounds, Handle, StoredForm, cancelling, delayed, half, sent_back, stored_form, timed
@@ -13,6 +12,7 @@ from towline.client.keys import KeySource
 from towline.client.message import Message
 from towline.errors import IllegalProperty
 from towline.format import property_crc
+from towline.format.compression import Compressor
 from towline.format.forms import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from towline.format.properties import decode, encode
 from towline.format.record import TRANSACTION_COMMIT, Host, Record

@@ -26,7 +26,7 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import MalformedRecord, NoAnswer, UnknownTopic
 
-DEADLINE_S = 20
+DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -222,8 +222,8 @@ class TestOneMember:
 
     def test_a_queue_that_is_ours_again_before_it_was_given_back_keeps_its_lock(self, node: GroupNode):
         consumer = member(node, ordered=True)
-        consumer._shelf.queues["one", 0] = GroupQueue("one", 0, EVERYTHING)
-        asked = list(consumer._member._give_back([("one", 0), ("one", 1)], {}))
+        consumer._parts.all[0].shelf.queues["one", 0] = GroupQueue("one", 0, EVERYTHING)
+        asked = list(consumer._parts.all[0].member._give_back([("one", 0), ("one", 1)], {}))
         assert [question.facts["queues"] for question in asked] == [[["one", 1]]]
         consumer.close()
 
@@ -311,9 +311,9 @@ class TestSharing:
         try:
             found = read(a, 5)  # in its hand
             settle(b, until=lambda: a.members == ["a", "b"] or len(node.group.members) == 2)
-            a._member._closing = 0.0  # its thread ends without a word
-            a._member.ring()
-            a._member.join(DEADLINE_S)
+            a._parts.all[0].member._closing = 0.0  # its thread ends without a word
+            a._parts.all[0].member.ring()
+            a._parts.all[0].member.join(DEADLINE_S)
             node.expel("a")
             again = read(b, 10)
         finally:

@@ -143,18 +143,66 @@ def test_in_the_end_everything_is_given_and_finished(monkeypatch: pytest.MonkeyP
             assert model.finished[number] == {offset for offset in range(queue.fetch) if is_ours(offset)}
 
 
-def test_a_thread_that_died_has_finished_nothing_though_another_has_its_number_now(monkeypatch: pytest.MonkeyPatch):
-    shelf = Shelf(ordered=False, manual=False)
+@pytest.mark.parametrize("number_again", [False, True], ids=["nobody has its number", "another has its number"])
+@pytest.mark.parametrize("manual", [False, True], ids=["automatic", "manual"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["in any order", "ordered"])
+def test_what_a_thread_had_in_hand_that_died_comes_again(
+    ordered: bool, manual: bool, number_again: bool, monkeypatch: pytest.MonkeyPatch
+):
+    shelf = Shelf(ordered=ordered, manual=manual)
     queue = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
     queue.begin(0)
     with shelf.lock:
         for first in (0, 5):
             queue.came(Answer(b"", b"", first, first + 5))
         shelf.list(queue)
-    monkeypatch.setattr(module.threading, "get_ident", lambda: 7)  # as the system does it
-    for _ in range(2):
-        thread = threading.Thread(target=shelf.take, args=(time.monotonic(),), kwargs={"whole": True})
-        thread.start()
-        thread.join()
-    assert queue.next == 10
-    assert queue.handled == 0
+    if number_again:
+        monkeypatch.setattr(module.threading, "get_ident", lambda: 7)  # as the system does it
+    thread = threading.Thread(target=shelf.take, args=(time.monotonic(),), kwargs={"whole": True})
+    thread.start()
+    thread.join()
+    assert (queue.next, queue.handled, shelf.is_busy(queue)) == (5, 0, ordered)
+    if number_again:
+        assert shelf.take(time.monotonic(), whole=True) is None
+    else:
+        shelf.bury()
+    assert (queue.fetch, queue.next, queue.handled, shelf.is_busy(queue)) == (0, 0, 0, False)
+    with shelf.lock:
+        queue.came(Answer(b"", b"", 0, 10))
+        shelf.list(queue)
+    handed = shelf.take(time.monotonic(), whole=True)
+    assert handed is not None
+    assert (handed.at, handed.end) == (0, 10)
+
+
+def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in_hand():
+    shelf = Shelf(ordered=True, manual=False)
+    before = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
+    before.begin(0)
+    taken = threading.Event()
+    done = threading.Event()
+
+    def work() -> None:
+        shelf.take(time.monotonic(), whole=True)
+        taken.set()
+        done.wait()
+        shelf.done()
+
+    with shelf.lock:
+        before.came(Answer(b"", b"", 0, 5))
+        shelf.list(before)
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert taken.wait(20.0)
+    with shelf.lock:
+        before.leave()
+        after = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
+        after.begin(0)
+        after.came(Answer(b"", b"", 0, 5))
+        shelf.list(after)
+    assert shelf.take(time.monotonic(), whole=True) is None
+    done.set()
+    handed = shelf.take(time.monotonic() + 20.0, whole=True)
+    thread.join()
+    assert handed is not None
+    assert handed.queue is after

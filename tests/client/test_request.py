@@ -17,7 +17,7 @@ from towline.client.request_errors import NoNeighbour, NotARequest, RequestTimeo
 from towline.errors import IllegalProperty
 from towline.format.properties import decode as decode_properties
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 DEADLINE_MS = 20_000
 REPLIES = "c1_REPLY_TOPIC"
 

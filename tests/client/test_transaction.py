@@ -25,7 +25,7 @@ from towline.format.transactions import as_sent
 from towline.link.server import Request, Server
 
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Ending(Standin):

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.filter.bloom import Bloom, mark, may_match
+from tests.filter.bits import may_match
+from towline.filter.bloom import Bloom, mark
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 

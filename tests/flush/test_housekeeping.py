@@ -16,6 +16,8 @@ from towline.runtime.positions import Duty, Position
 
 from .bench import Bench
 
+pytestmark = pytest.mark.usefixtures("closed")
+
 
 def path_of(fd):
     return Path(f"/proc/self/fd/{fd}").readlink()

@@ -5,6 +5,7 @@ import os
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +15,17 @@ from flush.syncing import SyncThread, policy_of
 from towline.format.checkpoint import Checkpoint
 from towline.log.mapped_file import MappedFile
 from towline.log.transient_pool import TransientPool
-from towline.node.transient import PoolState
+from towline.node.pool_state import PoolState
+from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.settings import read_settings
 
 from .bench import SEGMENT, Bench
 
+PUT, REPUT = Duty.PUT, Duty.REPUT
 POOL = {"transient_store_pool_enable": True, "transient_store_pool_size": 3, "flush_disk_type": "ASYNC_FLUSH"}
+
+pytestmark = pytest.mark.usefixtures("closed")
 
 
 @pytest.fixture
@@ -97,6 +102,43 @@ def test_what_offsets_wait_for_is_synced_at_once(bench):
     assert positions(bench) == (100, 100, 100)
     write(bench, 100, 200, 6)
     assert agent.do_work() == 0
+    agent.on_close()
+
+
+def test_put_is_woken_by_every_sync_and_reput_once_a_millisecond(tmp_path, monkeypatch):
+    now_ns = [10_000_000]
+    monkeypatch.setattr("flush.syncing.time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
+    bench = Bench(tmp_path, flush_disk_type="SYNC_FLUSH")
+    agent = bench.flush()
+    bench.make_segment(0)
+    bench.move(Position.ALLOCATED, SEGMENT, Duty.ALLOCATE)
+    bells = {duty: Doorbell(bench.runtime.bell(duty.label), bench.positions.duty(duty)) for duty in (PUT, REPUT)}
+    for bell in bells.values():
+        bell.arm()
+    end = 0
+
+    def woken(*, syncs: int) -> list[Duty]:
+        nonlocal end
+        for _ in range(syncs):
+            write(bench, end, end + 100, 5)
+            end += 100
+        assert agent.do_work() == min(syncs, 1)
+        found = [duty for duty, bell in bells.items() if bell.wait(0)]
+        for bell in bells.values():
+            bell.drain()
+        return found
+
+    assert woken(syncs=1) == [PUT, REPUT]
+    now_ns[0] += 300_000
+    assert woken(syncs=1) == [PUT]
+    assert agent.sleep_ms() == 1, "what is owed to reput ends the sleep"
+    now_ns[0] += 300_000
+    assert woken(syncs=0) == []
+    now_ns[0] += 500_000
+    assert woken(syncs=0) == [REPUT]
+    assert agent.sleep_ms() > 1
+    for bell in bells.values():
+        bell.close()
     agent.on_close()
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format.java_hash import index_hash, signed_32, string_hash, unsigned_hash
+from towline.format.java_hash import index_hash, index_hashes, signed_32, string_hash, unsigned_hash
 
 GOLDEN = [
     ("", 0, 0),
@@ -55,3 +55,10 @@ def test_an_index_hash_is_never_negative(text):
 def test_reading_a_word_as_signed_keeps_its_32_bits(word):
     assert -(2**31) <= signed_32(word) < 2**31
     assert (signed_32(word) - word) % 2**32 == 0
+
+
+@given(st.lists(st.text(st.characters(codec=None), max_size=12), max_size=30))
+def test_many_keys_at_once_have_the_same_hashes_as_each_alone(keys):
+    keys += [text for text, _, _ in GOLDEN]
+    assert index_hashes(keys).tolist() == [index_hash(key) for key in keys]
+    assert index_hashes([]).tolist() == []

@@ -29,6 +29,7 @@ class TestPutStatus:
             "NO_PERMISSION",
             "DISK_FULL",
             "NOT_GREETED",
+            "NOT_MASTER",
         ]
         assert [int(status) for status in PutStatus] == list(range(len(PutStatus)))
 

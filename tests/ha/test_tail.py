@@ -2,7 +2,7 @@
 
 import pytest
 
-from ha.receive import TAIL_CRC_MAX, tail_start
+from ha.handshake import TAIL_CRC_MAX, tail_start
 from towline.format import blank
 from towline.log.commit_log import CommitLogReader
 

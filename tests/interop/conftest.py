@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.peers.jars import JavaMissing
 from tests.requirements import need
 
 from .jvm import STORE, Jvm, RealStore
-from .releases import RELEASES, Programs, Release, Unavailable, programs
+from .releases import RELEASES, Programs, Release, programs
 from .towlines import REAL_SETTINGS, TowlineStore
 
 Compiled = Callable[[Release], Programs]
@@ -19,17 +20,17 @@ Started = Callable[..., Jvm]
 def compiled(request: pytest.FixtureRequest) -> Compiled:
     """The programs of a release; skips or fails where they cannot be had."""
     cache = request.config.cache.mkdir("interop")
-    known: dict[Release, Programs | Unavailable] = {}  # asking again takes as long again
+    known: dict[Release, Programs | JavaMissing] = {}  # asking again takes as long again
 
     def get(release: Release) -> Programs:
         if release not in known:
             try:
                 known[release] = programs(release, cache)
-            except Unavailable as error:
+            except JavaMissing as error:
                 known[release] = error
         found = known[release]
-        if isinstance(found, Unavailable):
-            need({found.name: found.reason})
+        if isinstance(found, JavaMissing):
+            need({found.name: str(found)})
             raise found
         return found
 

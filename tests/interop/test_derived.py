@@ -1,6 +1,7 @@
 """Queues and index that Towline derives from the real store's log are those that the real store derived."""
 
 import shutil
+from bisect import bisect_left
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -73,8 +74,12 @@ def test_both_find_the_same_offsets_by_time(release, real, towline):
     theirs = real.offsets_by_time("Plain", 0, asked)
     real.close()
     with towline.running(), AdminClient(towline.endpoint) as admin:
+        towline.await_dispatched()
         ours = [admin.offset_at("Plain", 0, time) for time in asked]
     if release.number >= (5, 1, 1):
         assert ours == theirs
     else:
-        assert all(abs(mine - real) <= 4 for mine, real in zip(ours, theirs, strict=True))
+        stored = [each["store_timestamp"] for each in sorted(found, key=lambda each: each["queue_offset"])]
+        assert ours == [bisect_left(stored, time) for time in asked]
+        nearest = [min(abs(each - time) for each in stored) for time in asked]
+        assert [abs(stored[offset] - time) for offset, time in zip(theirs, asked, strict=True)] == nearest

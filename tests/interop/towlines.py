@@ -9,13 +9,13 @@ from typing import Any, Final
 from tests.processes.nodes import TestNode, check_nothing_is_left
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
-from towline.client.compression import Compressor
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.sends import SendFuture
 from towline.format import properties
+from towline.format.compression import Compressor
 from towline.format.record import MessageEncoder
 from towline.limits import KIB, MIB
 from towline.node.context import runtime_of

@@ -91,6 +91,8 @@ def test_what_every_form_wants(form: Form, pairs: dict[str, str | None], rule: R
         (Form.HALF, {"TRAN_MSG": "false"}, Rule.HALF_FORM),
         (Form.HALF, {"TRAN_MSG": "truer"}, Rule.HALF_FORM),
         (Form.HALF, {"PGROUP": None}, Rule.HALF_FORM),
+        (Form.HALF, {"MORE": "x" * (32767 - 256)}, Rule.OK),
+        (Form.HALF, {"MORE": "x" * (32767 - 192)}, Rule.HALF_TOO_LARGE),
         (Form.HALF, {"DELAY": "1"}, Rule.DELAY_MISPLACED),
         (Form.TIMED, {"TIMER_DELIVER_MS": None}, Rule.TIMER_FORM),
         (Form.TIMED, {"TIMER_OUT_MS": None}, Rule.TIMER_FORM),

@@ -1,15 +1,17 @@
 """A server and its peers in one thread: nothing waits except on a condition with a deadline."""
 
 import json
+import os
 import socket as sockets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
 
+from tests.link.meeting import greet, receive, until
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
@@ -18,11 +20,11 @@ from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.poller import Poller
-from towline.link.server import Request, Sent, Server
+from towline.link.server import Sent, Server
 
 OWN = {"role": "put", "cluster": "c1", "store": "s1", "name": "broker-a"}
 FACTS = {"role": "producer", "cluster": "c1", "store": "s1", "name": "p"}
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 REQUEST = [ASK.pack(Kind.ASK, 1), b"{}"]
 
 
@@ -48,34 +50,6 @@ def raw(context: Context, server: Server) -> Iterator[zmq.Socket[bytes]]:
     made.connect(server.endpoints[0])
     yield made
     made.close()
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        value = found()
-        if value:
-            return value
-    raise AssertionError(f"{what} did not come")
-
-
-def greet(link: Link, server: Server) -> dict[str, Any]:
-    """`greet` gets a moment, the server a turn, until the link stands."""
-
-    def attempt() -> dict[str, Any] | None:
-        try:
-            return link.greet(20)
-        except NoAnswer:
-            assert server.receive() is None
-            return None
-
-    welcome: dict[str, Any] = until(attempt, "the welcome")
-    return welcome
-
-
-def receive(server: Server) -> Request:
-    request: Request = until(server.receive, "the request")
-    return request
 
 
 def answer_of(raw: zmq.Socket[bytes], server: Server) -> list[bytes]:
@@ -315,6 +289,23 @@ class TestConnecting:
             link.greet(30)
         link.close()
 
+    def test_a_host_that_drops_packets_is_not_called_deserted(self, context: Context) -> None:
+        with sockets.create_server(("127.0.0.1", 0), backlog=0) as listener:
+            address = listener.getsockname()
+            with sockets.create_connection(address):  # it fills the queue: the kernel drops whatever comes next
+                link = Link(context, f"tcp://127.0.0.1:{address[1]}", FACTS)
+                with pytest.raises(NoAnswer, match="packets are lost on the way"):
+                    link.greet(100)
+                assert not link.refused
+                link.close()
+
+    def test_one_that_accepts_and_says_nothing_is_said_to(self, context: Context) -> None:
+        with sockets.create_server(("127.0.0.1", 0)) as listener:
+            link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", FACTS)
+            with pytest.raises(NoAnswer, match="whoever listens there says nothing"):
+                link.greet(100)
+            link.close()
+
     def test_a_server_of_another_kind_is_no_answer(self, context: Context) -> None:
         with sockets.create_server(("127.0.0.1", 0)) as listener:
             link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", FACTS)
@@ -388,3 +379,46 @@ class TestPoller:
         near.close()
         far.close()
         link.close()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "bounded"),
+    [pytest.param("tcp://127.0.0.1:0", True, id="loopback"), pytest.param("tcp://0.0.0.0:0", False, id="a network")],
+)
+def test_what_is_on_its_way_within_the_machine_is_bounded(context, tmp_path, endpoint, bounded):
+    """Linux tells twice what was asked for, and gives no more than wmem_max."""
+    asked = min(server_module.LOOPBACK_SEND_BUFFER, int(Path("/proc/sys/net/core/wmem_max").read_text()))
+    server = Server(context, [endpoint, ipc_endpoint(tmp_path, "put")], own=OWN)
+    link = Link(context, server.endpoints[0].replace("0.0.0.0", "127.0.0.1"), FACTS)
+    try:
+        greet(link, server)
+        assert link.send(REQUEST)
+        descriptor = int(receive(server).frame.get(zmq.SRCFD))
+        with sockets.socket(fileno=os.dup(descriptor)) as connection:
+            size = connection.getsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF)
+    finally:
+        link.close()
+        server.close()
+    assert (size == 2 * asked) is bounded
+
+
+def test_a_server_is_looked_at_where_a_poll_found_it_readable_and_where_there_was_no_poll(server, raw, tmp_path):
+    read, write = os.pipe2(os.O_NONBLOCK)
+    poller = Poller(server, read)
+    try:
+        assert not poller.was_silent(server), "nobody has polled"
+        assert not poller.poll(0)
+        assert poller.was_silent(server)
+        assert not poller.was_silent(server), "it is told once"
+        os.write(write, b"x")
+        assert poller.poll(0)
+        assert poller.was_silent(server), "another source was readable"
+        assert poller.poll(0)
+        assert not poller.was_silent()
+        raw.send_multipart(REQUEST)
+        until(lambda: poller.poll(100) and poller.ready(server), "the message")
+        assert not poller.was_silent(server)
+        assert server.receive() is None
+    finally:
+        os.close(read)
+        os.close(write)

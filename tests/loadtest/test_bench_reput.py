@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from cli.bench_reput import GOAL_NAMES, render_reput
-from loadtest.bench.reput import BODY, GOALS, Plan, make_log, measure
+from loadtest.bench.made_log import BODY, make_log
+from loadtest.bench.reput import GOALS, Plan, measure
 from towline.format import properties, record
 from towline.kernels.scan import CHECK_ALL, COUNT, WALK_STATE_SIZE, walk
 from towline.limits import MIB
@@ -39,7 +40,7 @@ def result(tmp_path_factory):
 
 
 def test_the_log_is_one_that_recovery_would_accept(tmp_path):
-    made = make_log(tmp_path, PLAN, 200)
+    made = make_log(tmp_path, PLAN.records, 200, segment_size=PLAN.segment_size)
     log = CommitLogReader(Store(tmp_path).commitlog, PLAN.segment_size)
     log.load()
     state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
@@ -79,3 +80,19 @@ def test_its_table_can_be_drawn(result):
     drawn = io.StringIO()
     render_reput(Console(file=drawn, width=200), result)
     assert "200 queues and the index" in drawn.getvalue()
+
+
+def test_records_with_keys_have_the_size_that_was_asked_for_and_a_body_and_keys_of_their_own(tmp_path):
+    made = make_log(tmp_path, 5000, 32, segment_size=MIB, body=30, per_topic=4, keys=True)
+    assert made.record_size == 200
+    log = CommitLogReader(Store(tmp_path).commitlog, MIB)
+    log.load()
+    per_segment = (MIB - 8) // 200
+    bodies, keys = set(), set()
+    for number in range(0, 5032, 37):
+        base, at = number // per_segment * MIB, number % per_segment * 200
+        one = record.decode(log.array(base).tobytes(), at)
+        assert (one.topic, one.queue_id) == (b"bench-%04X" % (number % 32 // 4), number % 32 % 4)
+        bodies.add(one.body)
+        keys.add(properties.decode(one.properties)["KEYS"])
+    assert len(bodies) == len(keys) == 136

@@ -167,7 +167,7 @@ class StoreMaker:
     def kept(self) -> dict[int, bytes]:
         """What stands in diverged/, by log offset."""
         directory = self.store.diverged
-        paths = sorted(directory.iterdir()) if directory.is_dir() else []
+        paths = sorted(directory.glob("*.log")) if directory.is_dir() else []
         return {int(path.name.partition("-")[0]): path.read_bytes() for path in paths}
 
 

@@ -45,6 +45,47 @@ def moment(percent: int = 10, hour: int = 12, log_bytes: int = 1000, lacking: in
     return Moment(now_ms=NOW, hour=hour, disk=disk(percent), log_bytes=log_bytes, lacking=lacking, asked=asked)
 
 
+def test_what_is_waited_for_stays_until_it_was_long_enough_or_is_forced() -> None:
+    rules, asked = replace(RULES, waits_ms=HOUR_MS), []
+
+    def waits(base: int) -> bool:
+        asked.append(base)
+        return base >= SIZE
+
+    def gone(when: Moment, ages: list[int], rules: CleanRules = rules) -> int:
+        bases = [number * SIZE for number in range(len(ages))]
+        return len(choose(rules, when, bases, lambda base: ages[base // SIZE], waits))
+
+    assert gone(moment(hour=4), [OLD, OLD, OLD]) == 1
+    assert asked == [0, SIZE]
+    assert gone(moment(hour=4), [OLD, OLD - HOUR_MS, OLD]) == 2
+    assert gone(moment(hour=4), [OLD, OLD], RULES) == 2, "where nothing can be delayed"
+    assert gone(moment(hour=5), [OLD, OLD]) == 0
+    asked.clear()
+    assert gone(moment(percent=95), [YOUNG] * 3) == 2, "a disk that is too full waits for nothing"
+    assert asked == []
+
+
+KEPT = {
+    "what is expired": (RULES, moment(hour=4), [OLD] * 3, 1),
+    "what somebody asked for": (RULES, moment(asked=True), [OLD] * 3, 1),
+    "what the ratio takes": (RULES, moment(76), [OLD] * 3, 1),
+    "what the limit of bytes takes": (replace(RULES, reserved_bytes=750), moment(), [YOUNG] * 9, 1),
+    "not what a full disk takes": (RULES, moment(94), [YOUNG] * 9, 2),
+    "and nothing behind it": (RULES, moment(94, hour=4), [OLD] * 9, 2),
+    "not what has no room": (RULES, moment(50, lacking=201), [YOUNG] * 9, 3),
+    "a full disk that may force nothing": (replace(RULES, forced=False), moment(99), [OLD] * 3, 1),
+}
+
+
+@pytest.mark.parametrize(("rules", "when", "ages", "expected"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_goes_for_a_full_disk_alone(rules, when, ages, expected):
+    """All but segment 0 are kept."""
+    bases = [number * SIZE for number in range(len(ages))]
+    doomed = choose(rules, when, bases, lambda base: ages[base // SIZE], is_kept=lambda base: base > 0)
+    assert [each.base for each in doomed] == bases[:expected]
+
+
 def goes(rules: CleanRules, when: Moment, ages: list[int]) -> list[Why]:
     """The reasons, one per leading segment that goes; `ages` are the mtimes of segments 0, 100, 200, ..."""
     bases = [number * SIZE for number in range(len(ages))]

@@ -110,6 +110,23 @@ class TestCopyPublishWithdraw:
         append(tail, encoded(0))
         assert asked == [(0, 4 * PAGE), (4 * PAGE, 8 * PAGE)]
 
+    def test_steps_end_where_large_pages_end_and_so_does_what_is_let_go(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[int, int]] = []
+        forgotten: list[tuple[int, int]] = []
+        monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
+        monkeypatch.setattr(MappedFile, "forget", lambda _, start, end: forgotten.append((start, end)))
+        tail = store.tail()
+        append(tail, encoded(0, b"x" * PAGE))
+        tail = LogTail.open(store.commitlog, SIZE, tail.position, store.next_segment, step=4 * PAGE)
+        for _ in range(9):
+            append(tail, encoded(0, b"x" * PAGE))
+        first = [each for each in asked if each[0] % (4 * PAGE) == PAGE]
+        assert first == [(PAGE, 4 * PAGE)], "the first step goes as far as the page in which it begins"
+        assert {end % (4 * PAGE) for _, end in asked} == {0}
+        assert [end % (4 * PAGE) for _, end in forgotten] == [0]
+
     def test_a_writer_with_nothing_to_do_populates_so_far_ahead_and_no_further(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

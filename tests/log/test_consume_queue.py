@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from towline.errors import ForeignFile, IllegalTopic, SegmentSizeMismatch
 from towline.format.consume_queue import ENTRY, FILLER, SIZE, encode
+from towline.log import consume_queue
 from towline.log.consume_queue import Boundary, ConsumeQueueFiles, is_filler
+from towline.log.segment_files import segment_name
 
 PER_FILE = 8
 FILE_SIZE = PER_FILE * SIZE
@@ -114,6 +116,24 @@ class TestWriting:
         (files.root / "T" / "0" / "00000000000000000007").write_bytes(bytes(FILE_SIZE))
         with pytest.raises(ForeignFile):
             files.end_of("T", 0, EVERYTHING)
+
+    def test_write_back_begins_for_the_files_that_hold_the_entries(
+        self, files: ConsumeQueueFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun: list[str] = []
+        begin = consume_queue.begin_write_back
+
+        def note(fd: int) -> None:
+            begun.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+            begin(fd)
+
+        monkeypatch.setattr(consume_queue, "begin_write_back", note)
+        fill(files, 35)
+        files.begin_write_back("T", 0, PER_FILE + 1, 3 * PER_FILE)
+        assert begun == [segment_name(base * PER_FILE * SIZE) for base in (1, 2)]
+        files.begin_write_back("T", 7, 0, 5)  # a queue without files
+        assert len(begun) == 2
+        assert numbers(files, 0, 35) == list(range(35))
 
     def test_sync_covers_files_of_another_writer_and_skips_removed_ones(self, files: ConsumeQueueFiles) -> None:
         fill(files, 20)

@@ -207,6 +207,17 @@ class TestSteppingOverMore:
         for topic, queue_id in QUEUES:
             assert numbers(maker, topic, queue_id) == of_queue(maker, {100, 101, 102, 103}, topic, queue_id)
 
+    def test_units_that_no_entry_leads_to_any_more_are_put_aside(self, maker: StoreMaker) -> None:
+        unit = maker.store.consumequeue_ext / "TopicA" / "0" / f"{0:020}"
+        unit.parent.mkdir(parents=True)
+        unit.write_bytes(b"unit")
+        maker.write(maker.records[100].at + 30, bytes(507))
+        mend_all(maker, maker.records[100].at)
+        assert not maker.store.consumequeue_ext.exists()
+        (kept,) = (maker.store.root / "diverged").glob("consumequeue_ext-*/TopicA/0/*")
+        assert kept.read_bytes() == b"unit"
+        assert look(maker).weight == 0
+
     def test_the_numbers_of_the_newest_lost_message_are_not_given_again(self, maker: StoreMaker) -> None:
         last = maker.records[-1]
         maker.write(last.at + 3, b"\xff" * 90)
@@ -523,7 +534,7 @@ class TestAnIdleQueue:
         self, idle: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exchanged: bool
     ) -> None:
         if not exchanged:
-            monkeypatch.setattr("towline.log.repair.exchange", lambda *_: False)
+            monkeypatch.setattr("towline.log.put_in_place.exchange", lambda *_: False)
         self.poke(idle, "TopicB", 70, b"\x01")
         for nth in range(1, 10):
             maker = copy_of(idle, tmp_path / str(nth))

@@ -50,6 +50,22 @@ def test_it_brings_every_page_into_memory_in_bounded_steps(path):
     assert resident(path) == list(range(SIZE // PAGE))
 
 
+def test_it_takes_large_pages_only_where_it_is_told_to(path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(MappedFile, "prefer_large_pages", lambda mapped: asked.append(mapped.path))
+    all_steps(WarmUp(path, SIZE))
+    assert asked == []
+    assert all_steps(WarmUp(path, SIZE, large=True))[-1] == SIZE // PAGE
+    assert asked == [path]
+
+
+def test_large_pages_change_no_byte(path):
+    content = os.urandom(SIZE)
+    path.write_bytes(content)
+    all_steps(WarmUp(path, SIZE, large=True))
+    assert path.read_bytes() == content
+
+
 def test_it_changes_no_byte(path):
     content = os.urandom(SIZE)
     path.write_bytes(content)

@@ -7,7 +7,7 @@ from pathlib import Path
 from master.delays import Level
 from master.delivery import Lane
 from master.restoring import RealQueues, Restorer
-from master.timers import Through, Timers
+from master.timers import ROWS_MAX, LongerLog, Through, Timers
 from tests.serve.building import HOST, NOON, Built
 from towline.client.forms import StoredForm
 from towline.format.forms import SCHEDULE_TOPIC
@@ -56,6 +56,7 @@ class Delaying(Built):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._codes: dict[int, int] = {}
+        self.monotonic = 5_000_000
 
     def dispatch(self, *, ring: bool = True) -> None:
         self._waiting = [(*each[:4], self._codes.get(each[3], 0)) for each in self._waiting]
@@ -66,10 +67,14 @@ class Delaying(Built):
         return Restorer(self.log, queues, with_crc=with_crc)
 
     def level(self, number: int, store_time: int = -1) -> Level:
-        return Level(number, DELAYS_MS[number - 1], self.queues, self.ends, lambda offset: store_time)
+        delay_ms = DELAYS_MS[number - 1]
+        return Level(number, delay_ms, self.queues, self.ends, lambda offset: store_time, lambda: self.monotonic)
 
-    def timers(self, through: Through | None = None) -> Timers:
-        return Timers(self.queues, self.ends, self.restorer(), through or Through())
+    def timers(
+        self, through: Through | None = None, rows_max: int = ROWS_MAX, longer: LongerLog | None = None
+    ) -> Timers:
+        said = through or Through()
+        return Timers(self.queues, self.ends, self.restorer(), said, rows_max, longer or LongerLog())
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The checks of a put in their order (spec 5.1): which statuses there are, who answers them, why others never arise."""
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from towline.runtime.positions import Duty, Flag, Position, Positions
 
 LIMITS = Limits(waiting_max=10, flush_backlog_max=1000, replicated=True, in_sync_min=2, gap_max=100)
 END = 5000
+SLAVE = 7
 
 
 @pytest.fixture
@@ -22,7 +24,8 @@ def positions(tmp_path):
     made = Positions.create(tmp_path / "positions", generation=1)
     for position in (Position.APPENDED, Position.FLUSHED, Position.REPLICATED):
         made.writer(position, Duty.RECOVER).advance(END)
-    made.slaves()[3].set(connected=True, appended=END - 100, flushed=0)
+    made.slaves()[3].set(connected=True, appended=END - 100, flushed=0, node=SLAVE)
+    made.writer(Position.IN_SYNC, Duty.RECOVER).replace(1 | 1 << SLAVE)
     return made
 
 
@@ -67,6 +70,15 @@ def slave_behind(positions: Positions) -> None:
     positions.slaves()[3].set(connected=True, appended=END - 101, flushed=0)
 
 
+def slave_out(positions: Positions) -> None:
+    positions.writer(Position.IN_SYNC, Duty.SEND).replace(1 | 1 << SLAVE + 1)
+
+
+def promised(positions: Positions) -> None:
+    positions.writer(Position.EPOCH, Duty.RECOVER).replace(256)
+    positions.writer(Position.PROMISED, Duty.SEND).replace(513)
+
+
 def raised(duty: Duty, flag: Flag) -> Callable[[Positions], None]:
     return lambda positions: positions.duty(duty).raise_flag(flag)
 
@@ -87,6 +99,10 @@ CLOSED = [
                  id="the slave is away"),
     pytest.param(slave_behind, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, {"in_sync": 1, "limit": 2},
                  id="the slave is a byte too far behind"),
+    pytest.param(slave_out, PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, {"in_sync": 1, "limit": 2},
+                 id="the slave is connected, and not in the recorded set"),
+    pytest.param(promised, PutStatus.NOT_MASTER, Cause.FENCED, {"epoch": 256, "promised": 513},
+                 id="a peer was promised a later epoch"),
     pytest.param(late_flush, PutStatus.SYSTEM_BUSY, Cause.FLUSH_BACKLOG, {"backlog_bytes": 1001, "limit_bytes": 1000},
                  id="the disk does not keep up"),
 ]  # fmt: skip
@@ -102,6 +118,22 @@ def test_a_closed_gate_names_cause_and_numbers(positions, happens, status, cause
     assert found == numbers | retry_after
     assert words or status is PutStatus.SYSTEM_BUSY
     assert not refused.status.stored
+
+
+def test_with_a_lease_puts_are_taken_until_it_ends(positions):
+    gate = Gate(positions, Limits(waiting_max=10, flush_backlog_max=1000, leased=True))
+    lease, now_ns = positions.writer(Position.LEASE_UNTIL, Duty.LEASE), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    lease.replace(now_ns + 3600 * 10**9)
+    assert gate.look(0, stopping=False) is None
+    lease.replace(now_ns - 5_000_000)
+    refused = gate.look(0, stopping=False)
+    assert (refused.status, refused.cause) == (PutStatus.NOT_MASTER, Cause.LEASE)
+    assert read_sentence(refused.sentence)[1]["over_ms"] >= 5
+
+
+def test_a_master_that_never_had_the_lease_takes_nothing(positions):
+    gate = Gate(positions, Limits(waiting_max=10, flush_backlog_max=1000, leased=True))
+    assert gate.look(0, stopping=False).cause is Cause.LEASE
 
 
 def test_the_first_step_that_is_broken_answers(positions):

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from master.timers import Through
+from master import wheel
+from master.timers import ROWS_MAX, LongerLog, Through
 from tests.master.delaying import FakePut, lane_of, made
 from tests.serve.building import NOON
 from towline.client.forms import Handle, StoredForm, cancelling, delayed, timed
@@ -66,6 +67,30 @@ class TestLevels:
         assert number(level.due(10, NOON + 500)) == 1, "further away than its level's delay: at once, as in RocketMQ"
         assert level.due_ms(NOON + 400) == 0
 
+    def test_what_came_while_it_ran_waits_for_its_delay_though_the_clock_is_set_back(self, store):
+        level = store.level(1)
+        assert number(level.due(10, NOON + HOUR_MS)) == 0
+        for place in range(3):
+            store.put(delayed("orders", 0, 1), f"k{place}", at_ms=HOUR_MS)
+        store.dispatch()
+        assert number(level.due(10, NOON + HOUR_MS + 100)) == 0
+        store.monotonic += 600
+        assert number(level.due(10, NOON + 600)) == 0, "set back, 400 ms before its time"
+        assert level.due_ms(NOON + 600) == 400
+        store.put(delayed("orders", 0, 1), "after", at_ms=HOUR_MS)  # store times do not go back
+        store.dispatch()
+        store.monotonic += 399
+        assert number(level.due(10, NOON + 999)) == 0
+        level.due(10, NOON)  # the look that the clock wakes
+        store.monotonic += 1
+        assert number(level.due(10, NOON + 1000)) == 3
+        level.done(3, 0)
+        assert number(level.due(10, NOON + 1001)) == 0
+        store.monotonic += 599
+        assert number(level.due(10, NOON + 1600)) == 0
+        store.monotonic += 400
+        assert number(level.due(10, NOON + 2000)) == 1
+
     def test_the_address_of_an_ext_unit_is_no_time(self, store):
         at = store.end
         store.put(delayed("orders", 0, 1), "ext")
@@ -83,8 +108,80 @@ class TestLevels:
         assert level.clamp() == 8
         assert level.offset == 1
 
+    def test_what_left_the_log_before_its_time_is_counted(self, store):
+        for place in range(5):
+            store.put(delayed("orders", 0, 1), f"k{place}")
+        store.dispatch()
+        level = store.level(1)
+        level.offset = 1
+        store.ends.move_min(store.ends.find(b"SCHEDULE_TOPIC_XXXX", 0), 3)
+        assert number(level.due(10, NOON + 1000)) == 2
+        assert (level.offset, level.gone) == (3, 2)
+
 
 class TestTimers:
+    @pytest.mark.parametrize("rows_max", [ROWS_MAX, 12])
+    def test_what_left_the_log_before_its_time_is_counted_once(self, store, rows_max, monkeypatch):
+        monkeypatch.setattr(wheel, "NEAR", 3)
+        monkeypatch.setattr(wheel, "_BLOCK_BITS", 4)
+        for place in range(200):
+            store.put(timed("orders", 0, NOON + 1000 + place), f"k{place}")
+        store.dispatch()
+        timers, put = store.timers(rows_max=rows_max), FakePut()
+        lane = lane_of(timers, store.restorer(), put)
+        while timers.scan():
+            pass
+        place = store.ends.find(b"rmq_sys_wheel_timer", 0)
+        timers.safe_ms = NOON + HOUR_MS
+        lane.turn(0, NOON + 1003)
+        assert put.sent[-1].keys == ["k0", "k1", "k2", "k3"]
+        store.ends.move_min(place, 100)
+        timers.scan()
+        assert timers.gone == 96 - 4, "block by block, without those that are under way"
+        assert timers.pending() == 200 - 96
+        put.answer(PutStatus.PUT_OK, at=1)
+        lane.turn(1, NOON + 1003)
+        store.ends.move_min(place, 200)
+        timers.scan()
+        assert (timers.gone, timers.pending(), timers.in_memory) == (200 - 4, 0, 0)
+        assert timers.through().start == 200
+
+    @pytest.mark.parametrize(
+        ("through", "known", "beyond"),
+        [(Through(NOON + 9000, 40, 50, 50, 7), False, 48), (Through(NOON + 9000, 40, 2, 2, 1), True, 0)],
+        ids=["its queue was longer", "its log was longer"],
+    )
+    def test_what_a_longer_log_delivered_waits_where_it_cannot_have_been_delivered_here(
+        self, store, through, known, beyond
+    ):
+        """The newest record here was stored at 1500: before that only the first of the two was due."""
+        store.put(timed("orders", 0, NOON + 1000), "a")
+        store.put(timed("orders", 0, NOON + 2000), "b")
+        store.put(cancelling(Handle(NOON + 2000, "c", 0, "orders")), "cancel")
+        store.dispatch()
+        timers = store.timers(through, longer=LongerLog(known, NOON + 1500))
+        assert timers.clamp() == beyond
+        store.put(timed("orders", 0, NOON + 900), "d")  # its number is given again, to another message
+        store.put(timed("orders", 0, NOON + 2000), "c")
+        store.dispatch()
+        while timers.scan():
+            pass
+        assert timers.pending() == 3
+        timers.safe_ms = NOON + 9000
+        put = FakePut()
+        lane_of(timers, store.restorer(), put).turn(0, NOON + 9000)
+        assert put.sent[-1].keys == ["d", "b"], "what is cancelled is left out"
+
+    def test_what_left_before_it_was_read_is_counted_where_it_is_known(self, store):
+        for place in range(10):
+            store.put(timed("orders", 0, NOON + 1000 + place), f"k{place}")
+        store.dispatch()
+        store.ends.move_min(store.ends.find(b"rmq_sys_wheel_timer", 0), 8)
+        timers = store.timers(Through(NOON + 1001, 1, 6, 2, 0))
+        timers.clamp()
+        timers.scan()
+        assert (timers.doubtful, timers.gone, timers.pending()) == (4, 2, 2)
+
     def test_order_is_that_of_time(self, store):
         for key, at in (("c", 300), ("a", 100), ("b", 200), ("a2", 100)):
             store.put(timed("orders", 0, NOON + at), key)
@@ -119,7 +216,6 @@ class TestTimers:
         lane.turn(1, NOON + 500)
         assert put.sent[0].keys == ["a", "c", "b"], "the other time is another message"
         assert timers.through() == Through(NOON + 101, 3, 4, 4, 2)
-        assert timers.cancelled == 2
 
     def test_a_clock_set_back_makes_it_wait_for_its_time(self, store):
         store.put(timed("orders", 0, NOON + 1000), "a")
@@ -132,13 +228,17 @@ class TestTimers:
         assert number(timers.due(10, NOON + 1000 + HOUR_MS)) == 1
 
     @pytest.mark.parametrize("seed", range(6, 12))
-    def test_a_crash_at_any_point_loses_nothing_and_doubles_what_came_after_the_offsets(self, store, seed):
+    @pytest.mark.parametrize("rows_max", [ROWS_MAX, 12])
+    def test_a_crash_at_any_point_loses_nothing_and_doubles_what_came_after_the_offsets(
+        self, store, seed, rows_max, monkeypatch
+    ):
+        monkeypatch.setattr(wheel, "NEAR", 3 if rows_max == 12 else wheel.NEAR)
         draw = random.Random(seed)
         expected, delivered, cancelled = {}, [], set()
         state, at_save, now = Through(), 0, 0
-        timers, put = store.timers(state), FakePut()
+        timers, put = store.timers(state, rows_max), FakePut()
         lane = lane_of(timers, store.restorer(), put)
-        counter = doubles = 0
+        counter = doubles = dropped = 0
         for _ in range(80):
             now += draw.randrange(60)
             for _ in range(draw.randrange(4)):
@@ -152,6 +252,7 @@ class TestTimers:
                 store.put(cancelling(Handle(NOON + expected[key], key, 0, "orders")), f"c{counter}-{key}")
             store.dispatch()
             timers.scan()
+            dropped += timers.in_memory < timers.pending()
             timers.safe_ms = NOON + now if timers.caught_up else timers.safe_ms
             lane.turn(now, NOON + now)
             if put.waits and draw.random() < 0.9:
@@ -164,8 +265,9 @@ class TestTimers:
                 if put.waits and draw.random() < 0.5:
                     delivered += put.sent[-1].keys
                 doubles += len(delivered) - at_save
-                timers, put = store.timers(state), FakePut()
+                timers, put = store.timers(state, rows_max), FakePut()
                 lane = lane_of(timers, store.restorer(), put)
+        assert (dropped > 0) is (rows_max == 12), "what is far away was not in memory for a while"
         while timers.scan() or timers.pending():
             timers.safe_ms = NOON + 10_000
             lane.turn(10_000, NOON + 10_000)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from master import intake as bounds
@@ -15,14 +16,16 @@ from master.intake import Intake
 from towline.format.frames import ASK, Group, Kind, decode_put_answer, encode_put
 from towline.format.refusals import Cause
 from towline.format.status import PutStatus
+from towline.kernels import put_rows as kernel
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.server import Server
+from towline.node.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Duty, Positions, State
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 FACTS = {"role": "producer", "cluster": "", "store": "", "name": "test"}
 
 
@@ -62,6 +65,7 @@ class Desk:
 
     def close(self):
         self.link.close()
+        self.intake.close()
         self.server.close()
         close_context(self.context)
 
@@ -215,3 +219,82 @@ def test_what_a_front_fails_with_is_raised_where_the_turn_ends(desk, monkeypatch
     with pytest.raises(ValueError, match="of our own"):
         front.leave()
     front.close()
+
+
+def test_a_front_refuses_what_a_stuck_kernel_has_not_begun_and_no_more(desk):
+    desk.put(5)
+    take_all(desk, 5)
+    arrivals = desk.intake.arrivals
+    first, count = desk.intake.lend(5)
+    assert (count, len(desk.intake)) == (5, 0)
+    arrivals.marks.view(np.int64)[kernel.CURRENT] = first + 1  # the first is stored, the second one is stuck
+    front = front_of(desk, busy_ms=60)
+    front.enter(time.monotonic_ns())
+    refused = [desk.answer() for _ in range(3)]
+    assert {answer.status for answer in refused} == {PutStatus.OS_PAGE_CACHE_BUSY}
+    assert sorted(answer.request_id for answer in refused) == [2, 3, 4]
+    assert arrivals.marks.view(np.int64)[kernel.STOP] == 1
+    front.leave()
+    front.close()
+    arrivals.returned(1, 0)  # the second was not plain after all
+    assert arrivals.release(1)[0][0]
+    assert len(desk.intake) == 1
+    left = desk.intake.next()
+    assert left.request_id == 1
+    desk.intake.done(left)
+    assert len(desk.intake) == 0
+    desk.put(2)
+    take_all(desk, 2)
+    assert desk.intake.lend(9)[1] == 2
+
+
+def test_what_a_kernel_leaves_waits_again_in_its_order(desk):
+    desk.put(4)
+    take_all(desk, 4)
+    held = desk.intake.arrivals.memory
+    desk.intake.lend(3)
+    desk.intake.arrivals.returned(1, held // 4)
+    desk.intake.arrivals.release(1)
+    assert desk.intake.arrivals.memory == held - held // 4
+    for wanted in (1, 2, 3):
+        arrived = desk.intake.next()
+        assert arrived.request_id == wanted
+        desk.intake.done(arrived)
+    assert desk.intake.next() is None
+    assert desk.intake.arrivals.memory == 0
+
+
+def test_a_stranger_is_told_to_greet_and_stores_nothing(desk):
+    desk.put(1)
+    take_all(desk, 1)
+    desk.server.forget(next(iter(desk.server.sessions)))
+    desk.put(1)
+    take_all(desk, 2)
+    arrived = desk.intake.next()
+    assert arrived.request_id == 0
+    desk.intake.done(arrived)
+    assert desk.intake.next() is None
+    assert len(desk.intake) == 0
+    assert desk.until(lambda: desk.link.receive() is not None or desk.link.lost)
+
+
+def test_a_piece_of_the_node_is_trusted(desk):
+    next(iter(desk.server.sessions.values())).facts["role"] = SCHEDULE_ROLE
+    desk.put(1)
+    take_all(desk, 1)
+    arrived = desk.intake.next()
+    assert arrived.trusted
+    desk.intake.done(arrived)
+
+
+def test_the_table_of_what_waits_goes_round(desk):
+    came = taken = 0
+    while came < 3 * kernel.ROWS:  # some are always left, so it is not begun anew
+        desk.put(500)
+        came += 500
+        take_all(desk, came - taken)
+        while came - taken > 10:
+            arrived = desk.intake.next()
+            assert (arrived.request_id, bytes(arrived.records)) == (taken % 500, bytes(100))
+            desk.intake.done(arrived)
+            taken += 1

@@ -16,9 +16,17 @@ class StillClock:
     monotonic_ms = now_ms
 
 
-def topics(tmp_path, **options):
+class Settled(Topics):
+    """Every change is written and holds at once."""
+
+    def _make(self, *tables):
+        super()._make(*tables)
+        self._save()
+
+
+def topics(tmp_path, kind=Settled, **options):
     defaults = {"auto_create": True, "queue_nums_default": 8, "queues_max": 10}
-    made = Topics(ConfigFile(tmp_path / "topics.json"), StillClock(), **(defaults | options))
+    made = kind(ConfigFile(tmp_path / "topics.json"), StillClock(), **(defaults | options))
     made.load()
     return made
 
@@ -52,8 +60,34 @@ def test_without_any_file_the_topics_of_the_queues_are_adopted(tmp_path):
     made = topics(tmp_path)
     made.adopt([(b"orders", 0), (b"orders", 5), ("%RETRY%bücher".encode(), 0)])
     assert made.names() == ["%RETRY%bücher", "orders"]
-    assert (made.get("orders").read_queue_nums, made.write_queues(b"orders")) == (6, 6)
+    assert (made.get("orders").read_queue_nums, made.write_queues(b"orders")) == (8, 8)
+    assert made.write_queues("%RETRY%bücher".encode()) == 1
     assert topics(tmp_path).names() == ["%RETRY%bücher", "orders"]
+
+
+@pytest.mark.parametrize(("seen", "queues"), [(0, 8), (9, 10)])
+def test_an_adopted_topic_has_as_many_queues_as_a_producer_may_have_been_told(tmp_path, seen, queues):
+    made = topics(tmp_path, queues_max=100)
+    made.adopt([(b"orders", seen)])
+    assert made.get("orders").read_queue_nums == made.write_queues(b"orders") == queues
+
+
+def test_where_that_is_more_than_the_node_holds_it_has_those_that_were_seen(tmp_path):
+    made = topics(tmp_path)
+    made.adopt([(b"orders", 2), (b"refunds", 0)])
+    assert (made.write_queues(b"orders"), made.write_queues(b"refunds")) == (3, 1)
+
+
+def test_a_promoted_node_adopts_what_its_master_had_no_time_to_tell(tmp_path):
+    before = topics(tmp_path, queues_max=100)
+    before.create("known", 2)
+    before.create("deleted", 2)
+    before.delete("deleted", 1000, {0: 5, 1: 0})
+    made = topics(tmp_path, queues_max=100)
+    made.adopt([(b"known", 7), (b"deleted", 0), (b"new", 1)], followed=True)
+    assert made.names() == ["known", "new"]
+    assert (made.write_queues(b"known"), made.write_queues(b"new")) == (2, 8)
+    assert made.floors() == {(b"deleted", 0): 5, (b"deleted", 1): 0}
 
 
 def test_a_topic_that_the_file_leaves_out_stays_unknown(tmp_path):
@@ -149,8 +183,8 @@ class TestAltering:
         [
             (Change(write_queues=5), "raise the read queues too"),
             (Change(read_queues=0, write_queues=0), "lower the write queues"),
-            (Change(write_queues=0), "1 to 1024"),
-            (Change(read_queues=1025), "1 to 1024"),
+            (Change(write_queues=0), "1 to 16384"),
+            (Change(read_queues=16385), "1 to 16384"),
             (Change(perm=8), "sum of 4 read"),
         ],
     )
@@ -212,3 +246,48 @@ class TestDeleting:
             made.create("others", 5)
         made.forget(1000, ())
         made.create("others", 5)
+
+
+class TestUntilItIsWritten:
+    @pytest.fixture
+    def made(self, tmp_path):
+        topics(tmp_path).create("orders", 4)
+        return topics(tmp_path, Topics)
+
+    def test_a_new_topic_is_there_for_the_next_change_alone(self, made):
+        made.create("refunds", 2)
+        assert (made.get("refunds"), made.settled("refunds"), made.write_queues(b"refunds")) == (None, None, -1)
+        with pytest.raises(TopicExists):
+            made.create("refunds", 2)
+        assert made.changed
+        made.settle()
+        assert (made.get("refunds").write_queue_nums, made.write_queues(b"refunds"), made.changed) == (2, 2, False)
+
+    def test_an_altered_one_is_what_it_was(self, made):
+        made.alter("orders", Change(perm=4))
+        assert (made.get("orders").perm, made.write_queues(b"orders")) == (6, 4)
+        assert made.settled("orders") is None
+        made.settle()
+        assert (made.settled("orders").perm, made.write_queues(b"orders")) == (4, 0)
+
+    def test_one_that_is_to_go_takes_no_more_puts_and_may_come_back(self, made):
+        seen = made.queues_of_clients
+        made.delete("orders", 1000, {0: 7})
+        assert (made.get("orders"), made.write_queues(b"orders"), made.floors()) == (None, -1, {})
+        assert made.queues_of_clients is not seen
+        made.withdraw()
+        assert (made.settled("orders").write_queue_nums, made.write_queues(b"orders"), made.changed) == (4, 4, False)
+        made.create("refunds", 1)
+        made.delete("orders", 1000, {0: 9})
+        made.create("orders", 2)
+        assert made.write_queues(b"orders") == -1
+        made.settle()
+        assert (made.write_queues(b"orders"), made.floors()) == (2, {(b"orders", 0): 9})
+
+    def test_a_route_that_would_be_refused_says_so_without_a_change(self, made):
+        made.check_route("unknown")
+        made.create("closed", 1)
+        for name, template in (("unknown", "closed"), ("unknown", "nothing")):
+            with pytest.raises(UnknownTopic):
+                made.check_route(name, 1, template)
+        made.check_route("closed", 1, "nothing")  # it is being made

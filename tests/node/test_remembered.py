@@ -228,3 +228,38 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
     remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
     assert caplog.text.count("the next start may have to look at everything") == 5
     assert not runtime.page_cache.exists()
+
+
+def test_killed_processes_lose_no_byte_however_often_they_start_anew(node):
+    store, runtime = node
+    for _ in range(3):  # nothing is left to go on with from the second time on
+        remembered.keep(store, runtime, LOG)
+        remembered.recall(store, runtime, LOG)
+        Positions.create(runtime.positions, GENERATION + 1)
+        assert not remembered.may_have_lost(store, runtime)
+
+
+def power_cut(store: Store, runtime: Runtime) -> None:
+    said = runtime.wrote.read_text()
+    runtime.wrote.write_text(said.replace("boot ", "boot 0"))
+
+
+def orderly_stop(store: Store, runtime: Runtime) -> None:
+    """Shared memory goes."""
+    shutil.rmtree(runtime.root)
+
+
+def failed_sync(store: Store, runtime: Runtime) -> None:
+    set_position(runtime, Position.SYNC_FAILED, 1)
+    remembered.keep(store, runtime, LOG)
+
+
+def changed_by_a_tool(store: Store, runtime: Runtime) -> None:
+    remembered.forget(store, runtime)
+
+
+@pytest.mark.parametrize("happens", [power_cut, orderly_stop, failed_sync, changed_by_a_tool, copied])
+def test_after_anything_else_bytes_may_be_lost(node, happens):
+    store, runtime = node
+    happens(store, runtime)
+    assert remembered.may_have_lost(store, runtime)

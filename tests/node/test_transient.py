@@ -27,7 +27,8 @@ from towline.log.transient_pool import TransientPool
 from towline.node import transient
 from towline.node.context import Node
 from towline.node.pool_left import drop_pool, keep_positions, leave
-from towline.node.transient import Memory, PoolState, decide, described, open_pool
+from towline.node.pool_state import PoolState
+from towline.node.transient import Memory, decide, described, open_pool
 from towline.node.transient import salvage as salvage_pool
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from .arming import Arming
-from .nodes import POOLED, Pair, check_nothing_is_left, ended
+from .nodes import POOLED, Pair, check_nothing_is_left, ending
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +32,8 @@ def pooled_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Ite
 
 
 def _running(made: Pair) -> Iterator[Pair]:
-    cleaning = ended(*made.nodes)
-    next(cleaning)
-    try:
+    with ending(*made.nodes):
         made.start()
         yield made
         assert made.stop() == (True, True)
         check_nothing_is_left(*made.nodes)
-    finally:
-        next(cleaning, None)

@@ -2,6 +2,8 @@
 
 python -m tests.processes.group_member '{"endpoint": ..., "group": ..., "topics": ..., "journal": path, ...}'
 
+With `rest_ms` it works so long on each message, so that there is always something in store.
+
 + topic queue offset           the queue is ours from there on
 - topic queue offset           it went; what was finished of it
 topic queue offset time key    a message, with the machine's monotonic clock in ns
@@ -20,8 +22,10 @@ from towline.client.group.message import GroupMessage
 
 
 class Journal:
-    def __init__(self, consumer: GroupConsumer, path: str) -> None:
+    def __init__(self, consumer: GroupConsumer, path: str, rest_ms: int) -> None:
         self._consumer = consumer
+        self._rest_s = rest_ms / 1000
+        self._never = threading.Event()
         self._told = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -40,13 +44,15 @@ class Journal:
         self.changes()
         place = f"{message.topic} {message.queue_id} {message.queue_offset}"
         self.write(f"{place} {time.monotonic_ns()} {message.unique_key}")
+        if self._rest_s:
+            self._never.wait(self._rest_s)
 
 
 def main(given: dict[str, Any]) -> None:
-    path = given.pop("journal")
+    path, rest_ms = given.pop("journal"), given.pop("rest_ms", 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     consumer = GroupConsumer(given.pop("endpoint"), given.pop("group"), given.pop("topics"), **given)
-    journal = Journal(consumer, path)
+    journal = Journal(consumer, path, rest_ms)
     listener = threading.Thread(target=consumer.listen, args=(journal.message,))
     listener.start()
     signal.sigwait({signal.SIGTERM})

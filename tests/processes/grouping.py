@@ -27,6 +27,10 @@ class Tenure:
     times: list[int] = field(default_factory=list)
     given_up: bool = False
 
+    @property
+    def next(self) -> int:
+        return self.start + len(self.offsets)
+
 
 class Process:
     """One member."""
@@ -73,25 +77,33 @@ class Process:
         return bool(lines) and lines[-1][0] not in "+-"
 
     def tenures(self) -> list[Tenure]:
-        """Fails when a message came of a queue that was not this member's, or out of order, or after a gap."""
+        """Fails when a message came of a queue that was not this member's, or out of order, or after a gap.
+
+        The queue may go, or begin anew, after a message was given and before it is written down.
+        """
         found: list[Tenure] = []
         current: dict[Queue, Tenure] = {}
+        ended: dict[Queue, Tenure] = {}
         for line in self.lines():
             words = line.split(" ")
             if words[0] == "+":
                 queue = words[1], int(words[2])
                 if queue in current:
                     current[queue].given_up = True  # it began anew
+                    ended[queue] = current[queue]
                 current[queue] = Tenure(self.name, queue, int(words[3]))
                 found.append(current[queue])
             elif words[0] == "-":
                 tenure = current.pop((words[1], int(words[2])), None)
                 if tenure is not None:
                     tenure.given_up = True
+                    ended[tenure.queue] = tenure
             else:
-                tenure = current[words[0], int(words[1])]
-                offset, expected = int(words[2]), tenure.start + len(tenure.offsets)
-                assert offset == expected, f"{self.name} got {line} where offset {expected} was next"
+                queue, offset = (words[0], int(words[1])), int(words[2])
+                now, before = current.get(queue), ended.pop(queue, None)
+                tenure = before if before is not None and (now is None or offset != now.next) else now
+                assert tenure is not None, f"{self.name} got {line} of a queue that was not its own"
+                assert offset == tenure.next, f"{self.name} got {line} where offset {tenure.next} was next"
                 tenure.offsets.append(offset)
                 tenure.times.append(int(words[3]))
         return found

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 import zlib
 from collections import Counter
 from typing import Final
@@ -15,17 +16,23 @@ from towline.format.record import body_crc
 BODY_SIZE: Final = 200  # all of one size: then a stale record behind a cut would fit exactly (H1)
 BATCH_BYTES: Final = 8 << 10
 DELIVERY_MS: Final = 40_000
+RATE: Final = 6000.0
 TAGS: Final = ("red", "green", "blue")
 
 
 class Load(threading.Thread):
     """`count` messages to one topic, at most `window` of them without an outcome. Ends when all have one.
 
+    `rate`: at most so many messages in a second, so that a load lasts while something else happens to it, however fast
+    the machine is.
+
     `sent` maps each unique key to its body's CRC. `acked` holds the keys that were promised, in the order of their
     acknowledgements; `outcomes` counts statuses, and the names of errors for what was refused.
     """
 
-    def __init__(self, endpoint: str, topic: str, seed: int, *, count: int = 6000, window: int = 400) -> None:
+    def __init__(
+        self, endpoint: str, topic: str, seed: int, *, count: int = 6000, window: int = 400, rate: float = RATE
+    ) -> None:
         super().__init__(name=f"load {topic}", daemon=True)
         self.topic = topic
         self.seed = seed
@@ -39,8 +46,9 @@ class Load(threading.Thread):
         self.keys = [f"{zlib.crc32(topic.encode()):08X}{seed & 0xFFFF:04X}{number:08d}" for number in range(count)]
         self.sent = {key: body_crc(body) for key, body in zip(self.keys, self._bodies, strict=True)}
         self._room = threading.Semaphore(window)
+        self._rate = rate
         self._moved = threading.Condition()
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def moment(self, acks_after: int = 1000) -> int:
         """A number of acknowledgements between 10% and 90% of the load, at least `acks_after` before its end."""
@@ -61,7 +69,7 @@ class Load(threading.Thread):
 
     def stop(self) -> None:
         """Sends nothing more; what is under way gets its outcome."""
-        self._stopped = True
+        self._stopped.set()
 
     def run(self) -> None:
         try:
@@ -74,9 +82,11 @@ class Load(threading.Thread):
     def _run(self) -> None:
         settings = {"batch_bytes_max": BATCH_BYTES, "in_flight_max": 4, "retries": 1000}
         with Producer(self._endpoint, linger_ms=1, delivery_timeout_ms=DELIVERY_MS, **settings) as producer:
+            started = time.monotonic()
             for number, (key, body) in enumerate(zip(self.keys, self._bodies, strict=True)):
                 self._room.acquire()
-                if self._stopped:
+                early = started + number / self._rate - time.monotonic()
+                if self._stopped.wait(early) if early > 0.001 else self._stopped.is_set():
                     return
                 message = Message(
                     self.topic,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from towline.errors import PositionsUnusable
 from towline.limits import MIB
 from towline.node.context import runtime_of
 from towline.node.launch import Launched, start_node
@@ -40,7 +41,7 @@ POOLED: Final = {
     "flush_commit_log_thorough_interval": 100,
     "slave_timeout": 20_000,  # a start on a busy machine
 }
-CATCH_UP_S: Final = 15.0
+CATCH_UP_S: Final = 30.0
 ZYGOTE: Final = "zygote"
 
 
@@ -95,6 +96,17 @@ class TestNode:
             self._positions = Positions.open(runtime_of(self.store.root).positions, writable=False)
         return self._positions
 
+    def now(self, position: Position) -> int | None:
+        """Of the generation that runs now; None while the node changes from one to the next."""
+        self.forget()
+        with contextlib.suppress(PositionsUnusable):
+            return self.at(position)
+        return None
+
+    def forget(self) -> None:
+        """A new generation has positions of its own."""
+        self._positions = None
+
     def at(self, position: Position) -> int:
         return self.positions.get(position)
 
@@ -117,7 +129,7 @@ class TestNode:
         orphans = Watch(pid for label, pid in self.pids().items() if label != "supervisor")
         self.launched.kill()
         self.launched = None
-        return orphans.await_gone(1.0)
+        return orphans.await_gone(20.0)
 
     def kill_all(self, seed: int) -> None:
         """SIGKILL to every process of the node at once, in an order that the seed gives."""
@@ -130,7 +142,7 @@ class TestNode:
                 os.kill(pid, signal.SIGKILL)
         self.launched.kill()
         self.launched = None
-        watch.await_gone(1.0)
+        watch.await_gone(20.0)
 
     def await_restarted(self, label: str, before: dict[str, int]) -> float:
         """Until `label`, and for the zygote every piece, runs as another process; seconds."""
@@ -140,9 +152,11 @@ class TestNode:
         def again() -> bool:
             lines = [self.positions.duty(duty) for duty in duties]
             fresh = all(line.pid != before[line.duty.label] and line.state is State.RUNNING for line in lines)
-            return fresh and (label != ZYGOTE or self.facts[ZYGOTE] != before[ZYGOTE])
+            known = self.pids()  # node.json is written after the piece was forked: a moment later
+            fresh = fresh and all(known[line.duty.label] == line.pid for line in lines)
+            return fresh and (label != ZYGOTE or known[ZYGOTE] != before[ZYGOTE])
 
-        await_(again, 20.0, f"{label} of the {self.role} restarts")
+        await_(again, 60.0, f"{label} of the {self.role} restarts")
         return time.monotonic() - started
 
 
@@ -213,9 +227,22 @@ def check_nothing_is_left(*nodes: TestNode) -> None:
         assert not node.store.node.exists()
 
 
+@contextlib.contextmanager
+def ending(*nodes: TestNode) -> Iterator[None]:
+    """Whatever becomes of the block: nothing of these nodes runs on, and their shared memory goes."""
+    try:
+        yield
+    finally:
+        end(*nodes)
+
+
 def ended(*nodes: TestNode) -> Iterator[None]:
-    """Ends what a failed test left running, and its shared memory."""
+    """The same for a fixture that goes on by itself."""
     yield
+    end(*nodes)
+
+
+def end(*nodes: TestNode) -> None:
     for node in reversed(nodes):
         if node.launched is not None:
             node.launched.end()

@@ -122,10 +122,10 @@ def check_load(stored: Stored, load: Load) -> int:
     return sum(found.values()) - len(found)
 
 
-def check_same_log(ours: Path, theirs: Path, end: int) -> None:
-    """Byte for byte over what both hold (H1)."""
-    names = sorted(path.name for path in ours.iterdir() if int(path.name) < end)
-    assert names == sorted(path.name for path in theirs.iterdir() if int(path.name) < end)
+def check_same_log(ours: Path, theirs: Path, end: int, low: int = 0) -> None:
+    """Byte for byte over what both hold (H1), from the segment `low` on."""
+    names = sorted(path.name for path in ours.iterdir() if low <= int(path.name) < end)
+    assert names == sorted(path.name for path in theirs.iterdir() if low <= int(path.name) < end)
     for name in names:
         size = min(SEGMENT, end - int(name))
         first, second = (np.memmap(side / name, dtype=np.uint8, mode="r")[:size] for side in (ours, theirs))

@@ -23,8 +23,9 @@ from .nodes import TestNode, ended
 from .test_verify_repair import towline
 from .waiting import await_
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 COUNT: Final = 2000
+MILLION: Final = 1_000_000
 QUEUES: Final = 3
 TOPIC: Final = "priced"
 FIRST: Final = ("price > 500 AND colour = 'red'", lambda number: number % 1000 > 500 and number % 3 == 0)
@@ -93,7 +94,7 @@ def born(node: TestNode, expression: str) -> int:
     return await_(lambda: time() not in (0, PENDING) and time(), DEADLINE_S, f"{expression} is confirmed")
 
 
-def check_read(node: TestNode, expression: str, passes, count: int) -> None:
+def check_read(node: TestNode, expression: str, passes, count: int, deadline_s: float = DEADLINE_S) -> None:
     """A pull gives exactly the numbers of [0, count) that pass, each once."""
     wanted = [number for number in range(count) if passes(number)]
     wanted = [number for number in wanted if number % 7 or "colour =" not in expression]
@@ -104,7 +105,7 @@ def check_read(node: TestNode, expression: str, passes, count: int) -> None:
             found.extend(int(each.body) for each in consumer.poll(200))
             return len(found) >= len(wanted)
 
-        await_(all_read, DEADLINE_S, f"{len(wanted)} messages")
+        await_(all_read, deadline_s, f"{len(wanted)} messages")
         assert consumer.poll(300) == []
     assert sorted(found) == wanted
 
@@ -161,7 +162,7 @@ def test_messages_equal_a_brute_force_evaluation_whatever_reput_had_seen(node: T
     check_read(node, *SECOND, 5 * COUNT)
     assert node.stop()
     status, found = towline("store", "verify", "--store", node.store.root)
-    assert (status, found["findings"]) == (0, [])
+    assert (status, found["findings"]) == (0, []), str(found)[:1500]
 
 
 def test_units_survive_a_kill_of_the_whole_node(node: TestNode) -> None:
@@ -176,3 +177,39 @@ def test_units_survive_a_kill_of_the_whole_node(node: TestNode) -> None:
         bitmaps(node)
         check_read(node, *FIRST, (turn + 1) * COUNT)
     assert node.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_subscription_while_reput_is_a_million_records_behind(node: TestNode) -> None:
+    """Both processes are killed before it has begun to catch up, and the expression changes afterwards."""
+    node.start()
+    with AdminClient(node.endpoint) as client:
+        client.create_topic(TOPIC, QUEUES)
+    put(node, 0)
+    dispatched(node)
+    reput = node.pids()["reput"]
+    os.kill(reput, signal.SIGSTOP)
+    behind = node.at(Position.DISPATCHED)
+    for first in range(COUNT, COUNT + MILLION, MILLION // 50):
+        put(node, first, MILLION // 50)
+    subscribe(node, FIRST[0])
+    assert node.at(Position.DISPATCHED) == behind
+    before = node.pids()
+    for victim in ("reput", "serve"):
+        os.kill(before[victim], signal.SIGKILL)
+    for victim in ("reput", "serve"):
+        node.await_restarted(victim, before)
+    count = COUNT + MILLION
+    check_read(node, *FIRST, count, deadline_s=300.0)
+    subscribe(node, SECOND[0])
+    check_read(node, *SECOND, count, deadline_s=300.0)
+    born(node, SECOND[0])
+    put(node, count)
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 300.0, "everything is dispatched")
+    for expression, passes in (SECOND, FIRST):
+        check_read(node, expression, passes, count + COUNT, deadline_s=300.0)
+    assert bitmaps(node) >= COUNT
+    assert node.stop()
+    status, found = towline("store", "verify", "--store", node.store.root)
+    assert (status, found["findings"]) == (0, []), str(found)[:1500]

@@ -26,7 +26,7 @@ from towline.runtime.positions import Duty
 from .nodes import Pair, TestNode, ended
 from .waiting import await_
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 LEVELS = "1s 2s 1h"
 
 

@@ -16,7 +16,7 @@ from towline.runtime.positions import Position
 from .nodes import TestNode, ended
 from .waiting import await_
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 SETTINGS: Final = {
     "listen_port": 0,
     "ha_listen_port": 0,

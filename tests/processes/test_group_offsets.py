@@ -17,7 +17,7 @@ from towline.runtime.positions import Position
 from .nodes import Pair, TestNode, ended
 from .waiting import await_
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 60.0
 INTERVAL_MS: Final = 300
 COUNT: Final = 200  # messages of each queue
 QUEUES: Final = 2

@@ -84,7 +84,7 @@ def test_a_kill_at_this_step_leaves_a_whole_store(node: TestNode, arming: Arming
     arming.arm(f"{step}=kill@{CLEAN_STEPS[step]}")
     put_while(node, arming)
     node.await_restarted(step.partition(".")[0], before)
-    await_(lambda: settled(node), 20.0, "what was begun is finished")
+    await_(lambda: settled(node), 60.0, "what was begun is finished")
     check_minima(node)
     assert node.at(Position.LOG_MIN) > low
     low, known, end = node.at(Position.LOG_MIN), minima(node), node.at(Position.APPENDED)
@@ -99,7 +99,7 @@ def check_minima(node: TestNode) -> None:
         end = node.at(Position.DISPATCHED)
         return minima(node) == first_numbers(node, node.at(Position.LOG_MIN), end)
 
-    await_(level, 10.0, "each queue begins with its first record in the log")
+    await_(level, 60.0, "each queue begins with its first record in the log")
     assert segments(node)[0] == node.at(Position.LOG_MIN)
 
 
@@ -115,7 +115,7 @@ def test_a_kill_of_everything_while_segments_go_is_made_good_by_the_start(node: 
     verified(node)
     node.start()
     assert node.at(Position.LOG_MIN) <= segments(node)[0] + SEGMENT * len(segments(node))
-    await_(lambda: settled(node), 20.0, "what was begun is finished")
+    await_(lambda: settled(node), 60.0, "what was begun is finished")
     check_minima(node)
     assert node.at(Position.LOG_MIN) >= low
     assert node.positions.duty(Duty.ALLOCATE).pid == node.pids()["allocate"]

@@ -6,6 +6,8 @@ from .load import Load
 from .nodes import Pair
 from .stored import check_pair
 
+pytestmark = pytest.mark.alone
+
 NEXT_START_MAX_S = 2.0
 
 

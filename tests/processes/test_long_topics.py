@@ -14,7 +14,7 @@ from towline.format.record import MAGIC_V1, MAGIC_V2
 from towline.limits import RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 from towline.runtime.positions import Position
 
-from .nodes import Pair, TestNode, ended
+from .nodes import Pair, TestNode, ending
 from .stored import Stored, check_same_log
 from .waiting import await_
 
@@ -28,11 +28,9 @@ BODIES = [b"body %d" % number for number in range(200)]
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     made = Pair(tmp_path_factory.mktemp("long"))
-    cleaning = ended(*made.nodes)
-    next(cleaning)
-    made.start()
-    yield made
-    next(cleaning, None)
+    with ending(*made.nodes):
+        made.start()
+        yield made
 
 
 def serve_of(node: TestNode) -> str:
@@ -64,7 +62,7 @@ def sent(pair: Pair) -> dict[str, list[str]]:
     end = pair.await_caught_up()
     check_same_log(pair.master.store.commitlog, pair.slave.store.commitlog, end)
     known = pair.slave.store.config / "topics.json"
-    await_(lambda: known.exists() and LAST_V1 + '"' in known.read_text(), 10.0, "the slave knows the topics")
+    await_(lambda: known.exists() and LAST_V1 + '"' in known.read_text(), 60.0, "the slave knows the topics")
     return keys
 
 

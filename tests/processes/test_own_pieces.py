@@ -1,5 +1,6 @@
 """What a client cannot do to the pieces of a node that deliver for it, over bytes that no client library sends."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -20,11 +21,11 @@ from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.greeting import encode_greeting
 
-from .nodes import TestNode, ended
+from .nodes import TestNode, ending
 from .waiting import await_
 from .wire import Request, WireClient
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 HALVES = b"RMQ_SYS_TRANS_HALF_TOPIC"
 GROUP = "CID_RMQ_SYS_TRANS"
 
@@ -33,11 +34,9 @@ GROUP = "CID_RMQ_SYS_TRANS"
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root: Path = tmp_path_factory.mktemp("own-pieces")
     made = TestNode("master", root, message_delay_level="1s", listen_port=0, ha_listen_port=0)
-    cleaning = ended(made)
-    next(cleaning)
-    made.start()
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        made.start()
+        yield made
 
 
 def greeting(facts: dict[str, Any]) -> list[Any]:
@@ -133,6 +132,15 @@ def test_a_topic_whose_name_is_no_text_is_unknown(node: TestNode) -> None:
     assert node.pids() == pids
 
 
+def stands_in_the_way(path: Path) -> bool:
+    """A directory there instead of the file; the node may write the file again between two steps."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir()
+        return True
+    return False
+
+
 def test_offsets_of_deliveries_that_cannot_be_written_stop_no_delivery(node: TestNode) -> None:
     offsets = node.store.config / "delayOffset.json"
     backup = offsets.with_name(f"{offsets.name}.bak")
@@ -141,8 +149,7 @@ def test_offsets_of_deliveries_that_cannot_be_written_stop_no_delivery(node: Tes
         assert seen(node, "unnoted", b"first")
         await_(offsets.exists, DEADLINE_S, "the offsets are written")
         pids, before = node.pids(), offsets.read_bytes()
-        backup.unlink(missing_ok=True)
-        backup.mkdir()
+        await_(lambda: stands_in_the_way(backup), DEADLINE_S, "no backup can be written")
         producer.send(Message("unnoted", b"second", delay_level=1))
         assert seen(node, "unnoted", b"second")
         log = node.store.root / "run" / "node.log"

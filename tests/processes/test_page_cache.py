@@ -16,7 +16,7 @@ from towline.log.mapped_file import MappedFile
 from towline.log.segment_files import segment_name
 from towline.runtime.positions import Counter, Duty, Position
 
-from .nodes import TestNode, ended
+from .nodes import TestNode, ending
 from .waiting import await_
 
 SIZE = 16 * MIB
@@ -33,14 +33,10 @@ def node(tmp_path_factory) -> Iterator[TestNode]:
         flush_interval_commit_log=50,
         cached_after_filled_ms=1,
     )
-    cleaning = ended(made)
-    next(cleaning)
-    try:
+    with ending(made):
         made.start()
         yield made
         assert made.stop()
-    finally:
-        next(cleaning, None)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from towline.log.recovery import RecoverySettings, recover
 from towline.places import Store
 from towline.runtime.positions import Position
 
-from .nodes import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, Pair, TestNode, ended
+from .nodes import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, Pair, TestNode, ending
 from .stored import Stored, check_same_log
 from .waiting import await_
 from .wire import WireClient, records_of
@@ -33,11 +33,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     made = Pair(tmp_path_factory.mktemp("crc"))
     for node in made.nodes:
         node.flags += [word for key, value in SWITCH.items() for word in ("--set", f"{key}={value}")]
-    cleaning = ended(*made.nodes)
-    next(cleaning)
-    made.start()
-    yield made
-    next(cleaning, None)
+    with ending(*made.nodes):
+        made.start()
+        yield made
 
 
 def serve_of(node: TestNode) -> str:
@@ -79,7 +77,7 @@ def test_every_call_of_a_producer_leaves_room_and_put_fills_it(pair: Pair) -> No
         assert all(property_crc.filled(record) == record for record in records)
     check_same_log(pair.master.store.commitlog, pair.slave.store.commitlog, end)
     topics = pair.slave.store.config / "topics.json"
-    await_(lambda: topics.exists() and TOPIC in topics.read_text(), 10.0, "the slave knows the topic")
+    await_(lambda: topics.exists() and TOPIC in topics.read_text(), 60.0, "the slave knows the topic")
     with Consumer(serve_of(pair.slave), TOPIC, start="first") as consumer:
         found: list[ReceivedMessage] = []
         while len(found) < len(keys) + 300:
@@ -140,10 +138,8 @@ def recovered(store: Store, **checks: bool) -> int:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
     made = TestNode("master", tmp_path / "alone", listen_port=0, ha_listen_port=0)
-    cleaning = ended(made)
-    next(cleaning)
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        yield made
 
 
 def test_a_flipped_bit_of_a_property_is_found_where_records_have_one(node: TestNode) -> None:

@@ -1,6 +1,8 @@
 """Pulls through a running master and slave: expressions, the hint to read from a slave, both serving."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -8,11 +10,12 @@ from tests.processes.wire import endpoint_of
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import FilterRefused
+from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.runtime.positions import Position
 
-from .nodes import Pair, TestNode, ended
+from .nodes import Pair, TestNode, ending
 from .waiting import await_
 
 COUNT = 3_000
@@ -25,9 +28,7 @@ def pair(tmp_path_factory) -> Iterator[Pair]:
     more = {"enable_property_filter": True, "access_message_in_memory_max_ratio": 0, "slave_read_enable": True}
     made = Pair(tmp_path_factory.mktemp("pair"), **more)
     made.slave.flags += [word for key, value in more.items() for word in ("--set", f"{key}={value}")]
-    cleaning = ended(*made.nodes)
-    next(cleaning)
-    try:
+    with ending(*made.nodes):
         made.start()
         with Producer(endpoint_of(made.master.runtime)) as producer:
             producer.send_batch(
@@ -35,11 +36,9 @@ def pair(tmp_path_factory) -> Iterator[Pair]:
             )
         made.await_caught_up()
         with AdminClient(serve_of(made.slave)) as admin:
-            await_(lambda: any(row["topic"] == "t" for row in admin.topics()), 20.0, "the slave knows the topic")
+            await_(lambda: any(row["topic"] == "t" for row in admin.topics()), 60.0, "the slave knows the topic")
         yield made
         assert made.stop() == (True, True)
-    finally:
-        next(cleaning, None)
 
 
 def properties_of(number: int) -> dict[str, str]:
@@ -93,7 +92,7 @@ def test_a_held_pull_with_an_expression_waits_for_a_message_that_matches(pair):
     with Producer(endpoint_of(pair.master.runtime)) as producer:
         producer.send(Message("held", b"first", queue_id=0, properties={"a": "2"}))
         end = pair.master.at(Position.APPENDED)
-        await_(lambda: pair.master.at(Position.DISPATCHED) >= end, 10.0, "it is dispatched")
+        await_(lambda: pair.master.at(Position.DISPATCHED) >= end, 60.0, "it is dispatched")
         with Consumer(serve_of(pair.master), "held", queues=[0], sql="a = 1", suspend_ms=READ_MS) as consumer:
             assert consumer.poll(500) == []
             producer.send(Message("held", b"other", queue_id=0, properties={"a": "3"}))
@@ -110,6 +109,44 @@ def test_who_is_far_behind_is_told_to_read_from_a_slave_and_the_slave_serves(pai
         assert consumer.poll(READ_MS)
         assert not consumer.far_behind
     assert bodies(pair.master) == bodies(pair.slave) == list(range(COUNT))
+
+
+def read_by_a_group(pair: Pair, group: str, when_aside: Callable[[], None]) -> tuple[list[int], int]:
+    """All bodies, and how many of them a slave has read. `when_aside` is called once it has read some."""
+    both = [serve_of(pair.master), serve_of(pair.slave)]
+    with GroupConsumer(both, group, {"t": "*"}, start="first", max_count=100) as consumer:
+        got = [int(message.body) for message in consumer.poll(READ_MS)]
+        aside = consumer._parts.all[0].member._talk.aside
+        await_(lambda: aside.is_open, 60.0, "the member has a link to the slave")
+        called = False
+        while len(got) < COUNT and (messages := consumer.poll(READ_MS)):
+            got += [int(message.body) for message in messages]
+            if consumer.from_slaves and not called:
+                when_aside()
+                called = True
+        assert called
+        assert consumer.missed == 0
+        return got, consumer.from_slaves
+
+
+def test_a_member_that_is_far_behind_reads_from_the_slave(pair):
+    got, from_slaves = read_by_a_group(pair, "far", lambda: None)
+    assert got == list(range(COUNT))
+    assert from_slaves >= COUNT // 2
+
+
+def test_a_member_goes_on_at_the_master_when_the_slave_dies(pair):
+    before = pair.slave.pids()
+    got, from_slaves = read_by_a_group(pair, "left", lambda: os.kill(before["serve"], signal.SIGKILL))
+    assert got == list(range(COUNT))
+    assert from_slaves < COUNT
+    pair.slave.await_restarted("serve", before)
+
+
+def test_a_member_with_one_endpoint_reads_there(pair):
+    with GroupConsumer(serve_of(pair.master), "one", {"t": "*"}, start="first") as consumer:
+        assert consumer.poll(READ_MS)
+        assert consumer.from_slaves == 0
 
 
 def test_a_time_stands_for_the_first_message_or_for_the_last_one(pair):

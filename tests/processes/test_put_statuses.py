@@ -19,7 +19,7 @@ from towline.format.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_
 from towline.limits import RECORD_OVERHEAD_MAX
 from towline.runtime.positions import Position
 
-from .nodes import SEGMENT, TestNode, ended
+from .nodes import SEGMENT, TestNode, ending
 from .wire import Request, WireClient
 
 TOPIC = b"orders"
@@ -154,11 +154,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     made = TestNode(
         "master", root, max_message_size=BODY_MAX, broker_cluster_name=CLUSTER, listen_port=0, ha_listen_port=0
     )
-    cleaning = ended(made)
-    next(cleaning)
-    made.start("--without", "serve")
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        made.start("--without", "serve")
+        yield made
 
 
 @pytest.fixture

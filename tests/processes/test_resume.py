@@ -47,7 +47,7 @@ def held(node):
 def test_unsynced_messages_outlive_kill_after_kill(node):
     node.start()
     assert put(node, 2) == {PutStatus.PUT_OK}
-    await_(lambda: node.at(Position.DISPATCHED) > 0, 15.0, "a queue holds a record, by which a start goes")
+    await_(lambda: node.at(Position.DISPATCHED) > 0, 60.0, "a queue holds a record, by which a start goes")
     for number in range(3):
         held(node)
         assert put(node, 5) == {PutStatus.PUT_OK}
@@ -57,7 +57,7 @@ def test_unsynced_messages_outlive_kill_after_kill(node):
         found = recovery_of(node)
         assert (found["resumed"], found["clean"], found["notes"]) == (True, False, [])
         assert (found["end"], node.at(Position.APPENDED), found["cut_bytes"]) == (end, end, 0)
-    await_(lambda: node.at(Position.FLUSHED) == end, 15.0, "flush syncs what recovery left to it")
+    await_(lambda: node.at(Position.FLUSHED) == end, 60.0, "flush syncs what recovery left to it")
     assert node.stop()
     check_nothing_is_left(node)
     stored = Stored(node.store, end)

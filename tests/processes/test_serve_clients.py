@@ -12,7 +12,9 @@ from tests.serve.conftest import Build, build
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
+from towline.client.log_files import LogFiles
 from towline.errors import UnknownTopic
+from towline.format.frames import Buffer
 from towline.runtime.agent import run
 from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
@@ -20,7 +22,7 @@ from towline.runtime.positions import Duty, State
 
 __all__ = ["build"]  # the fixture
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Running:
@@ -83,6 +85,60 @@ def test_a_consumer_reads_every_queue_and_then_what_arrives(build: Build, serve:
         built.dispatch()
         assert [message.physical_offset for message in consumer.poll(10_000)] == [at]
         assert not consumer.moved
+
+
+class Spied:
+    """What readers of files asked for, and how often they got it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, works: Callable[[int], bool]) -> None:
+        self.asked = self.got = 0
+        read = LogFiles.read
+
+        def spied(files: LogFiles, place: Buffer) -> Buffer | None:
+            self.asked += 1
+            found = read(files, place) if works(self.asked) else None
+            self.got += found is not None
+            return found
+
+        monkeypatch.setattr(LogFiles, "read", spied)
+
+
+@pytest.mark.parametrize("works", [99, 3, 0], ids=["always", "three times", "never"])
+def test_records_are_read_from_the_files_as_long_as_that_works(
+    build: Build, serve: Serve, monkeypatch: pytest.MonkeyPatch, works: int
+):
+    built = build(segment=4 * SEGMENT)
+    built.topics(t=2)
+    for queue in (0, 1):  # each queue's records stand back to back, over several segments
+        for number in range(40):
+            built.append("t", queue, b"%d:" % number + b"y" * 20_000)
+    built.dispatch()
+    expected = [built.records[at] for at in sorted(built.records)]
+    spied = Spied(monkeypatch, works=lambda asked: asked <= works)
+    with Consumer(serve(built), "t", max_bytes=2 * SEGMENT) as consumer:
+        got: list[tuple[int, bytes]] = []
+        while len(got) < 80:
+            columns = consumer.poll_columns(10_000)
+            assert columns is not None
+            ends = columns.start + columns.size
+            cut = [bytes(columns.records[a:b]) for a, b in zip(columns.start.tolist(), ends.tolist(), strict=True)]
+            got += zip(columns.physical_offset.tolist(), cut, strict=True)
+        assert consumer.poll_columns(0) is None
+    assert [record for _, record in sorted(got)] == expected
+    assert spied.got == min(works, spied.asked)
+    assert spied.asked > 10 or spied.got < spied.asked
+
+
+def test_a_consumer_may_leave_the_files_alone(build: Build, serve: Serve, monkeypatch: pytest.MonkeyPatch):
+    built = build(segment=16 * SEGMENT)
+    built.topics(t=1)
+    for _ in range(8):
+        built.append(body=b"y" * 50_000)
+    built.dispatch()
+    spied = Spied(monkeypatch, works=lambda _: True)
+    with Consumer(serve(built), "t", reads_files=False) as consumer:
+        assert len(consumer.poll(10_000)) == 8
+    assert not spied.asked
 
 
 def test_a_tag_with_the_hash_of_another_is_left_out_by_the_consumer(build: Build, serve: Serve):

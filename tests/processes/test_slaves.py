@@ -56,10 +56,10 @@ def test_an_empty_slave_joins_a_log_whose_first_segment_has_gone(nodes):
     master.start()
     assert master.at(Position.LOG_MIN) == SEGMENT
     slave.start()
-    await_(lambda: level(master, slave), 15.0, "the slave holds and has dispatched what is left of the log")
+    await_(lambda: level(master, slave), 60.0, "the slave holds and has dispatched what is left of the log")
     assert slave.at(Position.LOG_MIN) == SEGMENT
     assert put(master, 1) == {PutStatus.PUT_OK}
-    await_(lambda: level(master, slave), 15.0, "the slave follows")
+    await_(lambda: level(master, slave), 60.0, "the slave follows")
     slave.kill_all(seed=1)
     slave.start()
     assert (slave.at(Position.LOG_MIN), slave.at(Position.APPENDED)) == (SEGMENT, master.at(Position.APPENDED))
@@ -71,8 +71,8 @@ def test_two_slaves_of_one_broker_name_follow_side_by_side(nodes):
     for node in nodes:
         node.start()
     master = nodes[0]
-    await_(lambda: sum(slave.connected for slave in master.positions.slaves()) == 2, 15.0, "both are linked")
+    await_(lambda: sum(slave.connected for slave in master.positions.slaves()) == 2, 60.0, "both are linked")
     assert put(master, 3) == {PutStatus.PUT_OK}
-    await_(lambda: level(*nodes), 15.0, "both hold everything")
+    await_(lambda: level(*nodes), 60.0, "both hold everything")
     assert sum(slave.connected for slave in master.positions.slaves()) == 2
     assert "left at" not in master.store.node_log.read_text()

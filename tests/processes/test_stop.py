@@ -21,8 +21,8 @@ from towline.runtime.positions import Duty, Position, State
 from towline.runtime.process import alive
 from towline.start import home
 
-from .load import Load
-from .nodes import SEGMENT, ZYGOTE, Pair, TestNode, check_nothing_is_left, ended, processes_of
+from .load import BODY_SIZE, Load
+from .nodes import SEGMENT, ZYGOTE, Pair, TestNode, check_nothing_is_left, ending, processes_of
 from .stored import check_pair
 from .waiting import Watch, await_
 
@@ -44,10 +44,8 @@ def node(tmp_path: Path) -> Iterator[TestNode]:
 
 
 def _given(made: TestNode) -> Iterator[TestNode]:
-    cleaning = ended(made)
-    next(cleaning)
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        yield made
 
 
 @contextmanager
@@ -113,10 +111,10 @@ def test_a_stop_under_load_is_clean_and_the_next_start_has_nothing_to_recover(pa
         os.kill(node.pid, signal.SIGTERM)
     launched, node.launched = node.launched, None
     started = time.monotonic()
-    assert launched.process.wait(10) == 0
+    assert launched.process.wait(30) == 0
     launched.readable.close()
     took = time.monotonic() - started
-    watch.await_gone(0.5)
+    watch.await_gone(20.0)
     check_nothing_is_left(node)
     check_clean(node)
     start_s = node.start()
@@ -140,6 +138,35 @@ def test_a_master_and_then_its_slave_stop_clean_under_load(pair: Pair) -> None:
     pair.start()
     load.finish()
     assert check_pair(pair, load).doubled == 0
+
+
+def test_a_slave_that_stops_hears_what_is_confirmed_though_more_is_on_its_way_to_it(pair: Pair) -> None:
+    pair.await_caught_up()
+    flush = pair.master.pids()["flush"]
+    os.kill(flush, signal.SIGSTOP)  # nothing is confirmed meanwhile
+    before, during = (Load(pair.master.endpoint, f"stop-{when}", 50, count=200) for when in ("before", "during"))
+    before.start()
+    await_(lambda: unconfirmed(pair.slave) > 200 * BODY_SIZE, 60.0, "the slave holds what is not confirmed")
+    os.kill(pair.slave.pid, signal.SIGTERM)
+    await_(lambda: pair.slave.positions.duty(Duty.RECEIVE).state is State.STOPPING, 60.0, "the receiver drains")
+    end = pair.master.at(Position.APPENDED)
+    during.start()
+    await_(lambda: pair.master.at(Position.APPENDED) > end, 60.0, "the master has more to send")
+    os.kill(flush, signal.SIGCONT)
+    launched, pair.slave.launched = pair.slave.launched, None
+    assert launched is not None
+    assert launched.process.wait(30) == 0
+    launched.readable.close()
+    check_clean(pair.slave)
+    pair.slave.start()
+    for load in (before, during):
+        load.finish()
+        assert check_pair(pair, load).doubled == 0
+
+
+def unconfirmed(node: TestNode) -> int:
+    """Bytes at the end of its log that could be taken back."""
+    return node.at(Position.APPENDED) - node.at(Position.CONFIRMED)
 
 
 def check_clean(node: TestNode) -> None:
@@ -178,9 +205,9 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
 
     await_(reached, 10, moment)
     os.kill(launched.pid, number)
-    launched.process.wait(10)
+    launched.process.wait(30)
     launched.readable.close()
-    await_(lambda: not processes_of(node.store.root), 1.0, "nobody is left")
+    await_(lambda: not processes_of(node.store.root), 60.0, "nobody is left")
     node.start()
     assert put(node, 10) == 10
     assert node.stop()
@@ -211,7 +238,7 @@ def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) ->
             await_(lambda duty=duty: duty.state is State.RUNNING, 20, f"{module} runs")
             assert duty.pid == process.pid
         assert put(node, 500) == 500
-        await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 10, "everything is dispatched")
+        await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 60.0, "everything is dispatched")
         assert node.stop()
         assert [process.wait(10) for process in processes] == [0] * len(processes)
     check_clean(node)

@@ -15,7 +15,7 @@ from towline.format.record import SIZE_MIN
 from towline.node.status import read_status
 from towline.runtime.positions import Position
 
-from .nodes import SEGMENT, TestNode, ended
+from .nodes import SEGMENT, TestNode, ending
 from .test_verify_repair import COUNT, TOPIC, fill, read, towline
 from .waiting import await_
 
@@ -25,10 +25,8 @@ DAMAGED = COUNT + 7  # the record whose length word is flipped: of the second fi
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
     made = TestNode("master", tmp_path / "store", listen_port=0, ha_listen_port=0)
-    cleaning = ended(made)
-    next(cleaning)
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        yield made
 
 
 def put_behind(node: TestNode, count: int) -> list[int]:

@@ -18,13 +18,13 @@ from towline.errors import UnknownTopic
 from towline.format.consume_queue import SIZE
 from towline.log.findings import Weight
 from towline.log.verify import verify
+from towline.node.context import open_node
 from towline.node.recover import recovery_settings
 from towline.node.statistics import take
-from towline.node.status import open_node
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 
-from .nodes import Pair, TestNode, ended
+from .nodes import Pair, TestNode, ending
 from .waiting import await_
 
 PER_FILE = 50  # entries of a queue file
@@ -37,11 +37,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     settings = {"mapped_file_size_consume_queue": PER_FILE * SIZE, "auto_create_topic_enable": False}
     made = Pair(tmp_path_factory.mktemp("topics"), **settings)
     made.slave.flags += ["--set", f"mapped_file_size_consume_queue={PER_FILE * SIZE}"]
-    cleaning = ended(*made.nodes)
-    next(cleaning)
-    made.start()
-    yield made
-    next(cleaning, None)
+    with ending(*made.nodes):
+        made.start()
+        yield made
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from .nodes import TestNode, check_nothing_is_left, ended
 from .waiting import await_
 
 DEADLINE_MS = 20_000
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 CHECK_MAX = 2
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 OPS = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -146,6 +146,42 @@ def test_a_half_for_a_topic_of_the_brokers_own_is_refused(producer: TransactionP
         producer.begin(Message(OPS, b"x"))
 
 
+def await_put_aside(producer: TransactionProducer, transaction: Transaction) -> None:
+    def put_aside() -> bool:
+        with pytest.raises(TransactionRefused) as caught:
+            producer.rollback(Transaction(transaction.first, transaction.unique_key, "prober"))
+        return caught.value.name == "ALREADY_PUT_ASIDE"
+
+    await_(put_aside, DEADLINE_S, "it is put aside")
+
+
+def test_a_half_without_room_for_its_checks_is_refused_by_name(node: TestNode) -> None:
+    with TransactionProducer(node.endpoint, "large", always(State.UNKNOWN)) as producer:
+        with pytest.raises(PutRefused, match="HALF_TOO_LARGE"):
+            producer.begin(Message("large", b"", properties={"MORE": "x" * (32_767 - 200)}))
+        largest, _ = producer.begin(Message("large", b"", properties={"MORE": "x" * (32_767 - 330)}))
+        await_put_aside(producer, largest)
+    (message,) = (found for found in read_all(node, ASIDE, least=1) if found.unique_key == largest.unique_key)
+    assert message.properties["TRANSACTION_CHECK_TIMES"] == str(CHECK_MAX)
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
+def test_a_compressed_body_is_checked_and_committed_as_it_was_sent(node: TestNode, compression: str) -> None:
+    body, topic, asked = b"towline " * 4000, f"packed-{compression}", []
+
+    def check(message: ReceivedMessage) -> State:
+        asked.append(message.body)
+        return State.COMMIT
+
+    with TransactionProducer(node.endpoint, topic, check, compression=compression) as producer:
+        producer.send(Message(topic, body), always(State.COMMIT))
+        producer.send(Message(topic, body), always(State.UNKNOWN))
+        found = read_all(node, topic, least=2)
+    assert [message.body for message in found] == [body, body]
+    assert asked == [body]
+    assert all(len(message.raw) < len(body) // 4 for message in found), "it stays compressed on its way"
+
+
 def test_who_left_a_transaction_open_is_asked(node: TestNode) -> None:
     asked: list[ReceivedMessage] = []
 
@@ -180,13 +216,7 @@ def test_what_is_checked_too_often_is_put_aside(node: TestNode) -> None:
 
     with TransactionProducer(node.endpoint, "silent", check) as producer:
         transaction, _ = producer.begin(Message("aside", b"forgotten", queue_id=0))
-
-        def put_aside() -> bool:
-            with pytest.raises(TransactionRefused) as caught:
-                producer.rollback(Transaction(transaction.first, transaction.unique_key, "prober"))
-            return caught.value.name == "ALREADY_PUT_ASIDE"
-
-        await_(put_aside, DEADLINE_S, "it is put aside")
+        await_put_aside(producer, transaction)
         with pytest.raises(TransactionRefused, match="ALREADY_PUT_ASIDE"):
             producer.commit(transaction)
     assert checked.is_set()

@@ -19,7 +19,7 @@ from towline.node.context import runtime_of
 from towline.runtime.positions import Position
 from towline.start import home
 
-from .nodes import SEGMENT, TestNode, ended
+from .nodes import SEGMENT, TestNode, ending
 from .waiting import await_
 
 COUNT = 3000
@@ -31,10 +31,8 @@ COMMAND = "from towline.start import main; main()"
 def node(tmp_path: Path) -> Iterator[TestNode]:
     """A master without slaves that appends property CRCs, not started."""
     made = TestNode("master", tmp_path / "store", listen_port=0, ha_listen_port=0, enabled_append_prop_crc=True)
-    cleaning = ended(made)
-    next(cleaning)
-    yield made
-    next(cleaning, None)
+    with ending(made):
+        yield made
 
 
 def fill(node: TestNode, first: int = 0) -> None:
@@ -42,7 +40,7 @@ def fill(node: TestNode, first: int = 0) -> None:
         bodies = (b"%06d" % number * 100 for number in range(first, first + COUNT))
         results = producer.send_batch(Message(TOPIC, body) for body in bodies)
     assert all(result.acknowledged for result in results)
-    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 15, "everything is dispatched")
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 60.0, "everything is dispatched")
 
 
 def read(node: TestNode, count: int) -> set[int]:
@@ -118,7 +116,7 @@ def test_queues_and_index_that_were_deleted_come_back_with_the_next_start(node: 
             path.rmdir() if path.is_dir() else path.unlink()
     assert towline("store", "verify", "--store", node.store.root)[0] == 1
     node.start()
-    await_(lambda: node.at(Position.INDEXED) == node.at(Position.APPENDED), 15, "queues and index are derived")
+    await_(lambda: node.at(Position.INDEXED) == node.at(Position.APPENDED), 60.0, "queues and index are derived")
     assert read(node, COUNT) == set(range(COUNT))
     assert node.stop()
     assert towline("store", "verify", "--store", node.store.root)[0] == 0

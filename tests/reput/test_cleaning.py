@@ -1,6 +1,5 @@
 """Queues and index follow the log's beginning: minima at once, files when flush has recorded it, whatever is killed."""
 
-import gc
 from itertools import pairwise
 
 import pytest
@@ -12,29 +11,10 @@ from towline.errors import DiskFull
 from towline.format.consume_queue import SIZE
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.index_service import IndexService
-from towline.runtime.doorbell import Doorbell, Ringer
 from towline.runtime.positions import Duty, Flag, Position
 from towline.runtime.queue_ends import QueueEnds
 
 PER_FILE = QUEUE_FILE // SIZE
-
-
-@pytest.fixture(autouse=True)
-def closed(monkeypatch):
-    """Nobody leaves files open: an agent has hundreds of them."""
-    made = []
-    for kind in (ConsumeQueueFiles, Doorbell, Ringer):
-
-        def remembered(self, *args, make=kind.__init__, **more):
-            make(self, *args, **more)
-            made.append(self)
-
-        monkeypatch.setattr(kind, "__init__", remembered)
-    yield
-    for each in made:
-        each.close()
-    gc.unfreeze()  # an agent freezes what it starts with, and its mappings would never go
-    gc.collect()
 
 
 class Cleaned(Bench):
@@ -132,6 +112,37 @@ def test_the_minima_move_at_once_and_no_file_goes_before_flush_has_recorded_it(t
     bench.record()
     bench.settle(agent)
     bench.check(2)
+
+
+def test_minima_move_on_while_the_files_of_an_earlier_beginning_wait_for_flush(tmp_path):
+    bench = Cleaned(tmp_path)
+    agent = bench.agent()
+    before = bench.files()
+    bench.maker.durable(bench.maker.end, bench.maker.end, 0)
+    for segment in (1, 2, 3):
+        bench.begin_at(segment, recorded=False)
+        bench.settle(agent, seconds=1)
+        assert bench.minima() == bench.expected_minima(segment)
+        assert bench.files() == before
+    bench.record()
+    bench.settle(agent)
+    bench.check(3)
+
+
+def test_files_that_were_to_go_for_an_earlier_beginning_go_on_while_minima_move(tmp_path):
+    bench = Cleaned(tmp_path, delete_consume_queue_files_interval=500)
+    agent = bench.agent()
+    before = sum(map(len, bench.files().values()))
+    bench.begin_at(1)
+    while sum(map(len, bench.files().values())) == before:
+        bench.work(agent)
+        bench.clock.ms += 100
+    bench.begin_at(3)
+    bench.work(agent)
+    assert bench.minima() == bench.expected_minima(3)
+    assert bench.files() != bench.expected_files(1), "removing was still under way"
+    bench.settle(agent)
+    bench.check(3)
 
 
 def test_a_queue_of_which_no_record_is_left_is_empty_at_its_end_and_keeps_its_last_file(tmp_path):

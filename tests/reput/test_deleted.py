@@ -1,13 +1,17 @@
 """Queues of deleted topics, as reput treats them: nothing below the floor is read, and whole files below it go."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.log.stores import QUEUE_FILE
 from tests.reput.test_reput import Bench
 from towline.format.consume_queue import SIZE
+from towline.format.durable import Durable
 from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.durable_file import DurableFile
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -103,3 +107,54 @@ def test_a_file_that_cannot_be_read_changes_nothing(bench):
     bench.clock.ms += 1000
     bench.work(agent)
     assert bounds(bench) == (0, 3)
+
+
+def begin_log_at(bench, offset):
+    """The log's beginning, as cleaning publishes it and flush records it."""
+    bench.positions.words[Position.LOG_MIN.word] = offset
+    durable = DurableFile(bench.store.root)
+    durable.save(replace(durable.load() or Durable(), log_min=offset))
+    durable.close()
+    bench.clock.ms += 1000
+
+
+def test_when_nothing_of_it_is_in_the_log_all_of_it_goes_and_it_may_be_made_again(bench):
+    agent = bench.agent()
+    count = PER_FILE + 3
+    put(bench, count)
+    put(bench, 1, "Topic1")
+    bench.work(agent)
+    delete(bench, bench.maker.end, count)
+    bench.work(agent)
+    reader = ConsumeQueueFiles(bench.store.consumequeue, QUEUE_FILE, 4)
+    assert len(reader.read("Topic0", 0, count - 1, 1)) == 1, "somebody has the newest file open"
+    bench.clock.ms += 1000
+    bench.work(agent)
+    assert files(bench) == [1]
+    begin_log_at(bench, bench.maker.end)
+    bench.work(agent)
+    assert not (bench.store.consumequeue / "Topic0").exists()
+    assert bounds(bench) == (count, count)
+    delete(bench, bench.maker.end, count, exists=True)
+    at = bench.maker.end
+    put(bench, 2)
+    bench.work(agent)
+    assert bounds(bench) == (count, count + 2)
+    assert reader.read("Topic0", 0, count, 2)["physical_offset"][0] == at, "it opens the file that was made anew"
+    bench.clock.ms += 1000
+    bench.work(agent)
+    assert files(bench) == [1]
+
+
+def test_one_that_was_made_again_before_keeps_its_newest_file(bench):
+    agent = bench.agent()
+    put(bench, 5)
+    bench.work(agent)
+    deleted = bench.maker.end
+    delete(bench, deleted, 5)
+    bench.work(agent)
+    put(bench, 3)  # its topic exists again, which reput has not seen yet
+    bench.work(agent)
+    begin_log_at(bench, deleted)
+    bench.work(agent)
+    assert (files(bench), bounds(bench)) == ([0], (5, 8))

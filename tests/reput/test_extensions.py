@@ -7,9 +7,10 @@ import pytest
 
 from reput.extensions import Extensions
 from reput.queues import QueueDispatcher
+from tests.filter.bits import may_match
 from tests.log.stores import QUEUE_FILE
 from tests.reput.test_reput import Bench, Killed
-from towline.filter.bloom import Bloom, may_match
+from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles

@@ -20,8 +20,6 @@ from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
-STARTED = []  # agents whose files are closed after the test
-
 
 class StillClock:
     def __init__(self):
@@ -63,7 +61,6 @@ class Bench:
         log = logging.getLogger("reput-test")
         node = Node(self.store, self.runtime, self.settings, self.positions, Duty.REPUT, 1, log, self.clock)
         agent = ReputAgent(node)
-        STARTED.append(agent)
         agent.on_start(Doorbell(self.runtime.bell("reput"), node.line))
         return agent
 

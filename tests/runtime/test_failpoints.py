@@ -10,6 +10,7 @@ import time
 import pytest
 
 from tests.repo.trees import ROOT, sources
+from towline.log.truncation import STEPS
 from towline.runtime import failpoints
 from towline.runtime.failpoints import ENVIRONMENT, NAMES, Failpoint, Failpoints, parse
 
@@ -79,7 +80,8 @@ def test_without_the_environment_nothing_is_armed():
 
 def test_every_place_is_in_the_program_once_and_behind_the_switch():
     placed: list[str] = []
-    # Between the steps of reput, which are named where they are made.
+    # Between steps of a truncation and of reput, which are named where they are made.
+    placed += [f"truncate.before_{step}" for step in STEPS]
     placed += [f"reput.before_{step}" for step in ("queues", "index", "slots", "header")]
     for source in sources():
         lines = [] if source.is_test else (ROOT / source.path).read_text().splitlines()

@@ -1,13 +1,14 @@
 """Settings: four sources, every key checked, nothing misspelt gets through."""
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from towline.runtime.broker_conf import NOT_APPLICABLE
-from towline.runtime.settings import NOT_YET, Settings, parse_delay_levels, read_settings
+from towline.runtime.settings import Settings, parse_delay_levels, read_settings
 from towline.runtime.settings_doc import render
 from towline.runtime.settings_errors import BadSetting, UnknownSetting, UnreadableSettings
 from towline.runtime.settings_model import GROUPS, BrokerRole, FlushDiskType, snake, spellings
@@ -192,6 +193,7 @@ class TestValues:
             ("ha_master_address", "10.0.0.7", "host:port"),
             ("message_delay_level", "1s 5x", "'5x' is no delay"),
             ("queues_max", 0, "greater than or equal to 1"),
+            ("broker_id", 63, "less than or equal to 62"),
             ("store_path_commit_log", "/elsewhere", "on the disk of the store root"),
         ],
     )
@@ -236,12 +238,35 @@ class TestRelations:
         assert (three.in_sync_replicas, three.total_replicas) == (3, 3)
         assert read_settings(None, {}, {}).in_sync_replicas == 1
 
+    def test_who_is_promoted_is_a_sync_master_where_two_nodes_are_waited_for(self):
+        slave = {"broker_role": "SLAVE", "ha_peers": "0=a:1, 1=[::1]:2"}
+        assert read_settings(None, slave, {}).promoted_role is BrokerRole.ASYNC_MASTER
+        assert read_settings(None, slave | {"in_sync_replicas": "2"}, {}).promoted_role is BrokerRole.SYNC_MASTER
+        assert read_settings(None, slave | {"promoted_role": "SYNC_MASTER"}, {}).in_sync_replicas == 2
+        assert read_settings(None, {"broker_role": "SYNC_MASTER"}, {}).promoted_role is BrokerRole.SYNC_MASTER
+
+    def test_peers_are_addresses_by_number(self):
+        given = {"ha_peers": "0=a:1, 62=[::1]:2", "broker_id": "62", "broker_role": "SLAVE"}
+        assert read_settings(None, given, {}).peers == {0: "a:1", 62: "[::1]:2"}
+        assert read_settings(None, {}, {}).peers == {}
+
+    @pytest.mark.parametrize(
+        ("peers", "why"),
+        [
+            ("0=a", "'0=a' is no id=host:port"),
+            ("a:1", "'a:1' is no id=host:port"),
+            ("0=a:1,63=b:1", "63 is no number of a node"),
+            ("0=a:1,0=b:1", "was named before"),
+            ("0=a:1,1=a:1", "was named before"),
+            ("1=a:1", "but not 0, this one"),
+        ],
+    )
+    def test_peers_that_cannot_be_are_refused(self, peers, why):
+        with pytest.raises(BadSetting, match=re.escape(why)):
+            read_settings(None, {"ha_peers": peers}, {})
+
     def test_a_slave_has_number_1_unless_told_otherwise(self):
         assert read_settings(None, {"broker_role": "SLAVE"}, {}).broker_id == 1
-
-    @pytest.mark.parametrize("switch", NOT_YET)
-    def test_what_this_version_does_not_do_is_refused_not_ignored(self, switch):
-        assert (refused(**{switch: True}).key, refused(**{switch: True}).why[:12]) == (switch, "this version")
 
     @pytest.mark.parametrize(
         ("flags", "blamed"),
@@ -255,6 +280,7 @@ class TestRelations:
             ({"flush_backlog_max": MIB}, "flush_backlog_max"),
             ({"ha_window_bytes": 1}, "ha_window_bytes"),
             ({"min_in_sync_replicas": 2}, "min_in_sync_replicas"),
+            ({"broker_role": "ASYNC_MASTER", "in_sync_replicas": 2, "min_in_sync_replicas": 2}, "min_in_sync_replicas"),
             ({"in_sync_replicas": 3, "total_replicas": 2}, "total_replicas"),
             ({"disk_space_warning_level_ratio": 50}, "disk_space_warning_level_ratio"),
             ({"max_index_num": 2**30}, "max_index_num"),

@@ -1,12 +1,21 @@
+"""Stores to serve from, and what every test of the folder does."""
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.closing import closed_afterwards
 from tests.serve.building import SEGMENT, Built
 
 Build = Callable[..., Built]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Nobody leaves files open."""
+    yield from closed_afterwards()
 
 
 @pytest.fixture

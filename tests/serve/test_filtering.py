@@ -113,6 +113,14 @@ def test_one_pull_evaluates_a_bounded_number(built, monkeypatch):
     assert reader.read("KEYS > 20") == wanted(built, lambda number: number % 3 and number > 20)
 
 
+def test_what_comes_behind_a_stretch_without_any_is_found_in_the_same_pull(built, monkeypatch):
+    monkeypatch.setattr(pulls, "EVALUATED", 2)
+    reader = Reader(built)
+    pull = Pull(1, b"t", 0, 16, MANY, MANY, 0, (), "KEYS > 18", "g")
+    found = reader.puller.run(pull, reader.filters.get(pull))
+    assert (found.status, found.count, found.next_offset) == (GetStatus.FOUND, 4, 24)  # 19, 20, 22 and 23
+
+
 def test_records_that_left_the_log_are_told(built):
     places = list(built.records)
     built.forget_before(built.segment)
@@ -176,6 +184,30 @@ class TestBitmaps:
         reader = Reader(built, self.subscribed("KEYS > 0"), extension=True)
         expected = wanted(built, lambda number: number % 3 and number <= 20)  # stored before the subscription was born
         assert reader.read("KEYS > 0") == expected
+
+    def test_few_that_are_possible_are_evaluated_together(self, built, monkeypatch):
+        monkeypatch.setattr(pulls, "EVALUATED", 2)
+        self.extend(built, [number % 8 == 7 for number in range(45)])
+        reader = Reader(built, self.subscribed("TRUE", born=0), extension=True)
+        calls: list[int] = []
+        pull = Pull(1, b"t", 0, 0, MANY, MANY, 0, (), "TRUE", "g")
+        passing = reader.filters.get(pull)
+        keep = passing.keep
+        monkeypatch.setattr(
+            passing, "keep", lambda log, starts, sizes: calls.append(len(starts)) or keep(log, starts, sizes)
+        )
+        assert reader.puller.run(pull, passing).next_offset == 8  # a file of the queue
+        assert calls == [1]
+        assert reader.read("TRUE") == wanted(built, lambda number: number % 8 == 7)
+
+    def test_an_entry_that_points_to_no_unit_is_evaluated(self, built):
+        self.extend(built, [False] * 45)
+        for number in (2, 40):
+            at, data = list(built.records.items())[number]
+            entry = encode(at, len(data), string_hash("even"))
+            built.queues.write("t", 0, number, np.frombuffer(entry, dtype=ENTRY))
+        reader = Reader(built, self.subscribed("TRUE", born=0), extension=True)
+        assert reader.read("TRUE") == wanted(built, lambda number: number in (2, 40))
 
     def test_a_bit_that_is_set_decides_nothing(self, built):
         self.extend(built, [True] * 45)

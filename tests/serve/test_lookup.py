@@ -18,6 +18,7 @@ from towline.errors import (
     UnknownQueue,
     UnknownTopic,
 )
+from towline.format.epochs import Epoch
 from towline.format.java_hash import string_hash
 from towline.format.message_id import encode_offset_id
 from towline.format.record import (
@@ -30,7 +31,9 @@ from towline.format.record import (
 )
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.epoch_file import EpochFile
 from towline.log.index_service import IndexService
+from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 
 
@@ -50,6 +53,7 @@ def lookup(built: Built) -> Lookup:
         index,
         built.positions.get,
         lookup_rules(settings),
+        EpochFile(built.store),
     )
 
 
@@ -118,6 +122,36 @@ class TestTopics:
             {"queue": 1, "min": 0, "max": 0},
             {"queue": 2, "min": 10, "max": 13},
         ]
+
+
+class TestEpochs:
+    @pytest.fixture
+    def built(self, build: Build) -> Built:
+        """Queue 0 has 20 messages: 5 of epoch 0, 4 of 256, the rest of 513. Queue 1 has none of 0."""
+        built = build()
+        built.topics(t=2)
+        starts = [(0, 0)]
+        for number, count in ((256, 5), (513, 4), (0, 11)):
+            for _ in range(count):
+                built.append("t", 0)
+            if number:
+                starts.append((number, built.end))
+                built.append("t", 1)
+        built.dispatch()
+        EpochFile(built.store).save(tuple(Epoch(*start) for start in starts))
+        built.positions.writer(Position.EPOCH, Duty.RECOVER).advance(513)
+        return built
+
+    @pytest.mark.parametrize(
+        ("epoch", "ends"),
+        [(0, {"0": 5, "1": 0}), (255, {"0": 5, "1": 0}), (256, {"0": 9, "1": 1}), (513, {}), (600, {})],
+    )
+    def test_each_queue_got_so_far_before_the_next_one_began(self, built: Built, epoch: int, ends: dict[str, int]):
+        assert ask(built, "epoch_ends", topic="t", epoch=epoch).facts == {"epoch": 513, "ends": ends}
+
+    def test_an_unknown_topic_is_named(self, built: Built):
+        with pytest.raises(UnknownTopic):
+            ask(built, "epoch_ends", topic="x", epoch=0)
 
 
 class TestOffsetByTime:

@@ -1,14 +1,17 @@
 """Questions to a node: topics, and messages by key, id, place and time."""
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from .asks import Caller, Reply
 from .connection import own_facts
-from .consumer import Consumer, to_ms
+from .consumer import Consumer
+from .endpoints import Endpoints, anybody, masters
 from .message import ReceivedMessage
+from .reader import to_ms
 
 ALWAYS_MS: Final = (1 << 63) - 1
 FOUND_MAX: Final = 64
@@ -17,13 +20,25 @@ FOUND_MAX: Final = 64
 class AdminClient:
     """Asks one process of a node: put for topics (and changing them), serve for everything else. Used by one thread.
 
+    Of several endpoints (a text with commas, or a sequence) the first that answers is asked, and where only a master
+    answers, that one; with `masters_only` always a master.
+
     Every call raises AskRefused, UnknownTopic, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed. Times are
     datetimes or ms since 1970.
     """
 
-    def __init__(self, endpoint: str, *, name: str = "", cluster: str = "", timeout_ms: int = 5_000) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoints | Callable[[], Endpoints],
+        *,
+        name: str = "",
+        cluster: str = "",
+        timeout_ms: int = 5_000,
+        masters_only: bool = False,
+    ) -> None:
         self._endpoint, self._cluster, self._timeout_ms = endpoint, cluster, timeout_ms
-        self._caller = Caller(endpoint, own_facts("admin", name or f"admin-{os.getpid()}", cluster))
+        facts = own_facts("admin", name or f"admin-{os.getpid()}", cluster)
+        self._caller = Caller(endpoint, facts, fit=masters if masters_only else anybody)
 
     def ask(self, op: str, **facts: Any) -> Reply:
         """Any question; the answer's facts, and its records in columns."""

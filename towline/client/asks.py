@@ -2,22 +2,23 @@
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.errors import MalformedFrame, NoAnswer, UnknownTopic
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, UnknownTopic
 from towline.format.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
-from towline.link.context import close_context, new_context
+from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
-from towline.link.endpoints import parse
 from towline.link.poller import Poller
 
 from .columns import Columns
-from .connection import Connection, remaining_ms
+from .connection import NOT_MASTER, Connection, remaining_ms
+from .endpoints import Endpoints, Fit, anybody, named_masters
 from .errors import AskRefused, ClientClosed
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
+ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
 
 
 @dataclass(slots=True)
@@ -26,6 +27,17 @@ class Reply:
 
     facts: dict[str, Any]
     columns: Columns
+
+
+class AskedNoMaster(AskRefused):
+    """A question that only a master answers. `masters` are endpoints where the node thinks that there is one."""
+
+    advice = "give the endpoints of all nodes, so that the master is found"
+
+    def __init__(self, op: str, sentence: str, masters: tuple[str, ...]) -> None:
+        super().__init__(op, NOT_MASTER, sentence)
+        self.masters = masters
+        self.args = (op, sentence, masters)
 
 
 def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
@@ -42,6 +54,8 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         error, sentence = str(answer.get("error", "")), str(answer.get("sentence", ""))
         if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
             raise UnknownTopic(str(facts.get("topic", "")))
+        if error == NOT_MASTER:
+            raise AskedNoMaster(op, sentence, named_masters(answer, "serve"))
         raise AskRefused(op, error, sentence)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))
@@ -53,12 +67,20 @@ class Caller:
     Messages that are no answers to questions are kept for `receive`.
     """
 
-    def __init__(self, endpoint: str, facts: Mapping[str, str]) -> None:
-        self._endpoint = str(parse(endpoint))
+    def __init__(
+        self,
+        endpoints: Endpoints | Callable[[], Endpoints],
+        facts: Mapping[str, str],
+        context: Context | None = None,
+        poller: Poller | None = None,
+        fit: Fit = anybody,
+    ) -> None:
+        """`context` and `poller` may be others' too; whoever gives them closes them."""
         self._facts = facts
-        self._context = new_context()
-        self._poller = Poller()
-        self._connection = Connection(self._context, self._endpoint, facts, self._poller)
+        self._own_context = context is None
+        self._context = context or new_context()
+        self._poller = poller or Poller()
+        self._connection = Connection(self._context, endpoints, facts, self._poller, fit)
         self._kept: deque[list[Buffer]] = deque()
         self._next_id = 0
         self.closed = False
@@ -81,10 +103,19 @@ class Caller:
             self.lose()
         return self._connection.open(timeout_ms)
 
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
     def lose(self) -> None:
         """The link is of no use any more, and what came over it neither."""
-        self._connection.close()
+        self._connection.move_on()
         self._kept.clear()
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether `receive` gives what came before."""
+        return bool(self._kept)
 
     def receive(self, link: Link) -> list[Buffer] | None:
         """The next message, kept or new."""
@@ -106,13 +137,28 @@ class Caller:
                 link = self.link(remaining)
             except NoAnswer as error:
                 if remaining_ms(deadline) == 0:
-                    raise NoAnswer(self._endpoint, timeout_ms, error.trouble) from None
+                    raise NoAnswer(error.endpoint, timeout_ms, error.trouble) from None
                 self.wait(AGAIN_MS)
                 continue
-            parts = self._ask_once(link, op, facts, deadline)
-            if parts is not None:
-                return read_answer(op, facts, parts)
-        raise NoAnswer(self._endpoint, timeout_ms, f"the question {op!r} was not answered")
+            choice = self._connection.has_choice
+            try:
+                parts = self._ask_once(
+                    link, op, facts, min(deadline, time.monotonic() + ATTEMPT_S if choice else deadline)
+                )
+                if parts is not None:
+                    return read_answer(op, facts, parts)
+                self.lose()
+            except LinkRefused:
+                if not choice:
+                    raise
+                self.lose()
+            except AskedNoMaster as error:
+                self._connection.learn(error.masters)
+                if not self._connection.has_choice or remaining_ms(deadline) <= AGAIN_MS:
+                    raise
+                self.lose()
+                self._poller.poll(AGAIN_MS)
+        raise NoAnswer(self._connection.endpoint, timeout_ms, f"the question {op!r} was not answered")
 
     def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
         request_id = self.new_id()
@@ -134,4 +180,5 @@ class Caller:
         if not self.closed:
             self.closed = True
             self._connection.close()
-            close_context(self._context)
+            if self._own_context:
+                close_context(self._context)

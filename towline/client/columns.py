@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
 from towline.format.columns import Integers, field, parts_of, wider_by
+from towline.format.compression import decompress
 from towline.format.frames import Buffer
 from towline.format.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
 from towline.format.record import BORN_HOST_IPV6, COMPRESSED, body_crc
 from towline.format.rules import Rule
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
-from .compression import decompress
 from .message import ReceivedMessage, Rows
 
 SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
@@ -29,11 +29,13 @@ class Columns:
     """`sizes` holds the length of each record as big-endian u4, `records` the records back to back.
 
     Raises MalformedRecord when they do not fit together; each record's own lengths are checked, its content is not.
-    `queue_id` is that of the pull, or -1 when the records come from several queues.
+    `queue_id` is that of the pull, or -1 when the records come from several queues; `broker_name` that of the group of
+    nodes, where several are read.
     """
 
-    def __init__(self, sizes: Buffer, records: Buffer, *, queue_id: int = -1) -> None:
+    def __init__(self, sizes: Buffer, records: Buffer, *, queue_id: int = -1, broker_name: str = "") -> None:
         self.queue_id = queue_id
+        self.broker_name = broker_name
         self.records = memoryview(records)
         self._bytes = np.frombuffer(self.records, dtype=np.uint8)
         self.size: Integers = np.frombuffer(sizes, dtype=SIZES).astype(np.int64)
@@ -129,13 +131,15 @@ class Columns:
             (self.body_start + self.body_size).tolist(),
             self.properties_start.tolist(),
             self.sys_flag.tolist(),
+            self.broker_name,
         )
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
         """The records where `rows` is true, copied."""
         starts = self.start[rows]
         kept = self._slices(starts, starts + self.size[rows])
-        return Columns(self.size[rows].astype(SIZES).tobytes(), b"".join(kept), queue_id=self.queue_id)
+        sizes = self.size[rows].astype(SIZES).tobytes()
+        return Columns(sizes, b"".join(kept), queue_id=self.queue_id, broker_name=self.broker_name)
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table: offsets and times as int64, topic, body (decompressed) and properties as binary.

@@ -1,18 +1,30 @@
-"""A link that is made anew when it is lost, and what the node said in its welcome. Used by one thread."""
+"""A link that is made anew when it is lost, and what the node said in its welcome. Used by one thread.
+
+Of several endpoints each is greeted over a link of its own (H20). They are tried one after the other, the next as soon
+as nobody listens at the one before, or when that has said nothing for a moment; the first node that fits is taken, and
+the links to the others end.
+"""
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from towline.errors import NoAnswer
+from towline.errors import LinkRefused, NoAnswer
 from towline.link.context import Context
-from towline.link.dealer import Link
+from towline.link.dealer import Link, await_any
+from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
 
+from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
+NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
+AGAIN_S: Final = 0.2  # before a node that does not fit is asked again
+BROKE_S: Final = 0.02  # before one whose connection broke is
+NOT_MASTER: Final = "NOT_MASTER"
+LEARNED_MAX: Final = 16
 
 
 def own_facts(role: str, name: str, cluster: str) -> dict[str, str]:
@@ -21,65 +33,248 @@ def own_facts(role: str, name: str, cluster: str) -> dict[str, str]:
 
 
 class Connection:
-    """`link` is None between a loss and the next `open`."""
+    """`link` is None between a loss and the next `open`.
 
-    def __init__(self, context: Context, endpoint: str, facts: Mapping[str, str], poller: Poller) -> None:
-        self.endpoint = endpoint
+    endpoints  of one service of the nodes, or a function that names them whenever a node is looked for
+    key        shown at TCP endpoints; by default the one that the environment variable TOWLINE_KEYS names
+    fit        tells of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
+               before is none either, and nodes that are no masters tell where theirs is
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoints: Endpoints | Callable[[], Endpoints],
+        facts: Mapping[str, str],
+        poller: Poller,
+        fit: Fit = anybody,
+        key: Key | None = None,
+    ) -> None:
+        self._key = key or environment_key()
+        self._find = endpoints if callable(endpoints) else None
+        self._given = () if callable(endpoints) else several(endpoints)
         self._context = context
         self._facts = facts
         self._poller = poller
-        self._greeted = False
-        self._ahead_ms = 0
+        self._fit = fit
+        self._learned: dict[str, None] = {}
+        self._last = ""  # the endpoint of the newest welcome
+        self._shunned = ""  # it comes last when a node is looked for
+        self._trying: dict[str, Link] = {}
+        self._not_before: dict[str, float] = {}
+        self._troubles: dict[str, str] = {}
+        self._refusals: dict[str, LinkRefused] = {}
+        self._begin_at = 0.0
+        self._epochs: dict[str, int] = {}  # store id -> greatest epoch of a master
+        self.set_clock(now_ms())
         self.link: Link | None = None
         self.welcome: dict[str, Any] = {}
 
     @property
+    def endpoint(self) -> str:
+        """Of the node that welcomed us last; before that, all that there are."""
+        return self._last or ",".join(self._given)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the node may be found elsewhere, now or later."""
+        return self._find is not None or len(self._given) + len(self._learned) > 1
+
+    @property
     def is_open(self) -> bool:
         """A greeting has passed. That the link was lost since, the link itself says."""
-        return self._greeted
+        return self.link is not None
+
+    @property
+    def epoch(self) -> int:
+        """Of the node, as its welcome told; 0 where it knows of none."""
+        return int(self.welcome.get("epoch", 0))
 
     def open(self, timeout_ms: int) -> Link:
-        """The greeted link. Raises NoAnswer, after which it may be called again, LinkRefused, InvalidEndpoint."""
+        """The greeted link. Raises NoAnswer, after which it may be called again, LinkRefused, InvalidEndpoint.
+
+        LinkRefused only when every endpoint has refused us, for another reason than that it is no master.
+        """
         if self.link is not None and self.link.lost:
             self.close()
-        if self.link is None:
-            self.link = Link(self._context, self.endpoint, self._facts)
-        if not self._greeted:
-            self._greet(self.link, timeout_ms)
-        return self.link
+        return self.link or self._search(timeout_ms)
 
     def server_now_ms(self) -> int:
-        """The node's clock, as far as its welcome told."""
-        return now_ms() + self._ahead_ms
+        """The node's clock, as far as it told us; a step of our own changes nothing."""
+        return self._zero_ms + _monotonic_ms()
+
+    def set_clock(self, node_ms: int) -> None:
+        """What the node's clock shows now."""
+        self._zero_ms = node_ms - _monotonic_ms()
 
     def answer_ms(self, at_least: int) -> int:
         """How long an answer may take: `at_least`, or what the node says it may wait for disk and slave, and a bit."""
         promised = int(self.welcome.get("answer_ms", 0))
         return max(at_least, promised + CLOSER_MS if promised else 0)
 
-    def close(self) -> None:
-        if self.link is None:
-            return
-        if self._greeted:
-            self._poller.remove(self.link)
-        self.link.close()
-        self.link, self._greeted = None, False
+    def move_on(self, learned: tuple[str, ...] = ()) -> None:
+        """The node is not the one any more, or does not answer: another is looked for first, `learned` among them."""
+        self.learn(learned)
+        if self._last and self.has_choice:
+            self._shunned = self._last
+            self._not_before[self._last] = time.monotonic() + AGAIN_S
+        self.close()
 
-    def _greet(self, link: Link, timeout_ms: int) -> None:
-        asked = now_ms()
-        try:
-            self.welcome = link.greet(timeout_ms)
-        except NoAnswer:
-            if link.lost:
-                self.close()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        answered = now_ms()
-        self._ahead_ms = int(self.welcome.get("now", answered)) - (asked + answered) // 2
-        self._greeted = True
+    def look_elsewhere(self) -> bool:
+        """While the node is silent: whether another is master by now, in a later epoch. Never waits; to be called again
+        and again, until `stop_looking` or `move_on`."""
+        now = time.monotonic()
+        for endpoint in self._candidates():
+            if endpoint != self._last and endpoint not in self._trying and self._due(endpoint, now):
+                self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+        for endpoint, link in list(self._trying.items()):
+            try:
+                welcome = link.try_greet()
+            except (NoAnswer, LinkRefused) as error:
+                self._put_off(endpoint, error.describe())
+                continue
+            if welcome is None:
+                continue
+            if not self._misfit(welcome) and int(welcome.get("epoch", 0)) > self.epoch:
+                return True
+            self._put_off(endpoint, "it is no later master")
+        return False
+
+    def stop_looking(self) -> None:
+        if self._trying:
+            self._drop_all()
+
+    def close(self) -> None:
+        """`open` makes a new link."""
+        self._drop_all()
+        if self.link is not None:
+            self._poller.remove(self.link)
+            self.link.close()
+            self.link = None
+
+    # --- looking for the node
+
+    def _search(self, timeout_ms: int) -> Link:
+        if self._find is not None:
+            self._given = several(self._find())
+            for endpoint in self._trying.keys() - self._given:
+                self._trying.pop(endpoint).close()
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            now = time.monotonic()
+            self._begin(now)
+            link = self._look()
+            if link is not None:
+                return link
+            everywhere = self._candidates()
+            if all(endpoint in self._refusals for endpoint in everywhere):
+                refused = self._refusals[everywhere[-1]]
+                self._drop_all()
+                raise refused
+            remaining = deadline - now
+            if remaining <= 0:
+                raise NoAnswer(",".join(everywhere), timeout_ms, self._why(everywhere))
+            wait_s = min([remaining, *(at - now for at in self._not_before.values() if at > now)])
+            if any(endpoint not in self._trying and self._due(endpoint, now) for endpoint in everywhere):
+                wait_s = min(wait_s, self._begin_at - now)
+            await_any(self._trying.values(), max(0, math.ceil(wait_s * 1000)))
+
+    def _candidates(self) -> list[str]:
+        found = list(dict.fromkeys((*self._given, *self._learned)))
+        first = self._last if self._last != self._shunned else ""
+        return sorted(found, key=lambda endpoint: (endpoint == self._shunned, endpoint != first))
+
+    def _due(self, endpoint: str, now: float) -> bool:
+        return self._not_before.get(endpoint, 0.0) <= now
+
+    def _begin(self, now: float) -> None:
+        """A link to the next endpoint, when its turn has come."""
+        for endpoint in self._candidates():
+            if endpoint in self._trying or not self._due(endpoint, now):
+                continue
+            if now < self._begin_at and not all(link.refused for link in self._trying.values()):
+                return
+            self._refusals.pop(endpoint, None)
+            self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+            self._begin_at = now + NEXT_S
+
+    def _look(self) -> Link | None:
+        """The link of the first node that fits, if its welcome is here."""
+        for endpoint, link in list(self._trying.items()):
+            try:
+                welcome = link.try_greet()
+            except NoAnswer as error:
+                self._put_off(endpoint, error.trouble, BROKE_S)
+            except LinkRefused as error:
+                self._put_off(endpoint, error.describe())
+                if error.code != NOT_MASTER:
+                    self._refusals[endpoint] = error
+            else:
+                if welcome is None:
+                    continue
+                trouble = self._misfit(welcome)
+                if not trouble:
+                    return self._take(endpoint, welcome)
+                self._put_off(endpoint, trouble)
+        return None
+
+    def _misfit(self, welcome: Mapping[str, Any]) -> str:
+        """Why this node is not taken. Where there is no other, every node is: it says itself what is wrong."""
+        if self._fit is masters:
+            self.learn(named_masters(welcome, str(welcome.get("role", ""))))
+        if not self.has_choice:
+            return ""
+        trouble = self._fit(welcome)
+        if trouble or self._fit is not masters:
+            return trouble
+        store, epoch = str(welcome.get("store", "")), int(welcome.get("epoch", 0))
+        newest = self._epochs.get(store, 0)
+        if epoch < newest:
+            return f"its epoch {epoch} is over: a master of epoch {newest} was there"
+        self._epochs[store] = epoch
+        return ""
+
+    def _take(self, endpoint: str, welcome: dict[str, Any]) -> Link:
+        link = self._trying.pop(endpoint)
+        self._drop_all()
+        self.link, self.welcome, self._last, self._shunned = link, welcome, endpoint, ""
+        took_ms = (time.monotonic() - link.greeted_at) * 1000
+        self.set_clock(int(welcome.get("now", now_ms())) + int(took_ms) // 2)
         self._poller.add(link)
+        return link
+
+    def learn(self, endpoints: tuple[str, ...]) -> None:
+        """More endpoints at which the node may be."""
+        for endpoint in endpoints:
+            if endpoint not in self._given and len(self._learned) < LEARNED_MAX:
+                self._learned[endpoint] = None
+
+    def _put_off(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
+        self._trying.pop(endpoint).close()
+        self._troubles[endpoint] = trouble
+        self._not_before[endpoint] = time.monotonic() + seconds
+
+    def _why(self, endpoints: list[str]) -> str:
+        troubles = {
+            endpoint: self._trying[endpoint].trouble if endpoint in self._trying else self._troubles.get(endpoint, "")
+            for endpoint in endpoints
+        }
+        if len(endpoints) == 1:
+            return troubles[endpoints[0]]
+        return "; ".join(f"{endpoint}: {trouble}" for endpoint, trouble in troubles.items() if trouble)
+
+    def _drop_all(self) -> None:
+        for link in self._trying.values():
+            link.close()
+        self._trying.clear()
+        self._troubles.clear()
+        self._refusals.clear()
+        self._not_before = {at: when for at, when in self._not_before.items() if when > time.monotonic()}
+        self._begin_at = 0.0
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def remaining_ms(deadline: float) -> int:

@@ -1,77 +1,42 @@
 """The consumer: reads queues of a topic from where it stands, message by message or in columns."""
 
+import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self
 
-import numpy as np
-
-from towline.errors import MalformedFrame, NoAnswer
-from towline.format.frames import (
-    PULL_ANSWER,
-    READ_FROM_SLAVE,
-    Buffer,
-    Kind,
-    Pull,
-    encode_pull,
-    expect,
-    kind_of,
-    read_json,
-)
+from towline.errors import NoAnswer, TowlineError, UnknownTopic
 from towline.format.java_hash import string_hash
-from towline.format.status import GetStatus, PutStatus
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
-from towline.link.dealer import Link
+from towline.link.context import close_context, new_context
+from towline.link.poller import Poller
 
-from .asks import AGAIN_MS, Caller
+from .asks import Caller
 from .columns import Columns
 from .connection import own_facts, remaining_ms
-from .errors import FilterRefused, ReadRefused
+from .endpoints import Endpoints
+from .errors import ClientClosed, UnknownGroup
 from .message import ANY_TAG, ReceivedMessage
-
-Start: TypeAlias = Literal["first", "last"] | datetime | int
+from .reader import MOVES_MAX, Moved, Reader, Start, Wanted
+from .routes import Way, ways
 
 TAG_SEPARATOR: Final = "||"
-LATE_MS: Final = 5_000  # a held pull that is not answered this long after its time means a dead link
-EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although it has nothing
-MOVES_MAX: Final = 1_000
 ITERATION_MS: Final = 1_000
-_DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
+ASIDE_S: Final = 1.0  # before a group without the topic, or without a node that answers, is looked at again
 
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """The node had nothing at a position, and reading went on at another: messages may have been skipped."""
-
-    queue_id: int
-    from_offset: int
-    to_offset: int
-    status: GetStatus
-
-
-@dataclass(slots=True)
-class Queue:
-    """Where reading stands. `request_id` is the pull that is out, 0 for none. Times are monotonic seconds."""
-
-    queue_id: int
-    position: int
-    end: int  # offset after the newest readable record, as last heard
-    request_id: int = 0
-    asked: float = 0.0
-    late: float = 0.0
-    not_before: float = 0.0
-    paused: bool = False
+log = logging.getLogger(__name__)
 
 
 class Consumer:
     """Reads one topic from a node's serve process. Used by one thread.
 
-    endpoint       tcp://host:port or ipc://path; master or slave
+    endpoint       tcp://host:port or ipc://path; master or slave. Of several (a text with commas, or a sequence)
+                   one that answers, and when it does not any more, another. Or cluster:PATH of a cluster file: every
+                   group of nodes is read, and one that is out of reach is passed over until it is back
     tags           "*", one tag, or several as "a || b"
     sql            a filter on properties in SQL92, as "a > 3 AND b IS NOT NULL"; the node evaluates it
     group          whose filter it is, for nodes that compute bitmaps of filters
@@ -79,19 +44,21 @@ class Consumer:
     start          "first", "last" (after what is there now), a datetime or ms since 1970 (store time)
     max_count, max_bytes  of one pull; the first record comes whatever its size
     suspend_ms     how long the node may hold a pull while nothing arrives
-    timeout_ms     how long the node may be out of reach before NoAnswer
+    timeout_ms     how long the node, or every group, may be out of reach before NoAnswer
     body_size_max  cap on a decompressed body, bytes
+    reads_files    over an ipc endpoint: records that stand back to back are read from the log's own files, where this
+                   process may open them, and only their places come over the link
 
     Each queue has one pull out at any time, and the next is sent before an answer is decoded. A lost link is made anew
     and reading goes on at the positions. Where the node has deleted what comes next, it goes on at the first message
-    that is left: `moved` tells where, `missed` how many were passed over. Nothing is connected before the first call
-    that needs the node.
-    Raises InvalidEndpoint, ValueError.
+    that is left, and under a new master at the first message that this one has on its own account: `moved` tells
+    where, `missed` how many were passed over. Nothing is connected before the first call that needs the node.
+    Raises InvalidEndpoint, UnreadableCluster, BadCluster, ValueError.
     """
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: Endpoints | Callable[[], Endpoints],
         topic: str,
         *,
         tags: str = ANY_TAG,
@@ -104,6 +71,7 @@ class Consumer:
         suspend_ms: int = 15_000,
         timeout_ms: int = 10_000,
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
+        reads_files: bool = True,
         name: str = "",
         cluster: str = "",
     ) -> None:
@@ -113,22 +81,34 @@ class Consumer:
             raise ValueError(f"start is {start!r}; first, last, a datetime or ms since 1970 are allowed")
         self.topic = topic
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
-        self.missed = 0  # queue offsets passed over because the node deleted them before they were read
-        self.far_behind = False  # as the node said last: a slave had better be read (its setting slave_read_enable)
-        self._tags = _tags(tags)
-        self._sql, self._group = sql, group
-        self._codes = tuple(string_hash(tag) for tag in sorted(self._tags))
-        self._wanted = {tag.encode() for tag in self._tags}
-        self._wanted_queues = queues
-        self._start: Start = start
-        self._max_count, self._max_bytes = max_count, max_bytes
-        self._suspend_ms, self._timeout_ms = suspend_ms, timeout_ms
         self._body_size_max = body_size_max
-        self._queues: dict[int, Queue] = {}
-        self._pulls: dict[int, Queue] = {}
-        self._pulled_over: Link | None = None
-        self._out_of_reach_since: float | None = None
-        self._caller = Caller(endpoint, own_facts("consumer", name or f"consumer-{os.getpid()}", cluster))
+        self._timeout_ms = timeout_ms
+        kept = _tags(tags)
+        codes = tuple(string_hash(tag) for tag in sorted(kept))
+        wanted = Wanted(
+            topic,
+            frozenset(tag.encode() for tag in kept),
+            codes,
+            sql,
+            group,
+            queues,
+            start,
+            max_count,
+            max_bytes,
+            suspend_ms,
+            timeout_ms,
+            reads_files,
+        )
+        found = (Way("", endpoint),) if callable(endpoint) else ways(endpoint, "serve")
+        facts = own_facts("consumer", name or f"consumer-{os.getpid()}", cluster)
+        self._closed = False
+        self._context, self._poller = new_context(), Poller()
+        self._readers = [
+            Reader(way.name, wanted, Caller(way.endpoints, facts, self._context, self._poller), self.moved)
+            for way in found
+        ]
+        self._aside: dict[str, tuple[float, TowlineError]] = {}  # group -> until when, why
+        self._turn = 0
 
     # --- reading
 
@@ -145,76 +125,99 @@ class Consumer:
         """The same as columns: the cheap way for many messages."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            link = self._reach(deadline)
-            parts = None
-            if link is not None:
-                self._send_pulls(link)
-                parts = self._caller.receive(link)
-            if parts is not None and link is not None:
-                columns = self._take(link, parts)
-                if columns is not None:
-                    return columns
-            elif remaining_ms(deadline) == 0:
+            columns = self._look(remaining_ms(deadline))
+            if columns is not None:
+                return columns
+            if remaining_ms(deadline) == 0:
                 return None
-            elif link is not None:
-                self._wait(deadline)
-            else:
-                self._caller.wait(min(AGAIN_MS, remaining_ms(deadline)))
+            self._wait(deadline)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Every message, until the consumer is closed; waits for new ones."""
-        while not self._caller.closed:
+        while not self._closed:
             columns = self.poll_columns(ITERATION_MS)
             if columns is not None:
                 yield from columns.each(self._body_size_max)
 
     def batches(self) -> Iterator[Columns]:
         """Every message in columns, until the consumer is closed; waits for new ones."""
-        while not self._caller.closed:
+        while not self._closed:
             columns = self.poll_columns(ITERATION_MS)
             if columns is not None:
                 yield columns
 
     # --- positions
 
-    def position(self) -> dict[int, int]:
-        """Queue id -> offset of the next message to come from `poll`."""
-        self._begin()
-        return {queue.queue_id: queue.position for queue in self._queues.values()}
+    @property
+    def groups(self) -> list[str]:
+        """The groups of nodes that are read. A single one has the name ""."""
+        return [reader.name for reader in self._readers]
 
-    def seek(self, queue_id: int, offset: int) -> None:
+    def position(self, broker_name: str = "") -> dict[int, int]:
+        """Queue id -> offset of the next message to come from `poll`. Of several groups, `broker_name` names one.
+
+        Like the calls below it raises what `poll` does, and UnknownGroup.
+        """
+        reader = self._begun(broker_name)
+        return {queue.queue_id: queue.position for queue in reader.queues.values()}
+
+    def seek(self, queue_id: int, offset: int, broker_name: str = "") -> None:
         """The next message of this queue is the one at `offset`. Raises KeyError for a queue that is not read."""
-        self._begin()
-        self._go(self._queues[queue_id], offset)
+        reader = self._begun(broker_name)
+        reader.go(reader.queues[queue_id], offset)
 
     def seek_to_time(self, when: datetime | int) -> None:
         """Each queue goes to its first message stored at or after `when`, a datetime or ms since 1970."""
-        self._begin()
-        for queue in self._queues.values():
-            self._go(queue, self._offset_at(queue.queue_id, when))
+        for name in self.groups:
+            reader = self._begun(name)
+            for queue in reader.queues.values():
+                reader.go(queue, reader.offset_at(queue.queue_id, when))
 
     def pause(self, *queue_ids: int) -> None:
-        """Nothing more comes from these queues (all, when none is named) until `resume`."""
-        self._begin()
-        for queue_id in queue_ids or self._queues:
-            queue = self._queues[queue_id]
-            queue.paused = True
-            self._go(queue, queue.position)
+        """Nothing more comes from these queues (all, when none is named) until `resume`. Of every group."""
+        for name in self.groups:
+            reader = self._begun(name)
+            for queue_id in queue_ids or reader.queues:
+                queue = reader.queues[queue_id]
+                queue.paused = True
+                reader.go(queue, queue.position)
 
     def resume(self, *queue_ids: int) -> None:
-        self._begin()
-        for queue_id in queue_ids or self._queues:
-            self._queues[queue_id].paused = False
+        for name in self.groups:
+            reader = self._begun(name)
+            for queue_id in queue_ids or reader.queues:
+                reader.queues[queue_id].paused = False
 
     @property
     def at_end(self) -> bool:
-        """Everything that was readable when the node answered last has come, in every queue that is not paused."""
-        return bool(self._queues) and all(
-            queue.paused or queue.position >= queue.end for queue in self._queues.values()
+        """Everything that was readable when the nodes answered last has come, in every queue that is not paused.
+
+        A group without the topic has nothing to come; one that is out of reach may have.
+        """
+        return any(reader.at_end for reader in self._readers) and all(
+            reader.at_end or isinstance(self._why_aside(reader), UnknownTopic) for reader in self._readers
         )
 
+    def has_begun(self, *, everywhere: bool = True) -> bool:
+        """Whether the first positions are fixed: of every group, or of one at least."""
+        return (all if everywhere else any)(reader.queues for reader in self._readers)
+
+    @property
+    def missed(self) -> int:
+        """Queue offsets passed over because the node deleted them before they were read."""
+        return sum(reader.missed for reader in self._readers)
+
+    @property
+    def far_behind(self) -> bool:
+        """As a node said last: a slave had better be read (its setting slave_read_enable)."""
+        return any(reader.far_behind for reader in self._readers)
+
     def close(self) -> None:
-        self._caller.close()
+        if not self._closed:
+            self._closed = True
+            for reader in self._readers:
+                reader.close()
+            close_context(self._context)
 
     def __enter__(self) -> Self:
         return self
@@ -224,162 +227,57 @@ class Consumer:
     ) -> None:
         self.close()
 
-    # --- the first positions
+    # --- inside
 
-    def _begin(self) -> None:
-        if self._queues:
-            return
-        facts = self._caller.ask("route", {"topic": self.topic}, self._timeout_ms).facts
-        there = range(int(facts["read_queues"]))
-        wanted = there if self._wanted_queues is None else self._wanted_queues
-        if any(queue_id not in there for queue_id in wanted):
-            raise ValueError(f"queues {list(wanted)} of {self.topic!r}, which has 0 to {len(there) - 1}")
-        bounds = self._caller.ask("bounds", {"topic": self.topic}, self._timeout_ms).facts["queues"]
-        ends = {int(row["queue"]): (int(row["min"]), int(row["max"])) for row in bounds}
-        queues = {}
-        for queue_id in wanted:
-            first, end = ends.get(queue_id, (0, 0))
-            if isinstance(self._start, str):
-                position = first if self._start == "first" else end
-            else:
-                position = self._offset_at(queue_id, self._start)
-            queues[queue_id] = Queue(queue_id, position, end)
-        self._queues = queues
+    def _begun(self, name: str) -> Reader:
+        for reader in self._readers:
+            if reader.name == name or (not name and len(self._readers) == 1):
+                reader.begin()
+                return reader
+        raise UnknownGroup(name, ", ".join(self.groups))
 
-    def _offset_at(self, queue_id: int, when: datetime | int) -> int:
-        facts = {"topic": self.topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
-        return int(self._caller.ask("offset_by_time", facts, self._timeout_ms).facts["offset"])
+    def _look(self, timeout_ms: int) -> Columns | None:
+        """Records of the group whose turn it is, or of the next that has some."""
+        if len(self._readers) == 1:
+            return self._readers[0].turn(timeout_ms)
+        for _ in self._readers:
+            self._turn = (self._turn + 1) % len(self._readers)
+            reader = self._readers[self._turn]
+            until, _ = self._aside.get(reader.name, (0.0, None))
+            if until > time.monotonic():
+                continue
+            try:
+                columns = reader.turn(0)
+            except (UnknownTopic, NoAnswer) as error:
+                self._put_aside(reader, error)
+                continue
+            if columns is not None:
+                self._aside.pop(reader.name, None)
+                return columns
+            if reader.queues and reader.is_linked:
+                self._aside.pop(reader.name, None)
+        return None
 
-    def _go(self, queue: Queue, offset: int) -> None:
-        """An answer to the pull that is out does not count any more."""
-        self._pulls.pop(queue.request_id, None)
-        queue.position, queue.request_id, queue.not_before = offset, 0, 0.0
+    def _put_aside(self, reader: Reader, error: TowlineError) -> None:
+        """Raises the error when no group is left."""
+        if self._closed:
+            raise ClientClosed("consumer")
+        if reader.name not in self._aside:
+            log.warning("group %s is not read for now: %s", reader.name, error.describe())
+        self._aside[reader.name] = time.monotonic() + ASIDE_S, error
+        if len(self._aside) == len(self._readers):
+            self._aside.clear()
+            raise error
 
-    # --- pulls
-
-    def _reach(self, deadline: float) -> Link | None:
-        """The link, or None when the node is out of reach, though not for too long yet."""
-        if self._pulls and min(queue.late for queue in self._pulls.values()) <= time.monotonic():
-            self._caller.lose()
-        try:
-            link = self._caller.link(min(self._timeout_ms, remaining_ms(deadline)))
-            self._begin()
-        except NoAnswer:
-            now = time.monotonic()
-            since = self._out_of_reach_since = self._out_of_reach_since or now
-            if (now - since) * 1000 >= self._timeout_ms:
-                self._out_of_reach_since = None
-                raise
-            return None
-        self._out_of_reach_since = None
-        if link is not self._pulled_over:
-            for queue in self._pulls.values():
-                queue.request_id = 0
-            self._pulls.clear()
-            self._pulled_over = link
-        return link
-
-    def _send_pulls(self, link: Link) -> None:
-        now = time.monotonic()
-        for queue in self._queues.values():
-            if not queue.request_id and not queue.paused and queue.not_before <= now:
-                self._send_pull(link, queue, now)
-
-    def _send_pull(self, link: Link, queue: Queue, now: float) -> None:
-        request_id = self._caller.new_id()
-        pull = Pull(
-            request_id,
-            self.topic.encode(),
-            queue.queue_id,
-            queue.position,
-            self._max_count,
-            self._max_bytes,
-            self._suspend_ms,
-            self._codes,
-            self._sql,
-            self._group,
-        )
-        if link.send(encode_pull(pull)):
-            queue.request_id, queue.asked = request_id, now
-            queue.late = now + (self._suspend_ms + LATE_MS) / 1000
-            self._pulls[request_id] = queue
+    def _why_aside(self, reader: Reader) -> TowlineError | None:
+        return self._aside.get(reader.name, (0.0, None))[1]
 
     def _wait(self, deadline: float) -> None:
-        until = deadline
-        for queue in self._queues.values():
-            if queue.request_id:
-                until = min(until, queue.late)
-            elif not queue.paused:
-                until = min(until, queue.not_before)
-        self._caller.wait(remaining_ms(until))
-
-    # --- answers
-
-    def _take(self, link: Link, parts: list[Buffer]) -> Columns | None:
-        """The records of an answer that are wanted; the next pull leaves before they are looked at."""
-        if kind_of(parts[0]) != Kind.PULL_ANSWER:
-            return None
-        _, status, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
-        queue = self._pulls.pop(request_id, None)
-        if queue is None:
-            return None
-        if status == GetStatus.REFUSED and len(parts) == 2:
-            queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S  # it may be taken later
-            raise _refusal(parts[1])
-        self.far_behind = bool(flags & READ_FROM_SLAVE)
-        if len(parts) != (3 if count else 1) or (count and following <= queue.position):
-            raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
-        now = time.monotonic()
-        queue.request_id, queue.end = 0, end
-        if not count:
-            following = self._nothing_came(queue, status, following, low, now)
-        queue.position = following
-        if not queue.paused and queue.not_before <= now:
-            self._send_pull(link, queue, now)
-        if not count:
-            return None
-        columns = Columns(parts[1], parts[2], queue_id=queue.queue_id)
-        return self._filtered(columns) if self._wanted else columns
-
-    def _nothing_came(self, queue: Queue, number: int, following: int, low: int, now: float) -> int:
-        """Where reading goes on: where the node says, and never below what it still has."""
-        try:
-            status = GetStatus(number)
-        except ValueError:
-            raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
-        if status is GetStatus.OFFSET_TOO_SMALL:
-            following = max(following, low)  # a slave corrects no offset, and would be asked for the same for ever
-        if status in _DELETED:
-            self.missed += max(0, following - queue.position)
-        if following == queue.position:
-            # A node that holds pulls answers late; one that does not must not be asked all the time.
-            if now - queue.asked < max(EMPTY_PAUSE_S, self._suspend_ms / 2000):
-                queue.not_before = now + EMPTY_PAUSE_S
-        elif status is not GetStatus.NO_MATCHED_MESSAGE:
-            self.moved.append(Moved(queue.queue_id, queue.position, following, status))
-        return following
-
-    def _filtered(self, columns: Columns) -> Columns | None:
-        """The node compares hashes of tags; different tags may share one."""
-        kept = np.fromiter((tag in self._wanted for tag in columns.tags()), dtype=np.bool_, count=len(columns))
-        if kept.all():
-            return columns
-        return columns.select(kept) if kept.any() else None
-
-
-def to_ms(when: datetime | int) -> int:
-    """ms since 1970; a datetime without a zone is local time."""
-    return int(when.timestamp() * 1000) if isinstance(when, datetime) else when
-
-
-def _refusal(part: Buffer) -> FilterRefused | ReadRefused:
-    facts = read_json(part)
-    if facts.get("error") == PutStatus.NO_PERMISSION.name:
-        return ReadRefused(str(facts.get("sentence", "")))
-    position = facts.get("position")
-    return FilterRefused(
-        str(facts.get("error", "")), position if isinstance(position, int) else -1, str(facts.get("sentence", ""))
-    )
+        aside = {name for name, (until, _) in self._aside.items() if until > time.monotonic()}
+        dues = [reader.due(deadline) for reader in self._readers if reader.name not in aside]
+        dues += [until for name, (until, _) in self._aside.items() if name in aside]
+        if not any(reader.has_kept for reader in self._readers):
+            self._poller.poll(remaining_ms(min([deadline, *dues])))
 
 
 def _tags(tags: str) -> set[str]:

@@ -5,13 +5,15 @@ The node stamps offsets, store time and store host into the same bytes; nothing 
 
 import zlib
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from time import time_ns
 from typing import Final
 
 import numpy as np
 
-from towline.errors import IllegalProperty
+from towline.errors import IllegalProperty, MalformedRecord
+from towline.format import property_crc
+from towline.format.compression import Compressor
 from towline.format.forms import TIMER_DELIVER_MS
 from towline.format.properties import (
     DELAY,
@@ -28,14 +30,15 @@ from towline.format.properties import (
 from towline.format.properties import encode as encode_properties
 from towline.format.record import STORE_HOST_IPV6, Host, MessageEncoder, layout_of
 from towline.format.rules import Rule
+from towline.limits import PROPERTIES_SIZE_MAX
 
-from .compression import Compressor
 from .errors import MessageTooLarge
 from .keys import COUNTER_RANGE, NS_PER_MS, KeySource
 from .message import Message
 
 BODIES_MAX: Final = COUNTER_RANGE  # of one call of `encode_bodies`
 _KEY_SIZE: Final = 32
+_LENGTH: Final = np.dtype(">u2")  # of the properties
 _NO_KEY: Final = "0" * _KEY_SIZE
 _NUL: Final = "\x00"
 _CRC_MASK: Final = 0x7FFF_FFFF
@@ -74,13 +77,14 @@ class TopicEncoder:
             topic.encode(), born_host, store_host_ipv6=store_host_ipv6, append_property_crc=append_property_crc
         )
         self._encode = self._encoder.encode
+        self._property_crc = append_property_crc
         self._keys = keys
         self._compressor = compressor
         self._compress_above = compressor.above
         self._body_size_max = body_size_max
         layout = layout_of(STORE_HOST_IPV6 if store_host_ipv6 else 0)
         self._head_size = layout.size
-        varying = ("total_size", "body_crc", "sys_flag", "body_size")
+        varying = ("total_size", "body_crc", "queue_id", "flag", "sys_flag", "body_size")
         self._head = np.dtype(
             {
                 "names": list(varying),
@@ -121,9 +125,47 @@ class TopicEncoder:
         properties, _ = _properties(Message("", b"", tags=tags, properties={UNIQ_KEY: _NO_KEY}), self._keys, now)
         pattern = self._encode(queue_id, b"", properties, flag, 0, now)
         keys = self._keys.next_many(count)
-        heads = self._heads(pattern, bodies, sizes, flags)
+        heads = _cut(self._heads(pattern, bodies, sizes, flags).tobytes(), self._head_size)
         tails = _tails(pattern[self._head_size :], keys, count)
         return b"".join(chain.from_iterable(zip(heads, bodies, tails, strict=True))), keys[:_KEY_SIZE].decode()
+
+    def encode_rows(
+        self,
+        bodies: Sequence[bytes],
+        properties: Sequence[bytes],
+        queue_ids: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        flags: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+    ) -> list[bytes]:
+        """A record for each row; the caller vouches for the properties, which are encoded, a unique key among them.
+
+        Raises MessageTooLarge, MalformedRecord for properties that are too large.
+        """
+        if not len(bodies):
+            return []
+        bodies, sys_flags = self._compress_all(bodies)
+        sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies))
+        if int(sizes.max()) > self._body_size_max:
+            raise MessageTooLarge(int(sizes.max()), self._body_size_max)
+        if self._property_crc:
+            properties = [property_crc.appended(one) for one in properties]
+        lengths = np.fromiter(map(len, properties), dtype=np.int64, count=len(bodies))
+        if int(lengths.max()) > PROPERTIES_SIZE_MAX:
+            rule = Rule.PROPERTIES_TOO_LARGE
+            raise MalformedRecord(rule.name, rule.sentence, 0)
+        pattern = self._encode(0, b"", b"", 0, 0, time_ns() // NS_PER_MS)
+        own = property_crc.SIZE if self._property_crc else 0  # what stands in the pattern in their place
+        heads = self._heads(pattern, bodies, sizes + lengths - own, sys_flags)
+        rows = heads.view(self._head)[:, 0]
+        rows["body_size"], rows["queue_id"], rows["flag"] = sizes, queue_ids, flags
+        topic = pattern[self._head_size : len(pattern) - own - _LENGTH.itemsize]
+        parts = zip(
+            _cut(heads.tobytes(), self._head_size),
+            bodies,
+            repeat(topic),
+            _cut(lengths.astype(_LENGTH).tobytes(), _LENGTH.itemsize),
+            properties,
+        )
+        return list(map(b"".join, parts))
 
     def _compress_all(self, bodies: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[int] | int]:
         if max(map(len, bodies)) <= self._compress_above:
@@ -137,8 +179,11 @@ class TopicEncoder:
         bodies: Sequence[bytes],
         sizes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
         flags: Sequence[int] | int,
-    ) -> list[bytes]:
-        """A head for each body: the pattern's, with its own sizes, CRC and compression."""
+    ) -> "np.ndarray[tuple[int, int], np.dtype[np.uint8]]":
+        """A head for each body, as rows of bytes: the pattern's, with its own sizes, CRC and compression.
+
+        `sizes` are what each record has more than the pattern.
+        """
         # Repeated as bytes: copying structured rows would leave out the fields that are not named.
         heads = np.tile(np.frombuffer(pattern, dtype=np.uint8, count=self._head_size), (len(bodies), 1))
         rows = heads.view(self._head)[:, 0]
@@ -147,7 +192,7 @@ class TopicEncoder:
         rows["body_crc"] = crcs & _CRC_MASK
         rows["sys_flag"] |= np.asarray(flags, dtype=np.uint32)
         rows["body_size"] = sizes
-        return _cut(heads.tobytes(), self._head_size)
+        return heads
 
 
 def _tails(pattern: bytes, keys: bytes, count: int) -> list[bytes]:

@@ -32,34 +32,6 @@ class MessageTooLarge(TowlineError):
         return f"a body of {self.size} bytes is too large; {self.size_max} are allowed"
 
 
-class DecompressedTooLarge(TowlineError):
-    """A compressed body that would grow beyond the reader's cap. Facts: the cap in bytes."""
-
-    remedy = Remedy.FIX_CALL
-    advice = "raise body_size_max of the reader if the sender is to be trusted"
-
-    def __init__(self, size_max: int) -> None:
-        self.size_max = size_max
-        super().__init__(size_max)
-
-    def describe(self) -> str:
-        return f"the body decompresses to more than the cap of {self.size_max} bytes"
-
-
-class UnreadableBody(TowlineError):
-    """A body marked as compressed that does not decompress. Facts: kind of compression, what its library says."""
-
-    remedy = Remedy.FIX_CALL
-    advice = "look at the sender: the store keeps bodies as it receives them"
-
-    def __init__(self, kind: str, problem: str) -> None:
-        self.kind, self.problem = kind, problem
-        super().__init__(kind, problem)
-
-    def describe(self) -> str:
-        return f"the body is no {self.kind} stream: {self.problem}"
-
-
 class PutRefused(TowlineError):
     """The node refused a put; nothing was stored. Facts: name of the status, the node's sentence.
 
@@ -208,3 +180,17 @@ class ReadRefused(TowlineError):
 
     def describe(self) -> str:
         return f"NO_PERMISSION: {self.sentence}"
+
+
+class UnknownGroup(TowlineError):
+    """A message for a group of nodes that the cluster does not have. Facts: its name, those that there are."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "name one of the cluster's groups as `broker_name`, or none"
+
+    def __init__(self, name: str, known: str) -> None:
+        self.name, self.known = name, known
+        super().__init__(name, known)
+
+    def describe(self) -> str:
+        return f"there is no group {self.name!r}, but {self.known or 'one without a name'}"

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from towline.format.compression import decompress
 from towline.format.frames import Buffer
 from towline.format.message_id import encode_offset_id
 from towline.format.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 from towline.format.properties import decode as decode_properties
 from towline.format.record import COMPRESSED, LAYOUT, Record, decode
 from towline.limits import DECOMPRESSED_SIZE_MAX
-
-from .compression import decompress
 
 ANY_TAG: Final = "*"
 _NUMBER_TYPES: Final = {"queue_id": 4, "queue_offset": 8, "physical_offset": 8, "born_timestamp": 8}
@@ -29,6 +28,8 @@ class Message:
     A UNIQ_KEY among the `properties` is kept, so that a message sent again can be told from a new one.
     `delay_level` has it delivered after that level's delay (1 is the shortest of the node's `message_delay_level`, more
     than the highest is the highest, 0 is none); `deliver_at` at that time, in ms since 1970 by the node's clock.
+    `broker_name` chooses the group of nodes, where there are several; a `queue_id` without it is of the group whose
+    turn it is.
     """
 
     topic: str
@@ -41,6 +42,7 @@ class Message:
     flag: int = field(default=0, kw_only=True)
     delay_level: int | None = field(default=None, kw_only=True)
     deliver_at: int | None = field(default=None, kw_only=True)
+    broker_name: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Rows:
     body_ends: list[int]
     properties_starts: list[int]
     sys_flags: list[int]
+    broker_name: str = ""
 
 
 class ReceivedMessage:
@@ -171,6 +174,11 @@ class ReceivedMessage:
     def message_id(self) -> str:
         """The offset id: the store host and where the record stands."""
         return encode_offset_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def broker_name(self) -> str:
+        """The group of nodes it was read from, "" where there is one."""
+        return "" if self._rows is None else self._rows.broker_name
 
     @property
     def raw(self) -> bytes:

@@ -2,32 +2,35 @@
 
 import os
 import socket
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 
 from towline.errors import TopicExists
+from towline.format.compression import COMPRESS_ABOVE, Compressor
 from towline.format.forms import FORM_TOPICS
 from towline.format.record import Host
-from towline.limits import KIB, MESSAGE_BODY_MAX, MIB, REQUEST_SIZE_MAX
-from towline.link.endpoints import Endpoint, parse
+from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
+from towline.link.endpoints import parse
 
-from .accumulator import Accumulator, Bounds
-from .compression import COMPRESS_ABOVE, Compressor
+from .accumulator import Bounds
 from .connection import own_facts
-from .encoding import BODIES_MAX, TopicEncoder
-from .errors import AskRefused, PutRefused, ResultPending
+from .encoding import BODIES_MAX
+from .endpoints import Endpoints
+from .errors import AskRefused, ResultPending, UnknownGroup
 from .forms import Bounds as FormBounds
 from .forms import Handle, StoredForm, cancelling, handle_of, stored_form
 from .keys import KeySource
+from .lane import Lane, Origin
 from .message import Message, ReceivedMessage
-from .neighbours import neighbour
 from .request import Replies, Requester, reply_topic
-from .sending import Rules, Sender
-from .sends import SendFuture, SendResult, TopicRoute
+from .routes import serve_of, ways
+from .sending import Rules
+from .sends import MS, SendFuture, SendResult, TopicRoute
+from .spread import Spread
 from .statistics import Statistics
 
 RECORD_OVERHEAD: Final = 256  # bytes of a record beside its body, roughly; only for cutting bulk calls into batches
@@ -35,28 +38,34 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class Producer:
-    """Sends messages to one node. Any number of threads may use it.
+    """Sends messages. Any number of threads may use it.
 
-    endpoint             of the node's put process: tcp://host:port or ipc://path
+    endpoint             of the node's put process: tcp://host:port or ipc://path. Of several (a text with commas, or a
+                         sequence) the one whose node is master is found, and found again when another one is: what had
+                         no answer is sent there with the same bytes.
+                         Or cluster:PATH of a cluster file: messages go to all its groups of nodes in turns, those of
+                         one sharding key to one. Likewise etcd:http://HOST:PORT/NAME of a cluster that etcd knows
     name, cluster        for the greeting; an empty cluster fits any
     linger_ms            how long `send_async` waits for company in a batch
     batch_bytes_max      bytes of one batch, and of one request (`batch_bytes_max` or a single larger record)
     in_flight_max        requests without an answer; 1 keeps the order of a queue through retries
     buffer_bytes_max     bytes without an outcome; beyond it senders wait up to `send_timeout_ms`, then ProducerFull
     send_timeout_ms      how long one attempt waits for its answer (longer if the node says it may need longer)
+    take_timeout_ms      how long a request may wait before the node takes it; by default as long as for its answer
     delivery_timeout_ms  no further attempt begins after this
     retries              further attempts after the first; every one sends the same bytes with the same unique keys.
                          A refusal that says when to come back stored nothing and costs no attempt; with 0 it ends there
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
+    pass_over            of several groups, those without a master are passed over by messages without a sharding key
 
     Raises InvalidEndpoint, ValueError. Nothing is connected before the first message.
     """
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: Endpoints,
         *,
         name: str = "",
         cluster: str = "",
@@ -65,34 +74,35 @@ class Producer:
         in_flight_max: int = 16,
         buffer_bytes_max: int = 64 * MIB,
         send_timeout_ms: int = 3_000,
+        take_timeout_ms: int | None = None,
         delivery_timeout_ms: int = 30_000,
         retries: int = 16,
         retry_unpromised: bool = False,
         compression: str | None = "zlib",
         compress_above: int = COMPRESS_ABOVE,
-        serve: str = "",
+        serve: Endpoints = "",
+        pass_over: bool = True,
     ) -> None:
-        parsed = parse(endpoint)
-        self._serve = str(parse(serve)) if serve else ""
+        found = ways(endpoint, "put")
+        self._serve = serve_of(endpoint, serve)
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
         if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
             raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
-        self._compressor = Compressor(compression, compress_above)
-        self._born_host = Host(_own_address(parsed), 0)
-        self._keys = KeySource(self._born_host.address)
         self._timeout_ms = delivery_timeout_ms
         self._batch_bytes_max = batch_bytes_max
-        self._routes: dict[str, TopicRoute] = {}
-        self._own_routes: dict[str, TopicRoute] = {}
-        self._routes_lock = threading.Lock()
-        rules = Rules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised)
+        born_host = Host(_own_address(found[0].first), 0)
+        origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
+        rules = Rules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
-        self._endpoint = str(parsed)
-        self._sender = Sender(self._endpoint, facts, rules, self._forget_route)
-        bounds = Bounds(linger_ms, batch_bytes_max, buffer_bytes_max, send_timeout_ms, delivery_timeout_ms)
-        self._accumulator = Accumulator(bounds, self._sender.wake)
-        self._sender.begin(self._accumulator)
+        share = max(1, buffer_bytes_max // len(found))
+        bounds = Bounds(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
+        self._spread = None if len(found) == 1 else Spread(pass_over=pass_over, timeout_ms=delivery_timeout_ms)
+        linked = None if self._spread is None else self._spread.linked
+        self._lanes = [Lane(way, origin, facts, rules, bounds, len(found), linked) for way in found]
+        self._lane = self._lanes[0]  # the only one, where there is no spread
+        if self._spread is not None:
+            self._spread.lanes = self._lanes
         self._requester = Requester(self._begin_replies, self._send_request)
 
     # --- one message
@@ -114,35 +124,49 @@ class Producer:
         return self._add(message, urgent=False)
 
     def _add(self, message: Message, *, urgent: bool) -> SendFuture:
-        route = self._routes.get(message.topic) or self.route(message.topic)
+        if self._spread is None and message.broker_name is None:
+            lane = self._lane
+            route = lane.routes.get(message.topic) or lane.route(message.topic)
+        else:
+            lane, route = self._place(message)
         queue_id = message.queue_id
         if queue_id is None:
             queue_id = route.sticky if message.sharding_key is None else route.queue_of(message.sharding_key)
         if message.delay_level is not None or message.deliver_at is not None:
-            form = stored_form(message, queue_id, FormBounds.of(self._sender.welcome), self._sender.server_now_ms())
+            form = stored_form(message, queue_id, FormBounds.of(lane.welcome), lane.sender.server_now_ms())
             if form is not None:
                 route.rotate()  # the batch is the form's, and says nothing of when the next queue's turn comes
-                future = self.add_form(message, form, urgent=urgent)
+                future = _add_form(lane, message, form, urgent=urgent)
                 future.handle = handle_of(message, queue_id, future.unique_key)
                 return future
         record, unique_key = route.encoder.encode(message, queue_id)
-        return self._accumulator.add(route, queue_id, record, unique_key, urgent)
+        return lane.accumulator.add(route, queue_id, record, unique_key, urgent)
 
-    def cancel(self, handle: str) -> SendResult:
+    def _place(self, message: Message) -> tuple[Lane, TopicRoute]:
+        if self._spread is not None:
+            return self._spread.place(message)
+        if message.broker_name != self._lane.name:
+            raise UnknownGroup(str(message.broker_name), self._lane.name)
+        return self._lane, self._lane.route(message.topic)
+
+    def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
         """Takes back a message with `deliver_at`: `handle` is that of its result. PUT_OK: it is not delivered.
 
+        `broker_name` is that of its result too, and needed where there are several groups.
         Raises IllegalHandle, PutRefused (its sentence names CANCEL_TOO_LATE when the time has come), and what `send`
         raises. Cancelling twice, or what nobody sent, is no error.
         """
+        if self._spread is not None and broker_name is None:
+            raise ValueError("cancel needs the broker_name of the message's result: there are several groups")
         read = Handle.read(handle)
-        return self.add_form(Message(read.topic, b""), cancelling(read), urgent=True).result()
+        message = Message(read.topic, b"", broker_name=broker_name)
+        return self.add_form(message, cancelling(read), urgent=True).result()
 
     def add_form(self, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
         """Sends a message in a form of `towline.client.forms`. Raises what `send_async` raises."""
-        self.route(message.topic)  # it exists from here on, and the node's welcome is known
-        route = self._own_routes.get(form.topic) or self._own_route(form.topic)
-        record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
-        return self._accumulator.add(route, form.queue_id, record, unique_key, urgent)
+        lane = self._lane if self._spread is None else self._spread.place(message)[0]
+        lane.route(message.topic)  # it exists from here on, and the node's welcome is known
+        return _add_form(lane, message, form, urgent=urgent)
 
     # --- a message and its reply
 
@@ -160,14 +184,29 @@ class Producer:
         return self._requester.late
 
     def _begin_replies(self, message: Message) -> Replies:
-        self.route(message.topic)  # the node's welcome comes before its answer
-        cluster = str(self._sender.welcome.get("cluster", ""))
+        lane = self._lane if self._spread is None else self._spread.place(message)[0]
+        lane.route(message.topic)  # the node's welcome comes before its answer
+        cluster = str(lane.welcome.get("cluster", ""))
+        for each in self._lanes:
+            if each is lane or each.sender.is_linked:
+                self._make_topic(each, reply_topic(cluster))
+        if not self._serve:
+            lane.neighbour("serve")  # raises here what the reader could tell nobody
+        return Replies(self._serve or lane.follow("serve"), cluster)
+
+    def make_topic(self, topic: str) -> None:
+        """One queue, in the first group, whether or not the node makes topics by itself; one that is there stays.
+
+        Raises what `route` raises, and AskRefused.
+        """
+        self._make_topic(self._lane, topic)
+
+    def _make_topic(self, lane: Lane, topic: str) -> None:
         try:
-            self._sender.ask("create_topic", {"topic": reply_topic(cluster), "queues": 1}, self._timeout_ms)
+            lane.sender.ask("create_topic", {"topic": topic, "queues": 1}, self._timeout_ms)
         except AskRefused as refused:
             if refused.error != TopicExists.__name__:
                 raise
-        return Replies(self._serve or self.neighbour("serve"), cluster)
 
     def _send_request(self, message: Message, timeout_ms: int) -> bool:
         try:
@@ -180,7 +219,8 @@ class Producer:
     def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends all together and waits for every outcome. The first error is raised when all outcomes are there."""
         futures = [self.send_async(message) for message in messages]
-        self._accumulator.hurry()
+        for lane in self._lanes:
+            lane.accumulator.hurry()
         return _results(futures)
 
     def send_bodies(
@@ -208,12 +248,13 @@ class Producer:
         flag: int = 0,
     ) -> list[SendFuture]:
         """Likewise, without waiting for the outcomes."""
-        route = self._routes.get(topic) or self.route(topic)
+        lane, route = self._turn(topic)
         futures = []
         for chunk in _chunks(bodies, self._batch_bytes_max):
+            lane, route = (lane, route) if self._spread is None else self._spread.turn(topic)
             queue = route.sticky if queue_id is None else queue_id
             records, unique_key = route.encoder.encode_bodies(chunk, queue, tags=tags, flag=flag)
-            futures.append(self._accumulator.add_many(route, queue, records, len(chunk), unique_key))
+            futures.append(lane.accumulator.add_many(route, queue, records, len(chunk), unique_key))
         return futures
 
     def send_records(self, topic: str, queue_id: int, records: bytes, count: int) -> SendFuture:
@@ -221,77 +262,79 @@ class Producer:
 
         The topic may be one of `towline.format.forms`, when a topic's `route` was asked for before.
         """
-        route = self._routes.get(topic) or self._own_routes.get(topic)
+        if self._spread is not None and topic not in FORM_TOPICS:
+            lane, found = self._spread.turn(topic)
+            return lane.accumulator.add_many(found, queue_id, records, count, "")
+        lane = self._lane
+        route = lane.routes.get(topic) or lane.own_routes.get(topic)
         if route is None:
-            route = self._own_route(topic) if topic in FORM_TOPICS and self._sender.welcome else self.route(topic)
-        return self._accumulator.add_many(route, queue_id, records, count, "")
+            route = lane.own_route(topic) if topic in FORM_TOPICS and lane.welcome else lane.route(topic)
+        return lane.accumulator.add_many(route, queue_id, records, count, "")
+
+    def _turn(self, topic: str) -> tuple[Lane, TopicRoute]:
+        if self._spread is not None:
+            return self._spread.turn(topic)
+        return self._lane, self._lane.routes.get(topic) or self._lane.route(topic)
 
     # --- the rest
 
     def route(self, topic: str) -> TopicRoute:
-        """How many queues the topic has; the node may create it for the asking.
+        """How many queues the topic has in the group whose turn it is; the node may create it for the asking.
 
         Raises UnknownTopic, AskRefused, PutRefused, NoAnswer, LinkRefused, MalformedRecord, ClientClosed.
         """
-        with self._routes_lock:
-            known = self._routes.get(topic)
-            if known is not None:
-                return known
-            facts = self._sender.ask("route", {"topic": topic}, self._timeout_ms).facts
-            if int(facts["write_queues"]) < 1:
-                raise PutRefused("NO_PERMISSION", f"the topic {topic!r} has no queue that may be written to")
-            welcome = self._sender.welcome
-            self._accumulator.limit_batches(int(welcome.get("request_limit", REQUEST_SIZE_MAX)))
-            self._routes[topic] = route = TopicRoute(topic, facts, self._encoder(topic))
-            return route
+        return self._turn(topic)[1]
 
-    def _own_route(self, topic: str) -> TopicRoute:
-        """Of a topic of the broker's own, for records in a form. Nobody can be asked about it."""
-        with self._routes_lock:
-            queues = {"write_queues": 1, "read_queues": 1}  # a form names its queue
-            self._own_routes[topic] = route = TopicRoute(topic, queues, self._encoder(topic))
-            return route
+    def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
+        """The endpoint of another service of the node that is master now, in the first group.
 
-    def _encoder(self, topic: str) -> TopicEncoder:
-        welcome = self._sender.welcome
-        return TopicEncoder(
-            topic,
-            self._born_host,
-            self._keys,
-            self._compressor,
-            store_host_ipv6=bool(welcome.get("store_host_ipv6", False)),
-            body_size_max=int(welcome.get("max_message_size", MESSAGE_BODY_MAX)),
-            append_property_crc=bool(welcome.get("append_property_crc", False)),
-        )
+        Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
+        """
+        return self._lane.neighbour(service, timeout_ms)
 
-    def neighbour(self, service: str) -> str:
-        """The endpoint of another service of the node. Raises NoNeighbour, and what `route` raises."""
-        if parse(self._endpoint).scheme != "ipc" and not self._sender.welcome:
-            self._sender.ask("topics", {}, self._timeout_ms)
-        return neighbour(self._endpoint, service, self._sender.welcome)
+    def follow(self, service: str) -> Callable[[], str]:
+        """What names the endpoint of a service of the node that is master by then. Raises NoAnswer."""
+        return self._lane.follow(service)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether there are several groups of nodes."""
+        return self._spread is not None
+
+    @property
+    def linked_groups(self) -> list[str]:
+        """The groups whose master was there a moment ago. A single one has the name ""."""
+        return [lane.name for lane in self._lanes if lane.sender.is_linked]
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Waits until every message sent so far has its outcome. Raises ResultPending after `timeout_ms`."""
-        if not self._accumulator.flush(timeout_ms):
-            raise ResultPending(timeout_ms or 0)
+        deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / MS
+        for lane in self._lanes:
+            left = None if deadline is None else max(0.0, (deadline - time.monotonic()) * MS)
+            if not lane.accumulator.flush(left):
+                raise ResultPending(timeout_ms or 0)
 
     @property
     def welcome(self) -> dict[str, Any]:
-        """What the put process said of itself when the link began; empty before."""
-        return self._sender.welcome
+        """What the put process said of itself when the link began; empty before. Of the first group."""
+        return self._lane.welcome
 
     @property
     def statistics(self) -> Statistics:
-        return self._sender.statistics
+        """Of all groups together; with several, as they are now."""
+        if self._spread is None:
+            return self._lane.sender.statistics
+        return Statistics.sum([lane.sender.statistics for lane in self._lanes])
 
     def close(self, *, flush: bool = True) -> None:
         """Waits for the outcomes (`flush`), or gives up what has none: its futures raise ClientClosed."""
         try:
             if flush:
-                self._accumulator.flush(None)
+                self.flush()
         finally:
             self._requester.close()
-            self._sender.close()
+            for lane in self._lanes:
+                lane.sender.close()
 
     def __enter__(self) -> Self:
         return self
@@ -301,10 +344,11 @@ class Producer:
     ) -> None:
         self.close(flush=kind is None)
 
-    def _forget_route(self, topic: str) -> None:
-        if self._own_routes.pop(topic, None) is not None:
-            self._routes.clear()  # a refused form may be for any of them
-        self._routes.pop(topic, None)
+
+def _add_form(lane: Lane, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
+    route = lane.own_routes.get(form.topic) or lane.own_route(form.topic)
+    record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
+    return lane.accumulator.add(route, form.queue_id, record, unique_key, urgent)
 
 
 def _results(futures: Sequence[SendFuture]) -> list[SendResult]:
@@ -326,9 +370,10 @@ def _chunks(bodies: Sequence[bytes], bytes_max: int) -> Iterator[Sequence[bytes]
         start = end
 
 
-def _own_address(endpoint: Endpoint) -> bytes:
+def _own_address(text: str) -> bytes:
     """The IPv4 address by which this machine reaches the node; loopback when it has none."""
-    if endpoint.scheme == "tcp":
+    endpoint = parse(text) if text else None
+    if endpoint is not None and endpoint.scheme == "tcp":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((endpoint.host, endpoint.port or 1))

@@ -24,6 +24,7 @@ from towline.format.properties import CLUSTER
 
 from .connection import remaining_ms
 from .consumer import Consumer
+from .endpoints import Endpoints
 from .errors import ClientClosed
 from .message import Message, ReceivedMessage
 from .request_errors import NotARequest, RequestTimeout
@@ -35,6 +36,8 @@ MESSAGE_TYPE: Final = "MSG_TYPE"
 REPLY: Final = "reply"
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 POLL_MS: Final = 250  # the reader looks up so often whether it is to end
+FIRST_MS: Final = 5  # and whether it has begun to read
+OTHERS_S: Final = 0.5  # groups of nodes that do not answer by then have no replies either
 
 _OF_REQUESTS: Final = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
 
@@ -82,9 +85,9 @@ class Waiting:
 class Replies(threading.Thread):
     """Reads the replies to one client, until `close` or an error that reading does not survive."""
 
-    def __init__(self, endpoint: str, cluster: str) -> None:
-        """`endpoint` of the node's serve process."""
-        super().__init__(name=f"towline replies of {endpoint}", daemon=True)
+    def __init__(self, endpoint: Endpoints | Callable[[], Endpoints], cluster: str) -> None:
+        """`endpoint` of the node's serve process, or a function that names it whenever it is looked for."""
+        super().__init__(name=f"towline replies of {cluster}", daemon=True)
         self.client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
         self.topic = reply_topic(cluster)
         self.cluster = cluster
@@ -94,6 +97,7 @@ class Replies(threading.Thread):
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._stopping = False
+        self._began = time.monotonic()
         self._error: TowlineError | None = None
 
     def await_ready(self, timeout_ms: int) -> bool:
@@ -139,10 +143,9 @@ class Replies(threading.Thread):
 
     def _step(self) -> None:
         try:
-            if not self._ready.is_set():
-                self._consumer.position()
+            messages = self._consumer.poll(POLL_MS if self._ready.is_set() else FIRST_MS)
+            if self._consumer.has_begun(everywhere=time.monotonic() - self._began < OTHERS_S):
                 self._ready.set()
-            messages = self._consumer.poll(POLL_MS)
         except NoAnswer:
             return  # requests time out meanwhile; the reader goes on where it stood
         for message in messages:

@@ -4,29 +4,31 @@ It keeps at most `in_flight_max` requests without an answer. A lost link, or an 
 them again with the same bytes, over a new link: their outcome is unknown, and their unique keys tell doubles.
 """
 
-import contextlib
 import logging
 import math
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.frames import ANSWER, Buffer, Group, Kind, PutAnswer, decode_put_answer, encode_put, expect, kind_of
+from towline.format.refusals import read_sentence
 from towline.format.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
 from .accumulator import Accumulator, closed, refused, timed_out
-from .asks import Reply, encode_ask, read_answer
+from .asks import AskedNoMaster, Reply, encode_ask, read_answer
 from .connection import Connection
+from .endpoints import Endpoints, masters
 from .sends import MS, Batch
 from .statistics import Statistics
+from .transport import Transport
+from .waking import Asking, Bell
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,15 @@ GREETING_STEP_MS: Final = 50  # the thread looks up this often while nobody answ
 SLEEP_MAX_S: Final = 1.0
 BACKOFF_S: Final = 0.01
 BACKOFF_MAX_S: Final = 1.0
+LEAVE_S: Final = 0.2  # a node that is no master any more has so long to answer what is under way
+LOOK_AGAIN_S: Final = 1.0
+HOLD_S: Final = 0.5  # the pieces of a deposed master end before
+SILENT_S: Final = 1.0  # without an answer, before the other nodes are asked who is master
+LOOKING_S: Final = 0.05
+NS: Final = 1_000_000_000
+IDLE_PAUSE_S: Final = 0.2  # between attempts to reach a node for which there is nothing yet
+# What a master says that its slaves have left: they may have another one.
+_LEFT_ALONE: Final = frozenset({PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, PutStatus.SERVICE_NOT_AVAILABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,7 @@ class Rules:
     send_timeout_ms: int
     retries: int
     retry_unpromised: bool
+    take_timeout_ms: int | None = None  # a node takes a request no later; None: as long as its answer is waited for
 
 
 @dataclass(slots=True)
@@ -55,53 +67,22 @@ class InFlight:
     groups: list[list[Batch]]
     sent_ns: int
     deadline: float
+    expires_ms: int  # by the node's clock, as it was known
 
     @property
     def batches(self) -> list[Batch]:
         return [batch for group in self.groups for batch in group]
 
 
-@dataclass(slots=True, eq=False)
-class Asking:
-    """A question of another thread, and its answer."""
+@dataclass(slots=True)
+class Held:
+    """What a master stored without a promise. It may be deposed just now, and its tail will be cut off: for a moment
+    nobody is told, and if a later master comes to light the batches go there."""
 
-    op: str
-    facts: dict[str, Any]
-    timeout_ms: int
-    deadline: float
-    request_id: int = 0
-    answered: threading.Event = field(default_factory=threading.Event)
-    reply: Reply | None = None
-    error: TowlineError | None = None
-
-    def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
-        self.reply, self.error = reply, error
-        self.answered.set()
-
-
-class Bell:
-    """Wakes the I/O thread out of its poll. Rings after `close` are ignored."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def ring(self) -> None:
-        with self._lock:
-            if self._descriptor >= 0:
-                os.eventfd_write(self._descriptor, 1)
-
-    def drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._descriptor)
-
-    def close(self) -> None:
-        with self._lock:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    batches: list[Batch]
+    status: PutStatus
+    epoch: int
+    until: float
 
 
 class Sender(threading.Thread):
@@ -110,20 +91,34 @@ class Sender(threading.Thread):
     `forget_route` is called with a topic whose queues are not what they were.
     """
 
-    def __init__(self, endpoint: str, facts: dict[str, str], rules: Rules, forget_route: Callable[[str], None]) -> None:
-        super().__init__(name=f"towline producer of {endpoint}", daemon=True)
+    def __init__(
+        self,
+        endpoints: Endpoints | Callable[[], Endpoints],
+        facts: dict[str, str],
+        rules: Rules,
+        forget_route: Callable[[str], None],
+        linked: Callable[[], None] | None = None,
+    ) -> None:
+        """With `linked` a link is kept also while there is nothing to send, and that is called whenever one is made."""
+        super().__init__(name=f"towline producer {facts['name']}", daemon=True)
         self._rules = rules
         self._forget_route = forget_route
+        self._linked = linked
         self._bell = Bell()
         self._context = new_context()
         self._poller = Poller(self._bell.fileno())
-        self._connection = Connection(self._context, endpoint, facts, self._poller)
+        self._connection = Connection(self._context, endpoints, facts, self._poller, masters)
         self._in_flight: dict[int, InFlight] = {}
         self._questions: deque[Asking] = deque()
+        self._transport = Transport(self._poller, self._questions)
         self._asked: dict[int, Asking] = {}
         self._next_id = 1
         self._paused_until = 0.0
         self._failures = 0  # lost links in a row, without an answer between
+        self._leave_at = math.inf  # another master is looked for: what is not answered by then is unknown
+        self._deposed = False  # the node has said that it is no master any more
+        self._held: list[Held] = []
+        self._look_at = 0.0  # when it is worth while to see whether another node is master
         self._trouble = "it was not sent yet"
         self._stopping = False
         self.wake = self._bell.ring
@@ -138,6 +133,16 @@ class Sender(threading.Thread):
     def welcome(self) -> dict[str, Any]:
         """What the node said when the link began; empty before."""
         return self._connection.welcome
+
+    @property
+    def endpoint(self) -> str:
+        """Of the node that welcomed us last."""
+        return self._connection.endpoint
+
+    @property
+    def is_linked(self) -> bool:
+        """To a node that was there a moment ago."""
+        return self._connection.is_open
 
     def server_now_ms(self) -> int:
         """The node's clock, ms since 1970."""
@@ -174,12 +179,16 @@ class Sender(threading.Thread):
             log.exception("the producer's I/O thread failed")
         finally:
             self._give_up(closed(), self._accumulator.close(closed()))
+            self._transport.end()
             self._connection.close()
             self._bell.close()
             close_context(self._context)
 
     def _turn(self) -> None:
         self._end_late(time.monotonic())
+        if self._held:
+            self._release(time.monotonic())
+        self._transport.look()
         link = self._connection.link
         if not self._connection.is_open or link is None:
             self._reopen()
@@ -190,38 +199,54 @@ class Sender(threading.Thread):
             self._sleep()
             self._receive(link)
         except LinkRefused as error:
-            self._give_up(error, self._accumulator.take_all())
+            if self._connection.has_choice:
+                self._lose(error.describe(), elsewhere=True)
+            else:
+                self._give_up(error, self._accumulator.take_all())
+            return
         except MalformedFrame as error:
             self._lose(error.describe())
             return
         if link.lost:
             self._lose("the connection was lost")
         elif self._overdue():
-            self._lose("the node did not answer in time")
+            self._lose("the node did not answer in time", elsewhere=True)
+        elif self._must_leave():
+            self._lose("the node is no master any more", elsewhere=True)
+        elif self._is_replaced():
+            self._lose("the node is silent, and another one is master", elsewhere=True)
 
     def _reopen(self) -> None:
         """Waits for something to do, then for the node, in short steps."""
         now = time.monotonic()
-        if self._accumulator.idle and not self._questions:
+        idle = self._accumulator.idle and not self._questions
+        if idle and (self._linked is None or now < self._paused_until):
             self._accumulator.plan_sleep(now, True)
-            self._wait(now + SLEEP_MAX_S)
+            self._wait(now + SLEEP_MAX_S if self._linked is None else min(self._paused_until, now + SLEEP_MAX_S))
         elif now < self._paused_until:
-            self._wait(self._paused_until)
+            ends = [self._paused_until, now + SLEEP_MAX_S, *(asking.deadline for asking in self._questions)]
+            self._wait(min(*ends, self._accumulator.plan_sleep(now, False)))
         else:
             try:
                 self._connection.open(GREETING_STEP_MS)
             except NoAnswer as error:
                 self._trouble = error.describe()
-                self._pause(BACKOFF_S)
+                self._pause(IDLE_PAUSE_S if idle else BACKOFF_S)
             except LinkRefused as error:
                 self._give_up(error, self._accumulator.take_all())
+                self._pause(IDLE_PAUSE_S if idle else 0.0)
+            else:
+                self._transport.begin(self._connection)
+                if self._linked is not None:
+                    self._linked()
 
     # --- sending
 
     def _send_questions(self, link: Link) -> None:
-        while self._questions:
+        while self._questions and self._leave_at == math.inf:
             asking = self._questions.popleft()
             asking.request_id = self._new_id()
+            asking.asked_at = time.monotonic()
             self._asked[asking.request_id] = asking
             if not link.send(encode_ask(asking.request_id, asking.op, asking.facts)):
                 self._questions.append(self._asked.pop(asking.request_id))
@@ -236,12 +261,18 @@ class Sender(threading.Thread):
                 return
             if not self._send_request(link, batches):
                 self._accumulator.give_back(batches)
-                self._pause(BACKOFF_S)
+                if not self._transport.is_full:
+                    self._pause(BACKOFF_S)
                 return
 
     @property
     def _may_send(self) -> bool:
-        return len(self._in_flight) < self._rules.in_flight_max and time.monotonic() >= self._paused_until
+        # What is held may go again: with one request at a time nothing of its queue may pass it.
+        if len(self._in_flight) + len(self._held) >= self._rules.in_flight_max or self._leave_at < math.inf:
+            return False
+        if self._transport.is_full:
+            return False
+        return time.monotonic() >= self._paused_until
 
     def _send_request(self, link: Link, batches: list[Batch]) -> bool:
         groups = _by_queue(batches)
@@ -257,24 +288,30 @@ class Sender(threading.Thread):
         answer_ms = self._connection.answer_ms(self._rules.send_timeout_ms)
         request_id = self._new_id()
         epoch = int(self._connection.welcome.get("epoch", 0))
-        head = encode_put(request_id, epoch, self._connection.server_now_ms() + answer_ms, heads)
+        taken_ms = min(answer_ms, self._rules.take_timeout_ms or answer_ms)
+        expires_ms = self._connection.server_now_ms() + taken_ms
+        head = encode_put(request_id, epoch, expires_ms, heads)
         records = [record for group in groups for batch in group for record in batch.records]
-        if not link.send([head, records[0] if len(records) == 1 else b"".join(records)]):
+        if not self._transport.put(link, head, records[0] if len(records) == 1 else b"".join(records)):
             return False
         for batch in batches:
             batch.attempts += 1
         self._in_flight[request_id] = InFlight(
-            request_id, groups, time.perf_counter_ns(), time.monotonic() + answer_ms / MS
+            request_id, groups, time.perf_counter_ns(), time.monotonic() + answer_ms / MS, expires_ms
         )
         self.statistics.requests += 1
+        self.statistics.through_ring += self._transport.uses_ring
         return True
 
     # --- answers
 
     def _receive(self, link: Link) -> None:
+        while (parts := self._transport.receive()) is not None:
+            self._answered(decode_put_answer(parts[0]))
         while (parts := link.receive()) is not None:
             kind = kind_of(parts[0])
             if kind == Kind.PUT_ANSWER:
+                self._transport.answered()
                 self._answered(decode_put_answer(parts[0]))
             elif kind == Kind.ANSWER:
                 self._replied(parts)
@@ -296,10 +333,11 @@ class Sender(threading.Thread):
         if status.stored:
             self._stored(request, answer, status)
         elif status.retryable or answer.retry_after:
-            self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
-            for batch in batches:
-                batch.refusal = status.name, answer.sentence
-                batch.refusals += bool(answer.retry_after)
+            if status is PutStatus.EXPIRED:  # it was late, or the node's clock has gone forward
+                late_ms = read_sentence(answer.sentence)[1].get("late_ms")
+                if late_ms is not None:
+                    self._connection.set_clock(request.expires_ms + late_ms)
+            self._refused(batches, answer, status)
             self._send_again(batches, trouble)
         elif len(batches) > 1:
             # One of them is bad. Nothing of the request was stored, so each goes alone and only the bad one fails.
@@ -312,12 +350,25 @@ class Sender(threading.Thread):
             error = refused(batches[0], status, answer.sentence)
             self._fail(batches, error, status)
 
+    def _refused(self, batches: list[Batch], answer: PutAnswer, status: PutStatus) -> None:
+        """Nothing was stored, and it may go better later or elsewhere."""
+        elsewhere = status is PutStatus.NOT_MASTER
+        for batch in batches:
+            batch.refusal = status.name, answer.sentence
+            batch.refusals += bool(answer.retry_after) or elsewhere
+        now = time.monotonic()
+        if self._connection.has_choice and (elsewhere or (status in _LEFT_ALONE and now >= self._look_at)):
+            self._deposed = self._deposed or elsewhere
+            self._leave(now)
+        else:
+            self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
+
     def _stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
         if len(answer.places) != len(request.groups):
             self._in_flight[request.request_id] = request
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
         batches = request.batches
-        if not status.acknowledged and self._rules.retry_unpromised:
+        if not status.acknowledged and (self._rules.retry_unpromised or self._deposed):
             for batch in batches:
                 batch.unknown = True
             self._send_again(batches, f"{status.name}: stored, but not promised")
@@ -327,6 +378,13 @@ class Sender(threading.Thread):
                 batch.queue_offset, batch.physical_offset = queue_offset, physical_offset
                 queue_offset += batch.count
                 physical_offset += batch.size
+        epoch = self._connection.epoch
+        if status.acknowledged or not (epoch and self._connection.has_choice):
+            self._finish(batches, status)
+        else:
+            self._held.append(Held(batches, status, epoch, time.monotonic() + HOLD_S))
+
+    def _finish(self, batches: list[Batch], status: PutStatus) -> None:
         count = sum(batch.count for batch in batches)
         if status.acknowledged:
             self.statistics.acknowledged += count
@@ -335,6 +393,20 @@ class Sender(threading.Thread):
             self.statistics.unpromised += count
         self._accumulator.finish(batches, status)
 
+    def _release(self, now: float) -> None:
+        """What is held goes again to a later master; where there is none, it is told as it was answered."""
+        held, self._held = self._held, []
+        for each in held:
+            linked = self._connection.is_open
+            if self._deposed or (linked and self._connection.epoch > each.epoch):
+                for batch in each.batches:
+                    batch.unknown = True
+                self._send_again(each.batches, f"{each.status.name} by a master that is none any more")
+            elif (linked and now >= each.until) or any(batch.deadline <= now for batch in each.batches):
+                self._finish(each.batches, each.status)
+            else:
+                self._held.append(each)
+
     def _replied(self, parts: list[Buffer]) -> None:
         asking = self._asked.pop(int(expect(ANSWER, parts[0])[2]), None)
         if asking is None:
@@ -342,6 +414,13 @@ class Sender(threading.Thread):
         self._failures = 0
         try:
             asking.finish(read_answer(asking.op, asking.facts, parts), None)
+        except AskedNoMaster as error:
+            self._connection.learn(error.masters)
+            if not self._connection.has_choice:
+                asking.finish(None, error)
+                return
+            self._questions.append(asking)  # for the node that is
+            self._leave(time.monotonic())
         except TowlineError as error:
             asking.finish(None, error)
 
@@ -362,9 +441,15 @@ class Sender(threading.Thread):
         for batch in over:
             self._fail([batch], timed_out(batch, now))
 
-    def _lose(self, trouble: str) -> None:
+    def _lose(self, trouble: str, *, elsewhere: bool = False) -> None:
+        """`elsewhere`: another node is looked for before this one."""
         self.statistics.links_lost += 1
-        self._connection.close()
+        self._asked.pop(self._transport.end(), None)
+        self._leave_at, self._deposed = math.inf, False
+        if elsewhere:
+            self._connection.move_on()
+        else:
+            self._connection.close()
         lost = [batch for request in self._in_flight.values() for batch in request.batches]
         for batch in lost:
             batch.unknown = True
@@ -381,6 +466,29 @@ class Sender(threading.Thread):
         oldest = next(iter(self._in_flight.values()), None)
         return oldest is not None and oldest.deadline <= time.monotonic()
 
+    def _leave(self, now: float) -> None:
+        self._look_at = now + LOOK_AGAIN_S
+        self._leave_at = min(self._leave_at, now + LEAVE_S)
+
+    def _must_leave(self) -> bool:
+        """What is under way may still be answered: known is better than unknown."""
+        return self._leave_at < math.inf and (not self._in_flight or time.monotonic() >= self._leave_at)
+
+    def _is_replaced(self) -> bool:
+        """A node that is stopped, or cut off, breaks no link. While it is silent the others are looked at."""
+        if not self._connection.has_choice:
+            return False
+        if not self._is_silent(time.monotonic()):
+            self._connection.stop_looking()
+            return False
+        return self._connection.look_elsewhere()
+
+    def _is_silent(self, now: float) -> bool:
+        oldest = next(iter(self._in_flight.values()), None)
+        if oldest is not None and time.perf_counter_ns() - oldest.sent_ns > SILENT_S * NS:
+            return True
+        return any(now - asking.asked_at > SILENT_S for asking in self._asked.values())
+
     def _end_late(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
             if not batch.attempts:
@@ -393,6 +501,9 @@ class Sender(threading.Thread):
 
     def _give_up(self, error: TowlineError, left: list[Batch]) -> None:
         """Nothing that is under way has a chance any more."""
+        for held in self._held:
+            self._finish(held.batches, held.status)
+        self._held.clear()
         left += [batch for request in self._in_flight.values() for batch in request.batches]
         self._in_flight.clear()
         self._fail(left, error)
@@ -414,12 +525,17 @@ class Sender(threading.Thread):
             until = min(until, next(iter(self._in_flight.values())).deadline)
         if now < self._paused_until:
             until = min(until, self._paused_until)
+        until = min([until, self._leave_at, *(held.until for held in self._held)])
+        if self._connection.has_choice and (self._in_flight or self._asked):
+            until = min(until, now + (LOOKING_S if self._is_silent(now) else SILENT_S))
         if self._asked:
             until = min(until, min(asking.deadline for asking in self._asked.values()))
         self._wait(min(until, now + SLEEP_MAX_S))
 
     def _wait(self, until: float) -> None:
-        self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+        if self._transport.arm():
+            self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+        self._transport.disarm()
         self._bell.drain()
 
     def _pause(self, seconds: float) -> None:

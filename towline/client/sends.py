@@ -21,7 +21,8 @@ class SendResult:
 
     After a bulk call it stands for `count` messages: the offsets and the unique key are the first one's.
     A message that is delivered later was stored in a topic of the broker's, which `topic` names; `handle` is what
-    `Producer.cancel` takes, for a message with `deliver_at`.
+    `Producer.cancel` takes, for a message with `deliver_at`. `broker_name` is the group of nodes, where there are
+    several.
     """
 
     status: PutStatus
@@ -32,6 +33,7 @@ class SendResult:
     unique_key: str
     count: int = 1
     handle: str = ""
+    broker_name: str = ""
 
     @property
     def acknowledged(self) -> bool:
@@ -41,13 +43,30 @@ class SendResult:
 class TopicRoute:
     """A topic as its node describes it, with what a producer keeps for it.
 
-    `sticky` is the queue that messages without a queue of their own go to until its batch is full.
+    `sticky` is the queue that messages without a queue of their own go to until its batch is full, `turns` how often
+    that came to pass. `broker_name` is the group of nodes, one of `groups`.
     """
 
-    __slots__ = ("encoder", "name", "open", "read_queues", "sticky", "topic", "write_queues")
+    __slots__ = (
+        "broker_name",
+        "encoder",
+        "groups",
+        "name",
+        "open",
+        "read_queues",
+        "sticky",
+        "topic",
+        "turns",
+        "write_queues",
+    )
 
-    def __init__(self, topic: str, facts: dict[str, Any], encoder: TopicEncoder) -> None:
+    def __init__(
+        self, topic: str, facts: dict[str, Any], encoder: TopicEncoder, broker_name: str = "", groups: int = 1
+    ) -> None:
         self.topic = topic
+        self.broker_name = broker_name
+        self.groups = groups
+        self.turns = 0
         self.name = topic.encode()
         self.write_queues = int(facts["write_queues"])
         self.read_queues = int(facts["read_queues"])
@@ -56,10 +75,11 @@ class TopicRoute:
         self.open: dict[int, Batch] = {}
 
     def queue_of(self, sharding_key: str) -> int:
-        """Equal keys give equal queues, in RocketMQ's clients too."""
-        return abs(string_hash(sharding_key)) % self.write_queues
+        """Equal keys give equal queues, with one group in RocketMQ's clients too."""
+        return abs(string_hash(sharding_key)) // self.groups % self.write_queues
 
     def rotate(self) -> None:
+        self.turns += 1
         self.sticky = (self.sticky + 1) % self.write_queues
 
 
@@ -171,6 +191,7 @@ class SendFuture:
             self.unique_key,
             self._count,
             self.handle,
+            batch.route.broker_name,
         )
 
     def exception(self, timeout_ms: float | None = None) -> TowlineError | None:

@@ -1,7 +1,8 @@
 """What a producer did, and how long requests took."""
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,19 @@ class Reservoir:
                 return
         self._samples[at] = duration_ns
 
+    @classmethod
+    def of(cls, parts: "Sequence[Reservoir]") -> "Reservoir":
+        """What several took together; of each as many samples as its part of all durations."""
+        whole, total = cls(), sum(part.count for part in parts)
+        size, at = len(whole._samples), 0
+        for part in parts:
+            taken = part._samples[: min(part.count, size)]
+            share = len(taken) if total <= size else min(len(taken), size * part.count // total)
+            whole._samples[at : at + share] = taken[:share]
+            at += share
+        whole.count = total if at == size else at
+        return whole
+
     def percentile_ms(self, percent: float) -> float:
         """The duration that `percent` of the sample stay below or reach, in ms; 0 without a sample."""
         taken = self._samples[: min(self.count, len(self._samples))]
@@ -42,6 +56,13 @@ class Statistics:
     failed: int = 0
     retried: int = 0  # sent once more, after a refusal or a lost link
     requests: int = 0
+    through_ring: int = 0  # of these, through shared memory
     links_lost: int = 0
     bytes_acknowledged: int = 0
     latency: Reservoir = field(default_factory=Reservoir)  # of each answered request, from its send to its answer
+
+    @classmethod
+    def sum(cls, parts: "Sequence[Statistics]") -> "Statistics":
+        names = [each.name for each in fields(cls) if each.name != "latency"]
+        totals = {name: sum(getattr(part, name) for part in parts) for name in names}
+        return cls(**totals, latency=Reservoir.of([part.latency for part in parts]))

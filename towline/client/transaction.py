@@ -18,11 +18,11 @@ from typing import Any, Final, Self
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.status import PutStatus
 from towline.format.topics import check_topic
-from towline.link.endpoints import parse
 
 from .accumulator import Accumulator, Bounds
 from .asks import Reply
 from .connection import own_facts
+from .endpoints import Endpoints, several
 from .errors import AskRefused, ClientClosed, IllegalDelay
 from .forms import half
 from .message import Message, ReceivedMessage
@@ -89,7 +89,7 @@ Check = Callable[[ReceivedMessage], State]
 class TransactionProducer:
     """A producer of one group. Any number of threads may use it.
 
-    endpoint  of the node's put process
+    endpoint  of the node's put process, or of several nodes as a `Producer` takes them
     group     of producers that can answer for each other's transactions
     check     is asked about transactions that were left open, on a thread of this object; an error counts as UNKNOWN
     schedule  endpoint where transactions end; found through the node by default
@@ -100,13 +100,16 @@ class TransactionProducer:
     """
 
     def __init__(
-        self, endpoint: str, group: str, check: Check | None = None, *, schedule: str = "", **settings: Any
+        self, endpoint: Endpoints, group: str, check: Check | None = None, *, schedule: Endpoints = "", **settings: Any
     ) -> None:
         check_topic(group)  # the same letters are legal
         self.group = group
         self._check = check
-        self._schedule = str(parse(schedule)) if schedule else ""
+        self._schedule = several(schedule) if schedule else ()
         self._producer = Producer(endpoint, **settings)
+        if self._producer.has_groups:
+            self._producer.close()
+            raise ValueError("a transaction producer is for one group of nodes: name the endpoints of its nodes")
         self._asker: Sender | None = None
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -231,16 +234,18 @@ class TransactionProducer:
         return self._asking().ask(op, facts, timeout_ms)
 
     def _asking(self) -> Sender:
-        """A link of its own, kept by a thread that only ever asks."""
+        """A link of its own to the node that is master now, kept by a thread that only ever asks."""
         if self._asker is not None:
             return self._asker
-        endpoint = self._schedule or self._producer.neighbour("schedule")
+        if not self._schedule:
+            self._producer.neighbour("schedule")  # raises here what the thread could tell nobody
         with self._lock:
             if self._closing.is_set():
                 raise ClientClosed("transaction producer")
             if self._asker is None:
                 facts = own_facts("producer", self.group, "")
-                self._asker = Sender(endpoint, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
+                endpoints = self._schedule or self._producer.follow("schedule")
+                self._asker = Sender(endpoints, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
                 self._asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), self._asker.wake))
             return self._asker
 

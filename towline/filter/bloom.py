@@ -1,7 +1,7 @@
 """The bitmap that says which SQL92 subscriptions a record may match (spec 7.3, RocketMQ's BloomFilter)."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import mmh3
@@ -55,11 +55,3 @@ def mark(rows: Rows, hits: NDArray[np.bool_], positions: Iterable[int]) -> None:
     """Sets the bits at `positions` in the rows where `hits` is true."""
     for position in positions:
         rows[:, position // BYTE] |= hits.view(np.uint8) << (position % BYTE)
-
-
-def may_match(rows: Rows, positions: Sequence[int]) -> NDArray[np.bool_]:
-    """For each row whether all bits at `positions` are set; where one is not, the subscription does not match."""
-    found = np.ones(len(rows), np.bool_)
-    for position in positions:
-        found &= (rows[:, position // BYTE] >> (position % BYTE) & 1).view(np.bool_)
-    return found

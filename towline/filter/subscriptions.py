@@ -7,15 +7,18 @@ back to a bitmap that still speaks for it.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from towline.errors import MalformedFile
 from towline.format.topics import loads_fastjson
 
 from . import sql
-from .bloom import Bloom, hash64
+from .bloom import Bloom, hash64, mark
 from .errors import BadExpression
 
 PENDING: Final = 2**63 - 1  # of a birth: later than every record, for a real broker too
@@ -78,6 +81,16 @@ class FilterTable:
     def of_topic(self, topic: str) -> list[FilterData]:
         """What reput evaluates for a record of the topic: dead ones too, in the order of their groups."""
         return [each for each in self if each.topic == topic]
+
+    def bitmaps(self, topic: str, properties: Sequence[bytes]) -> NDArray[np.uint8] | None:
+        """A row for each record of the topic, of which these are the properties as stored; None where none filter."""
+        known = self.of_topic(topic)
+        if not known:
+            return None
+        rows = self.bloom.rows(len(properties))
+        for each in known:
+            mark(rows, each.compiled().select(properties), each.bit_positions)
+        return rows
 
     @property
     def fingerprint(self) -> int:

@@ -41,15 +41,21 @@ def parts_of(data: Bytes, start: Integers, size: Integers) -> Parts:
     """
     _refuse(size < SIZE_MIN, Rule.SIZE_TOO_SMALL, start)
     _refuse(field(data, start, "total_size") != size, Rule.GROUP_SIZE, start)
+    sys_flag = field(data, start, "sys_flag")
+    body_size_at = start + wider_by(sys_flag, *_ADDRESSES)
+    _refuse(body_size_at + LAYOUT.size > start + size, Rule.ENDS_INSIDE, start)
     magic = field(data, start, "magic") & 0xFFFF_FFFF
+    return locate(data, start, size, magic, sys_flag, field(data, body_size_at, "body_size"))
+
+
+def locate(
+    data: Bytes, start: Integers, size: Integers, magic: Integers, sys_flag: Integers, body_size: Integers
+) -> Parts:
+    """The same from heads that are read already, and whole: MAGICCODE and the parts behind the body are looked at."""
     is_v2 = magic == MAGIC_V2
     _refuse(~is_v2 & (magic != MAGIC_V1), Rule.MAGIC, start)
-    sys_flag = field(data, start, "sys_flag")
-    wider = wider_by(sys_flag, *_ADDRESSES)
     ends = start + size
-    body_start = start + LAYOUT.size + wider
-    _refuse(body_start > ends, Rule.ENDS_INSIDE, start)
-    body_size = field(data, start + wider, "body_size")
+    body_start = start + LAYOUT.size + wider_by(sys_flag, *_ADDRESSES)
     length_at = body_start + body_size
     topic_start = length_at + 1 + is_v2
     _refuse((body_size < 0) | (topic_start > ends), Rule.PARTS_DO_NOT_ADD_UP, start)
@@ -87,6 +93,12 @@ def integers(data: Bytes, at: Integers, kind: str) -> Integers:
     step = int(at[1] - at[0]) if count > 1 else 1
     if step > 0 and at[0] >= 0 and at[-1] + width <= len(data) and (at[1:] - at[:-1] == step).all():
         return np.ndarray(count, f">{kind}", data, int(at[0]), (step,)).astype(np.int64)
+    # Brings the bytes from memory, many at once; the gather of words without alignment brings one after the other.
+    first = data.take(at)
+    if kind == "u1":
+        return first.astype(np.int64)
+    if kind == "u2":
+        return (first.astype(np.int64) << 8) | data.take(at + 1)
     everywhere: NDArray[np.int64] = np.ndarray(len(data) - width + 1, f">{kind}", data, 0, (1,))
     return everywhere[at].astype(np.int64)
 

@@ -31,6 +31,9 @@ HALF_QUEUE: Final = 0
 TIMER_QUEUE: Final = 0
 CANCEL_QUEUE: Final = 1
 
+HALF_ROOM: Final = 2048  # bytes of a request that stay free beside a half: for its end, which is stored with it
+CHECK_ROOM: Final = 128  # bytes of properties that a check may add
+
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"

@@ -36,6 +36,8 @@ class Kind(IntEnum):
     PULL_ANSWER = 21
     HA_DATA = 30
     HA_ACK = 31
+    HA_SET = 32
+    HA_SET_ACK = 33
 
 
 GREETING = Layout(
@@ -86,7 +88,7 @@ ANSWER = Layout(
 
 PULL = Layout(
     Field("kind", "B", "PULL"),
-    Field("flags", "B", "bit 0: the next part is a JSON object, type, expression and group of a filter"),
+    Field("flags", "B", "bit 0: the next part is JSON, type, expression and group of a filter; bit 1: STRETCH will do"),
     Field("topic_size", "H", "bytes of the topic that follows"),
     Field("request_id", "q", "echoed in the answer"),
     Field("queue_id", "i", "queue"),
@@ -105,7 +107,14 @@ PULL_ANSWER = Layout(
     Field("next_offset", "q", "queue offset to ask for next"),
     Field("min_offset", "q", "lowest queue offset that can be read"),
     Field("max_offset", "q", "queue offset after the newest readable record"),
-    Field("flags", "B", "bit 0: so far behind the log's end, a slave had better be read"),
+    Field("flags", "B", "bit 0: so far behind the log's end, a slave had better be read; bit 1: a STRETCH, no records"),
+)
+STRETCH = Layout(
+    Field("device", "Q", "of the file that holds the records, back to back: who opens another must not read it"),
+    Field("inode", "Q", "of that file"),
+    Field("base", "q", "log offset of its first byte"),
+    Field("start", "q", "log offset of the first record"),
+    Field("size", "i", "bytes of these records"),
 )
 
 HA_DATA = Layout(
@@ -120,12 +129,21 @@ HA_ACK = Layout(
     Field("epoch", "q", "of the master that is followed"),
     Field("appended", "q", "end of the slave's CommitLog in memory"),
     Field("flushed", "q", "end of the slave's CommitLog on disk"),
-    Field("limit", "q", "the master may send up to here: the credit"),
+    Field("limit", "q", "the master may send up to here: the credit, which a slave that stops takes back"),
+)
+HA_SET = Layout(
+    Field("kind", "B", "HA_SET from the master; HA_SET_ACK, the same fields, once the slave has it on disk"),
+    Field("epoch", "q", "of the master that recorded the set"),
+    Field("version", "q", "counts the sets of an epoch"),
+    Field("master", "q", "its broker_id"),
+    Field("members", "q", "the in-sync set: bit n is the node with broker_id n"),
 )
 
 PULL_HAS_EXPRESSION: Final = 1
+PULL_READS_FILES: Final = 2  # who asks is on the node's machine: a STRETCH will do in place of the part `records`
 SQL92: Final = "SQL92"
 READ_FROM_SLAVE: Final = 1
+RECORDS_IN_FILE: Final = 2
 
 LAYOUTS: Final = {
     "GREETING": GREETING,
@@ -137,8 +155,10 @@ LAYOUTS: Final = {
     "ANSWER": ANSWER,
     "PULL": PULL,
     "PULL_ANSWER": PULL_ANSWER,
+    "STRETCH": STRETCH,
     "HA_DATA": HA_DATA,
     "HA_ACK": HA_ACK,
+    "HA_SET": HA_SET,
 }
 
 
@@ -220,6 +240,12 @@ def encode_put_answer(request_id: int, status: int, places: Sequence[tuple[int, 
     return head + b"".join(PLACE.pack(*place) for place in places)
 
 
+def with_status(answer: bytes, status: int) -> bytes:
+    """The same answer to a put with another status."""
+    at = PUT_ANSWER.offset["status"]
+    return answer[:at] + bytes([status]) + answer[at + 1 :]
+
+
 def encode_put_refusal(request_id: int, status: int, rule: int, record: int, retry_after: int, sentence: str) -> bytes:
     return PUT_ANSWER.pack(Kind.PUT_ANSWER, status, rule, 0, request_id, record, retry_after) + sentence.encode()
 
@@ -255,7 +281,7 @@ def decode_put_answer(head: Buffer) -> PutAnswer:
 
 @dataclass(slots=True)
 class Pull:
-    """`expression` is SQL92 on properties, "" for none; `group` is whose it is."""
+    """`expression` is SQL92 on properties, "" for none; `group` is whose it is. `reads_files`: a STRETCH will do."""
 
     request_id: int
     topic: bytes
@@ -267,13 +293,14 @@ class Pull:
     codes: tuple[int, ...] = ()
     expression: str = ""
     group: str = ""
+    reads_files: bool = False
 
 
 def encode_pull(pull: Pull) -> list[bytes]:
     """The parts: a head, and the expression if there is one."""
     head = PULL.pack(
         Kind.PULL,
-        PULL_HAS_EXPRESSION if pull.expression else 0,
+        (PULL_HAS_EXPRESSION if pull.expression else 0) | (PULL_READS_FILES if pull.reads_files else 0),
         len(pull.topic),
         pull.request_id,
         pull.queue_id,
@@ -300,6 +327,7 @@ def decode_pull(parts: Sequence[Buffer]) -> Pull:
         raise MalformedFrame(f"a pull with flags {flags} in {len(parts)} parts")
     hashes = tuple(int.from_bytes(data[i : i + 4], "big", signed=True) for i in range(at, len(data), 4))
     pull = Pull(request_id, data[PULL.size : at], queue_id, offset, max_count, max_bytes, suspend, hashes)
+    pull.reads_files = bool(flags & PULL_READS_FILES)
     if len(parts) == 2:
         pull.expression, pull.group = _read_expression(parts[1])
     return pull

@@ -40,6 +40,8 @@ class Cause(IntEnum):
     STOPPING = 17, "the node is being stopped: producers try again until it is back"
     MALFORMED = 18, "somebody sends what is no request: look at the log of put"
     TRANSIENT_POOL = 19, "commits do not keep up: raise transient_store_pool_size, or give the store a faster disk"
+    LEASE = 20, "leadership could not be renewed in time: look at etcd; puts go on by themselves"
+    FENCED = 21, "another node is master now, or about to be: producers find it among their endpoints"
 
     def __new__(cls, number: int, remedy: str) -> "Cause":
         member = int.__new__(cls, number)

@@ -47,6 +47,7 @@ class Rule(IntEnum):
     TIMER_TOO_FAR = 35
     CANCEL_FORM = 36
     CANCEL_TOO_LATE = 37
+    HALF_TOO_LARGE = 38
 
     @property
     def sentence(self) -> str:
@@ -91,6 +92,7 @@ _SENTENCES = {
     Rule.TIMER_FORM: "TIMER_DELIVER_MS and TIMER_OUT_MS are not the same time in ms since 1970",
     Rule.TIMER_TOO_FAR: "the time of delivery is further away than timer_max_delay_sec",
     Rule.CANCEL_FORM: "a cancellation has the TIMER_DEL_UNIQKEY of what it cancels",
+    Rule.HALF_TOO_LARGE: "a half message leaves no room for its checks: 128 bytes of properties, 2048 of its request",
     Rule.CANCEL_TOO_LATE: "the time of delivery has come: nothing is left to cancel",
 }
 assert len(_SENTENCES) == len(Rule)

@@ -33,6 +33,7 @@ class PutStatus(IntEnum):
     NO_PERMISSION = 20
     DISK_FULL = 21
     NOT_GREETED = 22
+    NOT_MASTER = 23
 
     @property
     def stored(self) -> bool:
@@ -69,6 +70,7 @@ _RETRYABLE = frozenset(
         PutStatus.EXPIRED,
         PutStatus.DISK_FULL,
         PutStatus.NOT_GREETED,
+        PutStatus.NOT_MASTER,
     }
 )
 

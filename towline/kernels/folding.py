@@ -8,11 +8,12 @@ with the bytes before them, so that no length falls back to tables.
 from collections.abc import Callable
 from typing import Any, Final
 
-from llvmlite import binding, ir  # type: ignore[import-untyped]
-from numba import config, types
-from numba.core import cgutils
+from .compiled import Bytes, instruction, library, types
 
-from .compiled import Bytes, instruction
+binding: Final = library("llvmlite.binding")
+cgutils: Final = library("numba.core.cgutils")
+config: Final = library("numba.core.config")
+ir: Final = library("llvmlite.ir")
 
 STEP: Final = 16  # the shortest length it takes
 

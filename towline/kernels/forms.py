@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
 from towline.format import forms, properties
-from towline.format.forms import Form
+from towline.format.forms import CHECK_ROOM, Form
 from towline.format.rules import Rule
+from towline.limits import PROPERTIES_SIZE_MAX
 
-from .compiled import NUMBERS_READ, QUEUES_READ, READ, WORDS_READ, Bytes, Numbers, Rows, Words, helper
+from .compiled import NUMBERS_READ, QUEUES_READ, READ, WORDS_READ, Bytes, Numbers, Rows, Words, helper, types
 from .directory import NONE, QueueDirectory, find
 from .ownership import NO_NAME, RESERVED_NAMES, is_taken, row_of
 from .shape import NAME_END, PAIR_END
@@ -107,6 +107,8 @@ def form_rule(buffer: Bytes, at: int, end: int, own: Bytes, form: int, queue_id:
 
     `queue_id` is the record's own, `own` are this broker's `own_values`, `reals` a RealTopics' arrays.
     """
+    if form == _HALF and end - at > PROPERTIES_SIZE_MAX - CHECK_ROOM:
+        return Rule.HALF_TOO_LARGE.value, 0
     item = at
     topic_at = topic_size = half = 0
     queue = level = deliver = out = -1

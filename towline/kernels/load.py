@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Final
 
-from .compiled import ready
+from .compiled import keep, ready
 
 MODULES: Final = (
     "hashing",
@@ -17,14 +17,19 @@ MODULES: Final = (
     "queue_files",
     "index",
     "restore",
+    "gather",
+    "units",
+    "put_ring",
+    "put_rows",
 )
-TOOLS: Final = ("verify",)  # no process of a node calls these
+TOOLS: Final = ("verify", "ring_load", "heads", "pairs")  # no process of a node calls these
 
 
 def load_all() -> int:
     """Imports the kernels, compiling what the cache does not have; returns how many are ready."""
     for name in MODULES:
         import_module(f"towline.kernels.{name}")
+    keep()
     return ready()
 
 

@@ -8,11 +8,9 @@ closed.
 
 from typing import Any, Final
 
-from numba import types
-
 from towline.format import consume_queue
 
-from .compiled import I64, NUMBERS, READ, RUNS_READ, WORDS, Bytes, Numbers, Rows, Words, helper, kernel
+from .compiled import I64, NUMBERS, READ, RUNS_READ, WORDS, Bytes, Numbers, Rows, Words, helper, kernel, types
 
 # State of `write_runs`, as indexes.
 ROOT: Final = 0  # in: descriptor of the directory to which paths are relative

@@ -307,6 +307,37 @@ def _seal(log: Bytes, shift: int, frame: Bytes) -> None:
         at = crc_at + PROPERTY_CRC_SIZE
 
 
+@helper
+def append_whole(
+    log: Bytes,
+    at: int,
+    frame: Bytes,
+    groups: Rows,
+    group_count: int,
+    arena: Bytes,
+    own: Bytes,
+    base: int,
+    store_timestamp: int,
+    store_host: Bytes,
+    max_body: int,
+    checks: int,
+    reals: Reals,
+    result: Numbers,
+) -> int:
+    """What `append_request` does, for other kernels."""
+    if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
+        return Rule.STORE_HOST_FLAG.value
+    if at < 0 or at + frame.size > log.size:
+        return Rule.ENDS_INSIDE.value
+    ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
+    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result)
+    if rule == Rule.OK:
+        _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
+        if checks & PROPERTY_CRC:
+            _seal(log, at, frame)
+    return rule
+
+
 @kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, REALS, NUMBERS))
 def append_request(
     log: Bytes,
@@ -332,14 +363,19 @@ def append_request(
     constants above, `reals` are of a RealTopics. After a refusal a part may be copied and nothing is stamped, `groups`
     are as before, and `result` holds what RESULT_SIZE says.
     """
-    if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
-        return Rule.STORE_HOST_FLAG.value
-    if at < 0 or at + frame.size > log.size:
-        return Rule.ENDS_INSIDE.value
-    ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result)
-    if rule == Rule.OK:
-        _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
-        if checks & PROPERTY_CRC:
-            _seal(log, at, frame)
-    return rule
+    return append_whole(
+        log,
+        at,
+        frame,
+        groups,
+        group_count,
+        arena,
+        own,
+        base,
+        store_timestamp,
+        store_host,
+        max_body,
+        checks,
+        reals,
+        result,
+    )

@@ -6,11 +6,10 @@ Each is one or a few machine instructions; none checks bounds.
 from collections.abc import Callable
 from typing import Any, Final
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
+from .compiled import Bytes, instruction, library, types
 
-from .compiled import Bytes, instruction
+cgutils: Final = library("numba.core.cgutils")
+ir: Final = library("llvmlite.ir")
 
 BLOCK: Final = 32  # bytes that `below`, `equal` look at
 
@@ -95,6 +94,51 @@ def _trailing(typing_context: Any, value: Any) -> Any:
     return types.int64(types.int64), generate
 
 
+def _load_shared(typing_context: Any, buffer: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_address(context, builder, signature, args, _WORD), "acquire", 8)
+
+    return types.int64(buffer, types.int64), generate
+
+
+def _store_shared(typing_context: Any, buffer: Any, at: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[2], _address(context, builder, signature, args, _WORD), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.int64, types.int64), generate
+
+
+def _fencer(ordering: str) -> Callable[[], None]:
+    def fence(typing_context: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            builder.fence(ordering)
+            return context.get_dummy_value()
+
+        return types.void(), generate
+
+    return instruction(fence)
+
+
+def _pause(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        declare: Any = cgutils.get_or_insert_function
+        builder.call(declare(builder.module, ir.FunctionType(ir.VoidType(), []), "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _cycles(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        declare: Any = cgutils.get_or_insert_function
+        counter = declare(builder.module, ir.FunctionType(ir.IntType(64), []), "llvm.readcyclecounter")
+        return builder.call(counter, [])
+
+    return types.int64(), generate
+
+
+_WORD = ir.IntType(64)
 _INDEX = ir.Constant(ir.IntType(32), 0)
 _ZEROS = ir.Constant(ir.VectorType(ir.IntType(32), BLOCK), [0] * BLOCK)
 
@@ -113,3 +157,12 @@ below: Final = _finder("<")  # bit n: byte n of the block at `at` is below the g
 equal: Final = _finder("==")
 copy_bytes: Final = instruction(_copy)  # target, at, source, start, size
 trailing_zeros: Final = instruction(_trailing)  # of a value that is not 0
+
+# Words that another process stores or reads meanwhile, at a multiple of 8: each is one instruction, and what stands
+# before or behind it in a kernel stays there.
+load_shared: Final = instruction(_load_shared)  # buffer, at: nothing behind it is read before it
+store_shared: Final = instruction(_store_shared)  # buffer, at, value: everything before it is seen first
+stores_first: Final = _fencer("release")  # no store behind it is made before one above it
+full_fence: Final = _fencer("seq_cst")  # nor a load behind it before a store above it
+pause: Final = instruction(_pause)  # between two looks at a word
+cycles: Final = instruction(_cycles)  # of a clock that runs evenly, in a unit of its own

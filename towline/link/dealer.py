@@ -5,7 +5,7 @@ reconnection is not used, because frames sent across it vanish without a word (H
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import zmq
@@ -15,11 +15,16 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
-from .context import Context, Socket
+from .context import Context, Socket, new_poller
 from .endpoints import parse
 from .greeting import NOT_GREETED, encode_greeting, read_refusal, read_welcome
+from .keys import Key
 from .options import set_common
 
+KEY_REFUSED: Final = "KEY"
+NOBODY: Final = "nobody listens there"
+SILENCE: Final = "the host does not even refuse a connection: it is down, or packets are lost on the way"
+MUTE: Final = "whoever listens there says nothing"
 RECONNECT_MS: Final = 10  # until the first connection stands
 RECONNECT_MS_MAX: Final = 200
 HANDSHAKE_FAILURES: Final = (
@@ -41,21 +46,32 @@ class Link:
         *,
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
+        key: Key | None = None,
     ) -> None:
-        """Begins to connect. Raises InvalidEndpoint."""
-        self.endpoint = str(parse(endpoint))
+        """Begins to connect, with a `key` where the endpoint is not local. Raises InvalidEndpoint."""
+        parsed = parse(endpoint)
+        self.endpoint = str(parsed)
         self._facts = dict(facts)
         self._connected = False
         self._greeted = False
         self._lost = False
-        self._trouble = "nobody listens there"
+        self._refused = False
+        self.greeted_at = 0.0  # monotonic seconds
+        self._trouble = SILENCE
         self._socket: Socket = context.socket(zmq.DEALER)
         set_common(self._socket, frame_size_max, high_water)
+        self._key_refused = ""
+        self._has_key = key is not None and parsed.scheme == "tcp"
+        if key is not None and self._has_key:
+            self._socket.set(zmq.CURVE_SERVERKEY, key.server.encode())
+            self._socket.set(zmq.CURVE_PUBLICKEY, key.public.encode())
+            self._socket.set(zmq.CURVE_SECRETKEY, key.secret.encode())
         self._socket.set(zmq.IMMEDIATE, 1)  # frames are queued only for a peer that is really there
         self._socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
-        events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | HANDSHAKE_FAILURES
-        self._monitor = self._socket.get_monitor_socket(int(events))
+        events = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        events |= zmq.EVENT_CONNECT_RETRIED
+        self._monitor = self._socket.get_monitor_socket(int(events | HANDSHAKE_FAILURES))
         self._monitor.set(zmq.LINGER, 0)
         self._socket.connect(self.endpoint)
 
@@ -69,24 +85,48 @@ class Link:
         self._watch()
         return self._lost
 
+    @property
+    def refused(self) -> bool:
+        """An attempt to connect has failed and none has succeeded: nobody listens there now. ZeroMQ goes on trying."""
+        self._watch()
+        return self._refused and not self._connected
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the welcome from coming, as far as is known."""
+        return "it does not answer our greeting" if self._greeted else self._trouble
+
     def greet(self, timeout_ms: int) -> dict[str, Any]:
         """Waits for the connection, greets, and returns the server's facts. After NoAnswer it may be called again.
 
         Raises LinkRefused (both sides' values are in its sentence) and NoAnswer after `timeout_ms`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
-        while not self.lost:
-            if self._connected and not self._greeted:
-                self._greeted = self.send(encode_greeting(self._facts))
-            parts = self._receive() if self._greeted else None
-            if parts is not None:
-                return self._read_welcome(parts)
+        while True:
+            welcome = self.try_greet()
+            if welcome is not None:
+                return welcome
             remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
             if remaining_ms <= 0:
-                trouble = "it does not answer our greeting" if self._greeted else self._trouble
-                raise NoAnswer(self.endpoint, timeout_ms, trouble)
-            self._wait(remaining_ms, writable=self._connected and not self._greeted)
-        raise NoAnswer(self.endpoint, timeout_ms, "the connection broke during the greeting")
+                raise NoAnswer(self.endpoint, timeout_ms, self.trouble)
+            await_any((self,), remaining_ms)
+
+    def try_greet(self) -> dict[str, Any] | None:
+        """What `greet` does, without waiting: None while there is no welcome. Raises the same.
+
+        A door that our key does not open is a LinkRefused too.
+        """
+        lost = self.lost
+        if self._key_refused:
+            self._lost = True
+            raise LinkRefused(KEY_REFUSED, f"{self.endpoint}: {self._key_refused}")
+        if lost:
+            raise NoAnswer(self.endpoint, 0, "the connection broke during the greeting")
+        if self._connected and not self._greeted:
+            self.greeted_at = time.monotonic()
+            self._greeted = self.send(encode_greeting(self._facts))
+        parts = self._receive() if self._greeted else None
+        return None if parts is None else self._read_welcome(parts)
 
     def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
         """False when the peer's queue is full or the connection is gone; then nothing was sent."""
@@ -115,10 +155,14 @@ class Link:
             return None
         raise refused
 
-    def close(self) -> None:
+    def tend(self) -> None:
+        return
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Never waits; what was sent last may still go out within `linger_ms`."""
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+        self._socket.close(linger=linger_ms)
 
     def _receive(self) -> list[Buffer] | None:
         try:
@@ -147,16 +191,38 @@ class Link:
     def _watch(self) -> None:
         """Reads what ZeroMQ reports about the connection. One connection is all a link has."""
         while int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
-            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+            message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            event, value = message["event"], message["value"]
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._connected = True
+            elif event == zmq.EVENT_CONNECT_RETRIED:
+                self._refused = True
+                self._trouble = NOBODY if self._trouble == SILENCE else self._trouble
+            elif event == zmq.EVENT_CONNECTED:
+                self._trouble = MUTE if self._trouble in (SILENCE, NOBODY) else self._trouble
+            elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self._key_refused = "our key is not let in: it is unknown there, or was revoked"
+            elif event & HANDSHAKE_FAILURES and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+                ours = "no key is wanted there, and we show one" if self._has_key else "a key is wanted: give `keys`"
+                self._key_refused = f"the door is locked in another way than ours; {ours}"
             elif event & HANDSHAKE_FAILURES:
                 self._trouble = "what listens there does not speak ZeroMQ"
             elif self._connected:
                 self._lost = True
+            elif event == zmq.EVENT_DISCONNECTED:
+                keyed = ", or our key is for other nodes" if self._has_key else ""
+                self._trouble = f"what listens there breaks the connection off{keyed}"
 
-    def _wait(self, timeout_ms: int, *, writable: bool) -> None:
-        poller = zmq.Poller()
+    def watch(self, poller: zmq.Poller) -> None:
+        """Registers what wakes a link that is being greeted."""
+        writable = self._connected and not self._greeted
         poller.register(self._socket, int(zmq.POLLIN | zmq.POLLOUT) if writable else int(zmq.POLLIN))
         poller.register(self._monitor, zmq.POLLIN)
-        poller.poll(timeout_ms)
+
+
+def await_any(links: Iterable[Link], timeout_ms: int) -> None:
+    """Until one of these links, which are being greeted, has something to go on with."""
+    poller = new_poller()
+    for link in links:
+        link.watch(poller)
+    poller.poll(timeout_ms)

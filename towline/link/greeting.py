@@ -36,6 +36,8 @@ MAGIC_DIFFERS: Final = "MAGIC"
 VERSION_DIFFERS: Final = "VERSION"
 NOT_GREETED: Final = "NOT_GREETED"
 TOO_MANY_PARTS: Final = "TOO_MANY_PARTS"
+BAD_FRAME: Final = "FRAME"  # what a greeted peer said cannot be: both sides know why its link ends
+LEFT: Final = "LEFT"  # from the side that connected: why it goes
 
 
 @dataclass(slots=True)
@@ -60,10 +62,14 @@ def encode_refusal(refused: LinkRefused) -> list[bytes]:
 
 
 def read_greeting(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
-    """The greeting in `parts`, compared with our `own` facts.
+    """The greeting in `parts`, compared with our `own` facts. Raises what `parse_greeting` and `compare` do."""
+    greeting = parse_greeting(parts)
+    compare(greeting.facts, own)
+    return greeting
 
-    Raises LinkRefused with a sentence that names both sides' values, MalformedFrame when it is no greeting at all.
-    """
+
+def parse_greeting(parts: Sequence[Buffer]) -> Greeting:
+    """Raises LinkRefused for a magic or a version that is not ours, MalformedFrame when it is no greeting at all."""
     _, magic, version_min, version_max = expect(GREETING, parts[0])
     if magic != MAGIC:
         raise LinkRefused(MAGIC_DIFFERS, f"the greeting's magic is {magic:08X} and ours is {MAGIC:08X}")
@@ -73,12 +79,15 @@ def read_greeting(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
             VERSION_DIFFERS,
             f"you speak protocol versions {version_min} to {version_max} and we {VERSION_MIN} to {VERSION_MAX}",
         )
-    facts = _facts(parts)
+    return Greeting(version, _facts(parts))
+
+
+def compare(facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises LinkRefused with a sentence that names both sides' values."""
     for name in COMPARED:
         theirs, ours = facts.get(name), own.get(name)
         if theirs and ours and theirs != ours:
             raise LinkRefused(name.upper(), f"you belong to {name} {theirs!r} and we to {name} {ours!r}")
-    return Greeting(version, facts)
 
 
 def read_welcome(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:

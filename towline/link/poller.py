@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 import zmq
 
-from .context import Socket
+from .ceiling import Freed
+from .context import Socket, new_poller
 
 
 class Pollable(Protocol):
@@ -16,8 +17,14 @@ class Pollable(Protocol):
     @property
     def sockets(self) -> tuple[Socket, ...]: ...
 
+    def tend(self) -> None:
+        """Whatever it does by the clock; `sockets` may be others afterwards."""
+        ...
+
 
 _READ: Final = int(zmq.POLLIN)
+REST_MS: Final = 5_000  # of waiting in vain; whoever found something less than BUSY times meanwhile is at rest
+BUSY: Final = 100
 
 
 class Poller:
@@ -27,34 +34,66 @@ class Poller:
     """
 
     def __init__(self, *sources: Pollable | int) -> None:
-        self._poller = zmq.Poller()
+        self._poller = new_poller()
         self._ready: dict[object, int] = {}
-        self._silent = False
+        self._silent = self._looked = False
+        self._waited_ms = self._found = 0
+        self.busy = False  # since what was freed was given back
+        self._tended: dict[Pollable, tuple[Socket, ...]] = {}
         for source in sources:
             self.add(source)
 
     def add(self, source: Pollable | int) -> None:
         for item in _items(source):
             self._poller.register(item, _READ)
+        if not isinstance(source, int):
+            self._tended[source] = source.sockets
 
     def remove(self, source: Pollable | int) -> None:
         """Before the source is closed."""
-        for item in _items(source):
+        items = (source,) if isinstance(source, int) else self._tended.pop(source)
+        for item in items:
             self._poller.unregister(item)
             self._ready.pop(item, None)
 
     def poll(self, timeout_ms: int) -> bool:
         """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait."""
         assert timeout_ms >= 0, "an endless wait would miss a lost wake-up"
+        for source, sockets in self._tended.items():
+            source.tend()
+            if source.sockets != sockets:  # another poller, or `receive`, may have tended it
+                self._replace(source, sockets)
         found = self._poller.poll(timeout_ms)
         self._silent = not found
+        self._looked = True
         self._ready = dict(found)
+        if found:
+            self._found += 1
+        else:
+            self._waited_ms += timeout_ms
+            if self._waited_ms >= REST_MS:
+                self._rest()
         return bool(found)
 
-    def was_silent(self) -> bool:
-        """True once after a `poll` that found nothing: to look at a socket again costs more than all else of such a
-        turn, and what has arrived since wakes the next poll."""
-        silent, self._silent = self._silent, False
+    def _rest(self) -> None:
+        busy = self._found >= BUSY
+        if self.busy and not busy:
+            Freed.rest()
+        self.busy, self._waited_ms, self._found = busy, 0, 0
+
+    def _replace(self, source: Pollable, sockets: tuple[Socket, ...]) -> None:
+        for socket in sockets:
+            self._poller.unregister(socket)
+            self._ready.pop(socket, None)
+        for socket in source.sockets:
+            self._poller.register(socket, _READ)
+        self._tended[source] = source.sockets
+
+    def was_silent(self, source: Pollable | None = None) -> bool:
+        """True once after a `poll` that found nothing, or nothing of `source`: to look at a socket again costs more
+        than all else of such a turn, and what has arrived since wakes the next poll."""
+        silent = self._silent or (source is not None and self._looked and not self.ready(source))
+        self._silent = self._looked = False
         return silent
 
     def ready(self, source: Pollable | int) -> bool:

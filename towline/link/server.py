@@ -3,9 +3,11 @@
 Nothing here waits. A peer that cannot take an answer is PAUSED or GONE, and the caller decides (H20).
 """
 
+import logging
 import os
 import socket as sockets
 import stat
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +19,28 @@ import zmq
 
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.frames import Buffer, Kind, kind_of
-from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX, SESSIONS_MAX
+from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, LINK_MEMORY_MAX, MIB, PARTS_MAX, SESSIONS_MAX
 
+from .ceiling import anonymous_bytes, give_back
 from .context import Context, Socket
+from .door import Door, key_of_frame
 from .endpoints import parse
-from .greeting import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, read_greeting
+from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
+from .keys import NODE_ROLES, KeyRing
+from .native import Came
 from .options import set_common
+
+log = logging.getLogger(__name__)
 
 BACKLOG: Final = 256
 UNANSWERED_PER_TURN: Final = 64  # greetings, refusals and strays dealt with in one `receive`
 DRAINED_PER_TURN: Final = 1_024  # parts of a flood thrown away in one `receive`
+# Linux lets a stream within the machine grow to several MiB on its way, and each byte leaves the CPU's caches before it
+# is read: 3 GB/s, against 6 with this. Over a network it is left to Linux, as the way there may hold more.
+LOOPBACK_SEND_BUFFER: Final = MIB
+SYSTEM_CHOOSES: Final = -1
+AGAIN_S: Final = 0.02  # between two attempts to bind again
+TEND_S: Final = 1.0  # between two looks at the memory and at keys that were revoked
 _LAST: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -43,11 +57,12 @@ class Sent(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A peer that greeted: the facts it stated and the protocol version agreed on."""
+    """A peer that greeted: the facts it stated, the protocol version agreed on, its key where the door is locked."""
 
     peer: bytes
     version: int
     facts: dict[str, Any]
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -57,11 +72,15 @@ class Request:
     peer: bytes
     session: Session
     parts: list[Buffer]
-    frame: zmq.Frame  # the head as it came, for `drop`
+    frame: Came  # the head as it came, for `drop`
 
 
 def welcome_all(_: dict[str, Any]) -> Mapping[str, Any]:
     return {}
+
+
+def tell_nobody(facts: Mapping[str, Any], refused: LinkRefused) -> None:
+    return
 
 
 class Server:
@@ -69,6 +88,8 @@ class Server:
 
     `own` are this side's facts (role, cluster, store, name), compared with the peer's and sent in every welcome.
     `greet` gets the facts of a peer that passed, and returns more facts for its welcome or raises LinkRefused.
+    `refused` hears of every greeting that is refused: its facts, if they could be read, and why.
+    With a `ring`, TCP endpoints are for its keys alone, in those of `roles` that a key is for.
     Raises InvalidEndpoint, and OSError when an address is taken.
     """
 
@@ -79,27 +100,35 @@ class Server:
         *,
         own: Mapping[str, Any],
         greet: Greet = welcome_all,
+        refused: Callable[[Mapping[str, Any], LinkRefused], None] = tell_nobody,
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
+        ring: KeyRing | None = None,
+        roles: frozenset[str] = NODE_ROLES,
     ) -> None:
+        self._context = context
+        self._limits = frame_size_max, high_water
+        self._door = Door(context, ring, roles) if ring is not None else None
+        self._tend_at = 0.0
+        self._memory_max = _allowed(anonymous_bytes())
+        self.dropped_all = 0  # how often too much memory made it cut every peer
         self._own = dict(own)
         self._greet = greet
+        self._refused = refused
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._draining = False
-        self._socket: Socket = context.socket(zmq.ROUTER)
-        set_common(self._socket, frame_size_max, high_water)
-        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be delivered is an error, never dropped
-        self._socket.set(zmq.ROUTER_HANDOVER, 0)  # nobody takes over another's identity
-        self._socket.set(zmq.BACKLOG, BACKLOG)
+        self._cut = False  # every peer was, and the memory was not looked at since
+        self._unbound = False  # between a cut of every peer and the next bind
+        self._make_socket()
         try:
-            self.endpoints = [self._bind(endpoint) for endpoint in endpoints]
+            self.endpoints = self._bind_all(endpoints)
         except BaseException:
             self._socket.close(linger=0)
             raise
 
     @property
     def sockets(self) -> tuple[Socket, ...]:
-        return (self._socket,)
+        return (self._socket,) if self._door is None else (self._socket, self._door.socket)
 
     @property
     def sessions(self) -> Mapping[bytes, Session]:
@@ -108,31 +137,71 @@ class Server:
 
     def receive(self) -> Request | None:
         """The next request of a greeted peer, or None when there is nothing more to do now."""
+        self._tend_in_time()
         for _ in range(UNANSWERED_PER_TURN):
             if self._draining and not self._drain():
                 return None
             try:
                 peer = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
+                if self.has_more():
+                    continue
                 return None
             frame = self._socket.recv(zmq.NOBLOCK, copy=False)
-            parts = self._parts(frame)
-            if parts is None:
-                self._forget_and_cut(peer, frame)
-                self._draining = True
-                continue
-            session = self._sessions.get(peer)
-            if session is not None and kind_of(parts[0]) != Kind.GREETING:
-                self._sessions.move_to_end(peer)
-                return Request(peer, session, parts, frame)
-            self._answer_stranger(peer, parts)
+            request = self.meet(peer, [frame.bytes], frame, more=frame.more)
+            if request is not None:
+                return request
         return None
+
+    def begin(self) -> int:
+        """For a kernel that receives in place of `receive`: the address of the socket, as it is for this turn.
+
+        0 while there is nothing to be received. What the kernel does not understand goes to `meet`.
+        """
+        self._tend_in_time()
+        return 0 if self._draining and not self._drain() else self.address
+
+    @property
+    def address(self) -> int:
+        """Of libzmq's own socket, until the next `tend`."""
+        return int(self._socket.underlying)
+
+    def has_more(self) -> bool:
+        """After nothing was received: whether something was done meanwhile, so that there may be more."""
+        return self._door is not None and self._door.answer()
+
+    def meet(self, peer: bytes, parts: list[Buffer], frame: Came, *, more: bool = False) -> Request | None:
+        """What came from a peer, if that has greeted; a stranger is answered here. `frame` is the first of its parts.
+
+        With `more` the rest of the message is still in the socket.
+        """
+        if more and not self._take_rest(parts):
+            self._forget_and_cut(peer, frame)
+            self._draining = True
+            return None
+        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame)
+        if session is None:
+            self._answer_stranger(peer, parts, frame)
+            return None
+        return Request(peer, session, parts, frame)
+
+    def greeted(self, peer: bytes, frame: Came) -> Session | None:
+        """The session of a peer of which something was heard just now."""
+        session = self._sessions.get(peer)
+        if session is None or not self._is_of(session, frame):
+            return None
+        self._sessions.move_to_end(peer)
+        return session
 
     def send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
         """Sends one message. With `copy` False large parts are sent from where they stand: keep them unchanged.
 
-        That a full peer is gone, a server notices only while it goes on to `receive`.
+        That a full peer is gone, a server notices only while it goes on to `receive`. Behind a lock only who is greeted
+        is sent anything: what was held for a key that was revoked goes nowhere.
         """
+        return Sent.GONE if self._door is not None and peer not in self._sessions else self._send(peer, parts, copy)
+
+    def _send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
         send = self._socket.send
         try:
             send(peer, _MORE)  # whatever stands in the way shows here, before anything is sent
@@ -156,14 +225,102 @@ class Server:
         """Cuts the connection a request came on, just received: its bytes are not ours to understand."""
         self._forget_and_cut(request.peer, request.frame)
 
+    def refuse(self, request: Request, refused: LinkRefused) -> None:
+        """Ends the link of a peer that is told why: before anything else it has to greet again.
+
+        Its connection is left to it, as ZeroMQ would lose the words together with that.
+        """
+        self._sessions.pop(request.peer, None)
+        if self._send(request.peer, encode_refusal(refused)) is not Sent.SENT:
+            self.drop(request)
+
+    def tend(self) -> None:
+        """Once a second: whoever's key was revoked has to greet again, and too much memory costs every peer its link.
+
+        The `sockets` may be others afterwards.
+        """
+        now = time.monotonic()
+        if now < self._tend_at:
+            return
+        if self._unbound:
+            self._bind_again(now)
+            return
+        self._tend_at = now + TEND_S
+        if self._door is not None:
+            self._tend_door(self._door)
+        if self._cut:
+            give_back()
+        held = anonymous_bytes()
+        if self._cut:  # the allocator keeps some for itself
+            self._memory_max, self._cut = _allowed(held), False
+        if held <= self._memory_max:
+            return
+        log.error(
+            "%d bytes of memory where %d are allowed: every peer is cut off, may come again", held, self._memory_max
+        )
+        self.dropped_all += 1
+        self._cut = True
+        self._sessions.clear()
+        self._draining = False
+        self._socket.close(linger=0)
+        self._make_socket()
+        self._unbound = True
+        self._bind_again(now)
+
+    def _tend_in_time(self) -> None:
+        """Whoever is busy does not poll."""
+        if time.monotonic() >= self._tend_at:
+            self.tend()
+
+    def _tend_door(self, door: Door) -> None:
+        for _ in range(UNANSWERED_PER_TURN):  # requests that never end must not keep new peers out
+            if not door.answer():
+                break
+        gone = door.ring.gone({session.key for session in self._sessions.values()})
+        for session in [session for session in self._sessions.values() if session.key in gone]:
+            self._sessions.pop(session.peer)
+
+    def _is_of(self, session: Session, frame: Came) -> bool:
+        """A session outlives its connection, and a peer may name itself as it likes: the key must be the same."""
+        return self._door is None or key_of_frame(frame) == session.key
+
     def close(self) -> None:
         self._sessions.clear()
         self._socket.close(linger=0)
+        if self._door is not None:
+            self._door.close()
+
+    def _make_socket(self) -> None:
+        self._socket: Socket = self._context.socket(zmq.ROUTER)
+        set_common(self._socket, *self._limits)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be delivered is an error, never dropped
+        self._socket.set(zmq.ROUTER_HANDOVER, 0)  # nobody takes over another's identity
+        self._socket.set(zmq.BACKLOG, BACKLOG)
+
+    def _bind_all(self, endpoints: Sequence[str]) -> list[str]:
+        """libzmq takes the options as they stand at each bind: local sockets first, then the lock."""
+        bound = {endpoint: self._bind(endpoint) for endpoint in endpoints if parse(endpoint).scheme == "ipc"}
+        if self._door is not None:
+            self._door.lock(self._socket)
+        bound |= {endpoint: self._bind(endpoint) for endpoint in endpoints if endpoint not in bound}
+        return [bound[endpoint] for endpoint in endpoints]
+
+    def _bind_again(self, now: float) -> None:
+        """On another socket where it fails: libzmq lets go of an address a moment after its socket was closed."""
+        try:
+            self._bind_all(self.endpoints)
+            self._unbound = False
+        except OSError:
+            self._socket.close(linger=0)
+            self._make_socket()
+            self._tend_at = now + AGAIN_S
 
     def _bind(self, text: str) -> str:
         endpoint = parse(text)
         if endpoint.scheme == "ipc":
             _unlink_stale(Path(endpoint.path))
+        within = endpoint.is_local and endpoint.scheme == "tcp"
+        self._socket.set(zmq.SNDBUF, LOOPBACK_SEND_BUFFER if within else SYSTEM_CHOOSES)
         try:
             self._socket.bind(str(endpoint))
         except zmq.ZMQError as error:
@@ -172,15 +329,14 @@ class Server:
         assert isinstance(bound, bytes)
         return bound.rstrip(b"\0").decode()
 
-    def _parts(self, frame: zmq.Frame) -> list[Buffer] | None:
-        """The parts behind the identity, `frame` being the first, or None when there are more than PARTS_MAX."""
-        parts: list[Buffer] = [frame.bytes]
-        while frame.more:
-            if len(parts) == PARTS_MAX:
-                return None
+    def _take_rest(self, parts: list[Buffer]) -> bool:
+        """Adds the other parts of a message, or False when there are more than PARTS_MAX."""
+        while len(parts) < PARTS_MAX:
             frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             parts.append(frame.buffer)
-        return parts
+            if not frame.more:
+                return True
+        return False
 
     def _drain(self) -> bool:
         """Throws the rest of a flood away, DRAINED_PER_TURN parts at a time. True when a new message comes next."""
@@ -190,28 +346,35 @@ class Server:
                 return True
         return False
 
-    def _answer_stranger(self, peer: bytes, parts: list[Buffer]) -> None:
+    def _answer_stranger(self, peer: bytes, parts: list[Buffer], frame: Came) -> None:
         if kind_of(parts[0]) != Kind.GREETING:
             refused = LinkRefused(NOT_GREETED, "a request came before a greeting; the server may have been restarted")
-            self.send(peer, encode_refusal(refused))
+            self._send(peer, encode_refusal(refused))
             return
+        facts: Mapping[str, Any] = {}
         try:
-            greeting = read_greeting(parts, self._own)
+            greeting = parse_greeting(parts)
+            facts = greeting.facts
+            compare(facts, self._own)
+            key = "" if self._door is None else self._door.check(greeting.facts, frame)
             welcome = {**self._own, **self._greet(greeting.facts)}
         except MalformedFrame as error:
-            self.send(peer, encode_refusal(LinkRefused(MALFORMED, error.describe())))
+            refused = LinkRefused(MALFORMED, error.describe())
+            self._refused(facts, refused)
+            self._send(peer, encode_refusal(refused))
             return
         except LinkRefused as refused:
+            self._refused(facts, refused)
             self._sessions.pop(peer, None)
-            self.send(peer, encode_refusal(refused))
+            self._send(peer, encode_refusal(refused))
             return
-        self._sessions[peer] = Session(peer, greeting.version, greeting.facts)
+        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key)
         self._sessions.move_to_end(peer)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
-        self.send(peer, encode_welcome(greeting.version, welcome))
+        self._send(peer, encode_welcome(greeting.version, welcome))
 
-    def _forget_and_cut(self, peer: bytes, frame: zmq.Frame) -> None:
+    def _forget_and_cut(self, peer: bytes, frame: Came) -> None:
         """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
         self._sessions.pop(peer, None)
         try:
@@ -219,6 +382,11 @@ class Server:
                 connection.shutdown(sockets.SHUT_RDWR)
         except (OSError, zmq.ZMQError):
             return  # it is gone already
+
+
+def _allowed(held: int) -> int:
+    """Bytes of memory for a process that holds so much for reasons of its own: that costs nobody the link."""
+    return max(LINK_MEMORY_MAX, held + LINK_MEMORY_MAX // 2)
 
 
 def _unlink_stale(path: Path) -> None:

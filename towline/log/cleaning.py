@@ -24,6 +24,11 @@ class Why(Enum):
     HOUR = "it is older than file_reserved_time and this is an hour of delete_when"
     LEFT_OVER = "the log begins behind it"
 
+    @property
+    def presses(self) -> bool:
+        """The disk is full: nothing but what is not synced is kept then."""
+        return self in (Why.NO_ROOM, Why.FORCED)
+
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
@@ -44,11 +49,15 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanRules:
-    """Sizes in bytes, ratios in percent. `reserved_bytes` 0: the log may have any size."""
+    """Sizes in bytes, ratios in percent. `reserved_bytes` 0: the log may have any size.
+
+    `waits_ms`: so much longer a segment is kept for what is not delivered yet, where nothing but its age is against it.
+    """
 
     segment_size: int
     hours: frozenset[int]  # local hours of delete_when
     reserved_ms: int
+    waits_ms: int = 0
     reserved_bytes: int
     max_used: int
     forcibly: int
@@ -91,12 +100,17 @@ def removable(bases: Iterable[int], size: int, *, synced: int, appended: int) ->
 
 
 def choose(
-    rules: CleanRules, moment: Moment, candidates: Sequence[int], modified_ms: Callable[[int], int]
+    rules: CleanRules,
+    moment: Moment,
+    candidates: Sequence[int],
+    modified_ms: Callable[[int], int],
+    is_waited_for: Callable[[int], bool] = lambda base: False,
+    is_kept: Callable[[int], bool] = lambda base: False,
 ) -> list[Doomed]:
     """Which of `candidates`, oldest first, go now. `modified_ms` tells a segment's mtime; it is asked for few.
 
     What a full disk or the limit of bytes demands goes whatever its age, just enough of it; then what is expired, if
-    this is the time for it. At most `batch_max`.
+    this is the time for it, and not waited for. What is kept goes for a full disk alone. At most `batch_max`.
     """
     demands = _demands(rules, moment)
     expired = _when_expired(rules, moment)
@@ -104,9 +118,9 @@ def choose(
     for number, base in enumerate(candidates[: rules.batch_max]):
         why = next((why for why, count in demands if number < count), None)
         age = moment.now_ms - modified_ms(base) if why or expired else 0
-        if why is None and age >= rules.reserved_ms:
-            why = expired
-        if why is None:
+        if why is None and age >= rules.reserved_ms and expired:
+            why = expired if age >= rules.reserved_ms + rules.waits_ms or not is_waited_for(base) else None
+        if why is None or (not why.presses and is_kept(base)):
             break
         chosen.append(Doomed(base, why, age))
     return chosen

@@ -126,6 +126,14 @@ class CommitLogReader:
         """The segment that begins at `base`, read-only. Raises NotInLog when its file does not exist."""
         return self._mapped(base).array
 
+    def file_of(self, base: int) -> tuple[int, int] | None:
+        """Device and inode of the segment that begins at `base`; None where its file has gone."""
+        try:
+            found = self.queue.path_of(base).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
     def slice(self, offset: int, end: int) -> memoryview:
         """The bytes from `offset` to `end` or to the end of the segment, whichever comes first: no copy, read-only."""
         assert end >= offset
@@ -187,6 +195,7 @@ class LogTail:
         "_next_populated",
         "_populated",
         "_segment",
+        "_step",
         "_zero_next",
         "base",
         "foresee",
@@ -202,18 +211,20 @@ class LogTail:
         next_segment: NextSegment,
         *,
         populate_ahead: int = POPULATE_STEP,
+        step: int = 0,
         foresee: Foresee | None = None,
     ) -> None:
         """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for.
 
         `populate_ahead`: bytes that `prepare` keeps populated. 0: nothing ever is, pages fault when they are written.
+        `step`: bytes that are populated, and let go of, at once; 0: POPULATE_STEP.
         """
         self.segment_size = segment_size
         self.next_segment, self.foresee = next_segment, foresee
         self._left: MappedFile | None = None  # the full segment, to be unmapped when there is time
         self._next: MappedFile | None = None
         self._next_populated = 0
-        self._ahead = populate_ahead
+        self._ahead, self._step = populate_ahead, step or POPULATE_STEP
         self._graveyard = Graveyard()
         self._zero_next = 0
         self._segment = segment
@@ -236,6 +247,7 @@ class LogTail:
         next_segment: NextSegment,
         *,
         populate_ahead: int = POPULATE_STEP,
+        step: int = 0,
         foresee: Foresee | None = None,
     ) -> "LogTail":
         """The tail at `position` of the log in `directory`. Raises NotInLog if `position` lies inside a missing file.
@@ -247,7 +259,9 @@ class LogTail:
         if position != base and not path.exists():
             raise NotInLog(position, base, base)
         segment = MappedFile.open(path, segment_size, writable=True) if path.exists() else None
-        return cls(segment, segment_size, position, next_segment, populate_ahead=populate_ahead, foresee=foresee)
+        return cls(
+            segment, segment_size, position, next_segment, populate_ahead=populate_ahead, step=step, foresee=foresee
+        )
 
     @property
     def position(self) -> int:
@@ -286,6 +300,19 @@ class LogTail:
         if self.segment.view[at : at + FIRST_WORD_SIZE] != _NO_WORD:  # they are, and a store could wait for the disk
             self.segment.view[at : at + FIRST_WORD_SIZE] = _NO_WORD
         return at
+
+    def window(self, size: int) -> tuple[int, int]:
+        """Where in `array` a kernel may append requests: from the end on, `size` bytes or what the segment has left."""
+        if self._segment is None:
+            return self._at, self._at
+        end = min(self._at + size, self.segment_size)
+        self._populate_to(end)
+        return self._at, min(end, self.segment_size - blank.SIZE)
+
+    def moved(self, at: int) -> None:
+        """A kernel has published everything up to there."""
+        assert self._at <= at <= self.segment_size
+        self._at = at
 
     def publish(self, first_word: bytes, size: int) -> int:
         """Stores the 8 bytes that make the copied request part of the log. Returns the new end."""
@@ -348,7 +375,7 @@ class LogTail:
             return True
         if self._next_populated >= min(wanted, self.segment_size):
             return False
-        end = min(self._next_populated + POPULATE_STEP, self.segment_size)
+        end = self._step_after(self._next_populated)
         self._next.populate(self._next_populated, end)
         self._next_populated = end
         return True
@@ -399,6 +426,10 @@ class LogTail:
         self._left = None
         return True
 
+    def _step_after(self, at: int) -> int:
+        """Where the step that holds `at` ends: steps begin at multiples of their size, as large pages do."""
+        return min(at - at % self._step + self._step, self.segment_size)
+
     def _zero_beginning(self, segment: MappedFile) -> None:
         """Of the first segment after a restart; see `zero_after`."""
         if self._zero_next:
@@ -413,11 +444,11 @@ class LogTail:
         if not self._ahead:
             return
         while self._populated < end:
-            step_end = min(self._populated + POPULATE_STEP, self.segment_size)
+            step_end = self._step_after(self._populated)
             self.segment.populate(self._populated, step_end)
             self._populated = step_end
-        if self._at - self._let_go >= 2 * POPULATE_STEP:
-            behind = self._at - self._at % PAGE
+        if self._at - self._let_go >= 2 * self._step:
+            behind = self._at - self._at % self._step
             self.segment.forget(self._let_go, behind)
             self._let_go = behind
 

@@ -9,10 +9,11 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import MalformedFile
+from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.fastjson import dumps_fastjson
 from towline.format.topics import loads_fastjson
 
+from .errors import WordLost
 from .segment_files import sync_directory
 from .store_files import write_new
 
@@ -55,13 +56,32 @@ class ConfigFile:
                 raise MalformedFile(str(path), "it holds no JSON object, and there is no other generation of it")
         return None
 
+    def load_newest(self) -> dict[str, Any] | None:
+        """Like `load`, of a file that binds this node towards others: damage is not answered by the generation before.
+
+        `.bak` counts only where the file is missing, as a crash between two names leaves it. Raises WordLost,
+        MalformedFile.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return self.load()
+        found = _parse(data, self.path)
+        if found is None:
+            raise WordLost(str(self.path), "it is damaged")
+        return found
+
     def save(self, content: dict[str, Any]) -> None:
         """Writes `content` durably; the generation before becomes `.bak`. At every moment one of both can be read.
 
-        Raises StoreNotWritable, SyncFailed.
+        Raises DiskFull, StoreNotWritable, SyncFailed.
         """
         staged = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        write_new(staged, encode(content))
+        try:
+            write_new(staged, encode(content))
+        except (DiskFull, StoreNotWritable, SyncFailed):
+            staged.unlink(missing_ok=True)  # half a file on a full disk
+            raise
         if read_config(self.path) is not None:  # a torn file must not push the last good one out of `.bak`
             self.path.replace(self.backup)
         staged.replace(self.path)
@@ -71,8 +91,15 @@ class ConfigFile:
 def read_config(path: Path) -> dict[str, Any] | None:
     """None for a file that is missing, empty, a directory, holds no JSON object, or does not fit its check."""
     try:
-        content = loads_fastjson(path.read_text(encoding="utf-8"), str(path))
-    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError, MalformedFile):
+        return _parse(path.read_bytes(), path)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+
+
+def _parse(data: bytes, path: Path) -> dict[str, Any] | None:
+    try:
+        content = loads_fastjson(data.decode("utf-8"), str(path))
+    except (UnicodeDecodeError, MalformedFile):
         return None
     found = content.pop(CHECK, None)
     return content if found is None or found == check_of(content) else None

@@ -22,7 +22,7 @@ from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMisma
 from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
 
 from .extents import written
-from .segment_files import FULL_ERRNOS, segment_base, segment_name, sync_directory, sync_file_system
+from .segment_files import FULL_ERRNOS, begin_write_back, segment_base, segment_name, sync_directory, sync_file_system
 
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
@@ -40,11 +40,12 @@ class Boundary(Enum):
 class ConsumeQueueFiles:
     """All queues below `root`. `file_size` in bytes, a multiple of 20. For one thread; any number of processes read."""
 
-    def __init__(self, root: Path, file_size: int, open_max: int) -> None:
+    def __init__(self, root: Path, file_size: int, open_max: int, *, apart: bool = False) -> None:
+        """`apart`: others write what stands before in the same files, so nothing is filled but by `fill_before`."""
         assert file_size > 0
         assert file_size % SIZE == 0, f"a file of {file_size} bytes does not hold whole entries"
         assert open_max > 0
-        self.root, self.file_size = root, file_size
+        self.root, self.file_size, self._apart = root, file_size, apart
         self._open_max = open_max
         self._root_fd = -1  # errors of write-back are told to whoever has a file open
         self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
@@ -66,6 +67,12 @@ class ConsumeQueueFiles:
             self._store(fd, data[:size], within)
             data = data[size:]
             at += size
+
+    def fill_before(self, topic: str, queue_id: int, first: int) -> None:
+        """Fills what is empty before number `first` in its file, as `write` does. Raises the same."""
+        within = first * SIZE % self.file_size
+        key = (topic, queue_id, first * SIZE - within)
+        self._fill(self._writable(*key, 0), key, within)
 
     def read(self, topic: str, queue_id: int, from_offset: int, count: int) -> Entries:
         """Up to `count` entries from `from_offset` on, dtype ENTRY, all from one file; none where nothing was written.
@@ -160,6 +167,14 @@ class ConsumeQueueFiles:
                 if name not in self._durable_names:
                     sync_directory(name.parent)
                     self._durable_names.add(name)
+
+    def begin_write_back(self, topic: str, queue_id: int, from_offset: int, to_offset: int) -> None:
+        """The files of entries [from_offset, to_offset) start on their way to the disk: a later sync is short."""
+        start, end = from_offset * SIZE, to_offset * SIZE
+        for base in range(start - start % self.file_size, end, self.file_size):
+            fd = self._readable(topic, queue_id, base)
+            if fd is not None:
+                begin_write_back(fd)
 
     def watch(self) -> None:
         """From here on no error of write-back is missed by `sync_all`, whoever else was told of it (H5)."""
@@ -328,9 +343,13 @@ class ConsumeQueueFiles:
     def _readable(self, topic: str, queue_id: int, base: int) -> int | None:
         """A descriptor to read from; None if there is no file, or only a name that a crash left without a length."""
         known = self._open.get((topic, queue_id, base))
-        if known is not None:
+        if known is not None and os.fstat(known[0]).st_nlink:
             self._open.move_to_end((topic, queue_id, base))
             return known[0]
+        if known is not None:  # removed since, with a deleted topic; there may be another of its name
+            self._close((topic, queue_id, base))
+            path = self._path(topic, queue_id, base)
+            self._durable_names -= {path, path.parent, path.parent.parent}
         try:
             return self._descriptor(topic, queue_id, base, writable=False)[0]
         except FileNotFoundError:
@@ -355,15 +374,21 @@ class ConsumeQueueFiles:
                 raise
         if length == 0:
             os.ftruncate(fd, self.file_size)
-        if within and not _entries(fd, within - SIZE, SIZE)["record_size"][0]:
-            written = np.flatnonzero(_entries(fd, 0, within)["record_size"])
-            first = int(written[-1]) + 1 if len(written) else 0
-            try:
-                self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
-            except DiskFull:
-                self._close(key)  # the next try must look for what is missing again
-                raise
+        if not self._apart:
+            self._fill(fd, key, within)
         return fd
+
+    def _fill(self, fd: int, key: tuple[str, int, int], within: int) -> None:
+        """Fillers behind the last entry before byte `within`, if the one before it is empty."""
+        if not within or _entries(fd, within - SIZE, SIZE)["record_size"][0]:
+            return
+        written = np.flatnonzero(_entries(fd, 0, within)["record_size"])
+        first = int(written[-1]) + 1 if len(written) else 0
+        try:
+            self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
+        except DiskFull:
+            self._close(key)  # the next try must look for what is missing again
+            raise
 
     def _descriptor(
         self, topic: str, queue_id: int, base: int, *, writable: bool, create: bool = False

@@ -8,6 +8,7 @@ import errno
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -146,24 +147,34 @@ class ConsumeQueueExtFiles:
         count = len(addresses)
         head = np.zeros(count, dtype=HEAD)
         bitmaps = np.zeros((count, bitmap_size), dtype=np.uint8)
-        positions = ext.offsets_of(addresses)
-        room = SIZE + bitmap_size
-        numbers = positions // self.file_size
-        one_file = count > 0 and bool((numbers == numbers[0]).all())
-        for base in numbers[:1].tolist() if one_file else np.unique(numbers).tolist():
-            rows = slice(None) if one_file else np.flatnonzero(numbers == base)
-            within = positions[rows] - base * self.file_size
-            first, end = int(within.min()), min(int(within.max()) + room, self.file_size)
-            loaded = self._load(topic, queue_id, base * self.file_size + first, end - first)
-            span = int(within.max()) - first + room
-            data = np.frombuffer(loaded if len(loaded) == span else loaded.ljust(span, b"\0"), dtype=np.uint8)
-            taken = _rows(data, within - first, room)
+        for rows, data, within in self.spans(topic, queue_id, addresses, bitmap_size):
+            taken = _rows(data, within, SIZE + bitmap_size)
             head[rows] = np.ascontiguousarray(taken[:, :SIZE]).view(HEAD)[:, 0]
             bitmaps[rows] = taken[:, SIZE:]
         found = (head["unit_size"] >= SIZE) & (head["unit_size"] == head["bitmap_size"] + SIZE)
         mapped = found & (head["bitmap_size"] == bitmap_size) if bitmap_size else np.zeros(count, dtype=np.bool_)
         codes, stored = head["tags_code"].astype(np.int64), head["store_timestamp"].astype(np.int64)
         return Units(found, codes, stored, mapped, bitmaps)
+
+    def spans(
+        self, topic: str, queue_id: int, addresses: Integers, bitmap_size: int
+    ) -> Iterator[tuple[slice | Integers, Bytes, Integers]]:
+        """By file: which of the addresses are of it, its bytes that hold their units, and where each stands in them.
+
+        Behind each place are a head and `bitmap_size` bytes, zeros where nothing is. All addresses are of one queue.
+        """
+        if not len(addresses):
+            return
+        positions, room = ext.offsets_of(addresses), SIZE + bitmap_size
+        low, high = int(positions.min()) // self.file_size, int(positions.max()) // self.file_size
+        numbers = None if low == high else positions // self.file_size
+        for number in [low] if numbers is None else np.unique(numbers).tolist():
+            rows: slice | Integers = slice(None) if numbers is None else np.flatnonzero(numbers == number)
+            within = positions[rows] - number * self.file_size
+            first, span = int(within.min()), int(within.max()) - int(within.min()) + room
+            loaded = self._load(topic, queue_id, number * self.file_size + first, min(span, self.file_size - first))
+            data = np.frombuffer(loaded if len(loaded) == span else loaded.ljust(span, b"\0"), dtype=np.uint8)
+            yield rows, data, within - first
 
     def list_queues(self) -> list[tuple[str, int]]:
         """(topic, queue id) of every queue that has a directory here."""
@@ -218,7 +229,7 @@ class ConsumeQueueExtFiles:
         """Of an open file, or of one that is opened, and made when it is to be written."""
         key = (topic, queue_id, base)
         known = self._open.get(key)
-        if known is not None and (known[1] or not writable):
+        if known is not None and (known[1] or not writable) and os.fstat(known[0]).st_nlink:
             self._open.move_to_end(key)
             return known[0]
         self._close(key)

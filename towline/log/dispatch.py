@@ -4,12 +4,14 @@ Used by reput, by put when it is restarted alone (its queue offsets beyond what 
 rebuilds queues from a log.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from towline.errors import CorruptLog
 from towline.format.record import LAYOUT
 from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
@@ -22,6 +24,13 @@ from .commit_log import CommitLogReader
 
 RECORDS_MAX: Final = 65_536
 KEYS_MAX: Final = 4 * RECORDS_MAX
+RECORDS_PER_QUEUE: Final = 64  # in a batch, so that a write to each queue costs little beside them
+BATCH_RECORDS_MAX: Final = 655_360
+
+
+def records_for(queues: int) -> int:
+    """Of a batch: the more queues there are, the more records share what a write to each of them costs."""
+    return max(RECORDS_MAX, min(RECORDS_PER_QUEUE * queues, BATCH_RECORDS_MAX))
 
 
 @dataclass(slots=True)
@@ -82,6 +91,17 @@ class DispatchScan:
                 break
         found, rule, waits = self._verdict(reason, base + at, stop, end)
         return Batch(start, found, base, log, self._rows[:count], self._keys[:key_count], rule, waits)
+
+    def whole(self, start: int, end: int) -> Iterator[Batch]:
+        """The batches of [start, end), all of whose records are whole. Raises CorruptLog where one is not."""
+        while start < end:
+            batch = self.read(start, end, records_for(len(self._directory)))
+            if batch.end == start:
+                rule = Rule.SIZE_PAST_END if batch.waits else batch.rule
+                path = self._log.queue.path_of(batch.base)
+                raise CorruptLog(str(path), start - batch.base, rule.name, rule.sentence)
+            yield batch
+            start = batch.end
 
     def _scan(
         self, log: npt.NDArray[np.uint8], at: int, stop: int, base: int, records_max: int, count: int, key_count: int

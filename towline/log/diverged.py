@@ -31,6 +31,12 @@ class Diverged:
         target = self._free_name(f"{segment_name(start)}-{now_ms}", ".log")
         return self._kept(segment, start - base, end - base, target)
 
+    def keep_again(self, segment: Path, base: int, start: int, end: int, now_ms: int) -> Path:
+        """The same under the one name of `now_ms`: a copy that was begun and never finished is made anew."""
+        target = self.directory / f"{segment_name(start)}-{now_ms}.log"
+        target.unlink(missing_ok=True)
+        return self._kept(segment, start - base, end - base, target)
+
     def _kept(self, source: Path, start: int, end: int, target: Path) -> Path:
         self.directory.mkdir(exist_ok=True)
         try:

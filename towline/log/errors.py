@@ -113,3 +113,99 @@ class NoStoreHere(StoreFault):
 
     def describe(self) -> str:
         return f"{self.path} has no directory commitlog, so no store is there"
+
+
+class EpochsLost(MalformedFile):
+    """Which master wrote the newest part of the log is not known. Facts: path, what is wrong."""
+
+    advice = (
+        "restore the file from a copy; `epochFileCheckpoint.bak` is the list before, to be taken only where no epoch "
+        "was opened since"
+    )
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+
+
+class WordLost(MalformedFile):
+    """What this node has promised to its peers, or acknowledged with whom, is not known. Facts: path, what is wrong."""
+
+    advice = (
+        "restore the file from a copy, or let the node join as a slave with an empty store; its `.bak` is the word "
+        "before, to be taken only where no promotion and no change of the in-sync set came since"
+    )
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+
+
+class TruncationRefused(StoreFault):
+    """A start was to cut off what had been confirmed. Facts: the file that says so, its point, the confirmed end."""
+
+    remedy = Remedy.FIX_CALL
+    advice = (
+        "make this node the master with `towline promote`, or give the bytes up with `towline slave accept-loss`; they "
+        "are kept in diverged/"
+    )
+
+    def __init__(self, path: str, point: int, confirmed: int) -> None:
+        self.path, self.point, self.confirmed = path, point, confirmed
+        super().__init__(path, point, confirmed)
+
+    def describe(self) -> str:
+        return f"{self.path} would cut the log at {self.point}, and it was confirmed up to {self.confirmed}"
+
+
+class EpochPast(StoreFault):
+    """A master was to begin an epoch that is no new one for its log. Facts: the epoch, what is known."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "start the node again: it agrees on a new epoch; numbers of epochs are never used twice"
+
+    def __init__(self, epoch: int, why: str) -> None:
+        self.epoch, self.why = epoch, why
+        super().__init__(epoch, why)
+
+    def describe(self) -> str:
+        return f"epoch {self.epoch} cannot begin: {self.why}"
+
+
+class BackupRefused(StoreFault):
+    """A backup cannot be continued, or a restore not begun; nothing was changed. Facts: directory, why."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "name an empty directory, or the backup of the same store"
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(path, why)
+
+    def describe(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+class BackupDamaged(StoreFault):
+    """A file of a backup is not what its manifest says. Facts: path, what is wrong."""
+
+    advice = "take the file from another copy of the backup, or remove it and run `towline store backup` again"
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(path, problem)
+
+    def describe(self) -> str:
+        return f"{self.path} is damaged: {self.problem}"
+
+
+class RestoreUnfinished(StoreFault):
+    """A store is only in part what its backup holds. Facts: store root, the backup."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "run `towline store restore` again: it begins anew"
+
+    def __init__(self, path: str, backup: str) -> None:
+        self.path, self.backup = path, backup
+        super().__init__(path, backup)
+
+    def describe(self) -> str:
+        return f"{self.path} was being restored from {self.backup}, and that was not finished"

@@ -51,6 +51,11 @@ FAULTS: Final[dict[str, Fault]] = {
         "QUEUEOFFSET is not the next of its queue: messages between are missing", Weight.DAMAGE, RESTORE
     ),
     "QUEUE_TWICE": Fault("QUEUEOFFSET was given to an earlier record of the queue", Weight.DAMAGE, RESTORE),
+    "LOG_DIFFERS": Fault(
+        "bytes are not those of the other store's log",
+        Weight.DAMAGE,
+        "look which of the two `towline store verify` calls sound, and restore the other one from it",
+    ),
     # --- consumequeue/
     "QUEUE_ENTRY": Fault("the entry is not what the log says", Weight.HEALS, REPAIR),
     "QUEUE_MISSING": Fault("the entry was never written, though the log holds its record", Weight.HEALS, REPAIR),
@@ -87,6 +92,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "IDENTITY": Fault("no identity can be read from it", Weight.DAMAGE, REPAIR),
     "IDENTITY_CHECK": Fault("its content does not fit its check", Weight.DAMAGE, REPAIR),
     "IDENTITY_FORM": Fault("it is not laid out as it was written", Weight.HEALS, REPAIR),
+    "EPOCHS": Fault("which master wrote which part of the log cannot be read from it", Weight.DAMAGE, RESTORE),
+    "EPOCHS_TORN": Fault("it is missing or empty; the list before it holds", Weight.HEALS, START),
+    "EPOCHS_AHEAD": Fault("an epoch begins behind the end of the log", Weight.HEALS, START),
+    "EPOCHS_FORM": Fault("it is not laid out as it was written", Weight.HEALS, START),
     "CONFIG": Fault("it cannot be read; the generation before it holds", Weight.HEALS, REPAIR),
     "CONFIG_LOST": Fault("neither it nor the generation before it can be read", Weight.DAMAGE, REPAIR),
     "TOPIC_UNKNOWN": Fault("topics have queues, but no configuration", Weight.NOTE, NOTHING),
@@ -159,6 +168,16 @@ class Findings:
             return
         text = sentence or (fault.sentence if fault else rule)
         self.rows.append(Finding(relative, at, end, rule, text, remedy, weight))
+
+    def merge(self, other: "Findings") -> None:
+        """Takes what another looker found in the same store."""
+        for row in other.rows:
+            path = self.root / row.path
+            self.add(path, row.at, row.end, row.rule, row.sentence, weight=row.weight, remedy=row.remedy)
+        for key, count in other.dropped.items():
+            self.dropped[key] = self.dropped.get(key, 0) + count
+            self._counts[key] = self._counts.get(key, 0) + count
+        self._worst = max(self._worst, other.worst)
 
     @property
     def worst(self) -> Weight:

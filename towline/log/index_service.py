@@ -91,6 +91,11 @@ class IndexService:
             self._files[name] = found
         return found
 
+    def follow(self, end_timestamp: int, end_physical_offset: int) -> None:
+        """After `load` of an empty directory: its first file follows one of elsewhere that ends so (spec 4.2)."""
+        assert not self._files
+        self._state[END_TIMESTAMP], self._state[END_PHYSICAL_OFFSET] = end_timestamp, end_physical_offset
+
     def put(self, log: npt.NDArray[np.uint8], rows: npt.NDArray[np.void], keys: npt.NDArray[np.void]) -> None:
         """Indexes all keys of a dispatch scan: `rows` and `keys` of a Batch, `log` the array in which they stand.
 

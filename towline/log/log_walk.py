@@ -4,7 +4,6 @@ After a power cut, pages behind the last sync are on the disk in any order. So b
 corruption and refused; from it on the first bad record ends the log, even if good ones follow.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -13,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import CorruptLog
-from towline.format import record
 from towline.format.rules import Rule
+from towline.format.torn import is_torn
 from towline.kernels.rows import Stop
 from towline.kernels.scan import (
     CHECK_CRC,
@@ -32,11 +31,6 @@ from towline.limits import KERNEL_BYTES_MAX
 from .commit_log import CommitLogReader
 
 _ANY_COUNT: Final = 2**62
-_HEAD: Final = struct.Struct(">iI")
-_INT: Final = struct.Struct(">i")
-_WORD: Final = struct.Struct(">I")
-_SHORT: Final = struct.Struct(">H")
-_LENGTH_MAX: Final = 2  # bytes of the length of a topic, or of the properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,37 +132,6 @@ class LogWalk:
             shown = rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL
             raise CorruptLog(str(self._log.queue.path_of(base)), at, shown.name, shown.sentence)
         return LogEnd(base + at, rule, self._timestamp)
-
-
-def is_torn(data: memoryview, at: int) -> bool:
-    """Whether the record at byte `at` reaches past the end of `data`, by its size and by the sum of its parts.
-
-    On a slave the durable offset may lie inside a record, whose rest never arrived. A whole record with one damaged
-    length is not taken for that: its size and its parts do not both say so.
-    """
-    room = len(data) - at
-    if room < record.LAYOUT.size:
-        return True
-    size, magic = _HEAD.unpack_from(data, at)
-    if magic not in (record.MAGIC_V1, record.MAGIC_V2) or size <= room:
-        return False
-    (sys_flag,) = _WORD.unpack_from(data, at + record.LAYOUT.offset["sys_flag"])
-    layout = record.layout_of(sys_flag)
-    if room < layout.size:
-        return True
-    (body_size,) = _INT.unpack_from(data, at + layout.offset["body_size"])
-    if body_size < 0:
-        return False
-    topic_at = layout.size + body_size
-    if topic_at + _LENGTH_MAX > room:
-        return True
-    if magic == record.MAGIC_V1:
-        properties_at = topic_at + 1 + data[at + topic_at]
-    else:
-        properties_at = topic_at + _SHORT.size + _SHORT.unpack_from(data, at + topic_at)[0]
-    if properties_at + _LENGTH_MAX > room:
-        return True
-    return bool(properties_at + _SHORT.size + _SHORT.unpack_from(data, at + properties_at)[0] > room)
 
 
 def first_timestamp(log: CommitLogReader, base: int) -> int:

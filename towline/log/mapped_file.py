@@ -24,6 +24,7 @@ ADVICE_WILL_NEED: Final = mmap.MADV_WILLNEED
 ADVICE_SEQUENTIAL: Final = mmap.MADV_SEQUENTIAL
 ADVICE_RANDOM: Final = mmap.MADV_RANDOM
 ADVICE_DONT_NEED: Final = mmap.MADV_DONTNEED
+ADVICE_LARGE_PAGES: Final = mmap.MADV_HUGEPAGE
 _WORD_SIZE: Final = 8
 
 
@@ -112,6 +113,14 @@ class MappedFile:
         start, size = self._pages(start, self.size if end is None else end)
         if size:
             memory.madvise(self.array[start : start + size], option)
+
+    def prefer_large_pages(self) -> None:
+        """What is brought into memory through this mapping comes in large pages where the system has them."""
+        try:
+            memory.madvise(self.array, ADVICE_LARGE_PAGES)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # that is the answer where it has none
+                raise
 
     def forget(self, start: int, end: int) -> None:
         """Takes the whole pages of [start, end) out of this mapping; they stay in the page cache, written as they are.

@@ -79,10 +79,28 @@ class QueueEntries:
         self._entries = np.zeros(RECORDS_MAX * SIZE, dtype=np.uint8)
         self._order = np.zeros(RECORDS_MAX, dtype=np.int32)
         self._state = np.zeros(GROUP_STATE_SIZE, dtype=np.int64)
+        self._kept: npt.NDArray[np.int64] | None = None
+
+    def keep(self) -> None:
+        """What is expected now is come back to by `restore`, but for runs that `settle` was told of meanwhile."""
+        self._kept = self._expected.copy()
+
+    def settle(self, runs: npt.NDArray[np.void]) -> None:
+        if self._kept is not None:
+            self._kept[runs["queue_index"]] = runs["queue_offset"] + runs["count"]
+
+    def restore(self) -> None:
+        if self._kept is not None:
+            self._expected[:] = self._kept
 
     def expected(self, number: int) -> int:
         """The next offset of a queue; NEW_QUEUE (-1) for one that got no entry."""
         return int(self._expected[number]) if number < len(self._expected) else NEW_QUEUE
+
+    def expect(self, number: int, offset: int) -> None:
+        """The next offset of a queue, of whose entries before somebody else knows."""
+        self._grow(0)
+        self._expected[number] = offset
 
     def rounds(self, batch: Batch) -> Iterator[Round]:
         """The entries of a batch. The queues' next offsets move when the round after is asked for."""
@@ -148,7 +166,9 @@ class QueueEntries:
         missing = len(self._directory) - len(self._expected)
         if missing > 0:
             room = max(missing, len(self._expected))
-            self._expected = np.concatenate((self._expected, np.full(room, NEW_QUEUE, dtype=np.int64)))
+            more = np.full(room, NEW_QUEUE, dtype=np.int64)
+            self._expected = np.concatenate((self._expected, more))
+            self._kept = None if self._kept is None else np.concatenate((self._kept, more))
             self._marks = np.zeros(len(self._expected), dtype=np.int32)
             self._runs = np.zeros(len(self._expected), dtype=RUN)
 

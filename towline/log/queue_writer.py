@@ -72,6 +72,12 @@ class QueueWriter:
         """Files opened so far, again and again included."""
         return int(self._state[OPENED])
 
+    def leave(self, topic: bytes, queue_id: int) -> None:
+        """Closes what is open of a queue whose files go; its next entry makes them anew."""
+        number = self._directory.lookup(topic, queue_id)
+        if 0 <= number < len(self._bases):
+            self._leave(number)
+
     def close(self) -> None:
         """Closes every file. The object may go on to be used."""
         for fd in self._fds[self._fds != CLOSED].tolist():

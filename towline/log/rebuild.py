@@ -2,27 +2,25 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from towline.errors import IllegalTopic
 from towline.format.consume_queue import ENTRY, FILLER, SIZE, hole
-from towline.kernels.directory import QueueDirectory
 
 from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
-from .dispatch import Batch, DispatchScan
+from .dispatch import Batch
 from .errors import RepairRefused
 from .index_service import IndexService
-from .queue_entries import QueueEntries
+from .queue_build import QueueBuild, Stretch, build_queues
 from .recovery import RecoverySettings
 from .segment_files import segment_base
 from .verify_queues import GAP_MAX
 
-_FILES_OPEN_MAX: Final = 256
+FILES_OPEN_MAX: Final = 256
 
 
 class Rebuild:
@@ -39,78 +37,65 @@ class Rebuild:
     ) -> None:
         """`old` is the directory of the queues as they stand."""
         self._log = log
-        self._directory = QueueDirectory()
-        self._scan = DispatchScan(log, self._directory, delays_ms)
-        self._entries = QueueEntries(self._directory, np.zeros(0, np.int64), self._fill_gap)
+        self._build = QueueBuild(log, delays_ms, self._fill_gap)
         self._files, self._old = None, old
         if queues is not None:
             queues.mkdir(parents=True)
-            self._files = ConsumeQueueFiles(queues, settings.queue_file_size, _FILES_OPEN_MAX)
+            self._files = ConsumeQueueFiles(queues, settings.queue_file_size, FILES_OPEN_MAX)
         self._index = None
         if index is not None and settings.index_slots is not None:
             self._index = IndexService(index, settings.index_slots, settings.index_indexes, writable=True)
 
     def run(self, start: int, end: int, progress: Callable[[int], None]) -> int:
         """Everything of the log's [start, end), which is sound; synced. Returns how many records. Raises DiskFull."""
-        count, log_min, log_end = 0, start, end
-        ends: dict[int, tuple[int, int]] = {}
+        build, files = self._build, self._files
         if self._index is not None:
             self._index.load()
-        while start < end:
-            batch = self._scan.read(start, end)
-            assert batch.end > start, f"no whole record stands at {start}: {batch.rule.name}"
-            if self._files is not None:
-                for run in self._entries.runs(batch):
-                    topic, queue_id = self._name(run.number)
-                    self._files.write(topic, queue_id, run.offset, run.entries)
-                    ends[run.number] = (ends.get(run.number, (run.offset, 0))[0], run.offset + run.count)
+        for batch in build.batches(start, end) if files is None else build_queues(build, files, start, end):
             if self._index is not None:
                 self._index.put(batch.log, batch.rows, batch.keys)
-            count += len(batch.rows)
-            progress(batch.end - start)
-            start = batch.end
-        self._carry_over(ends, log_min, log_end)
-        self._sync(ends)
-        return count
-
-    def _carry_over(self, ends: dict[int, tuple[int, int]], log_min: int, log_end: int) -> None:
-        """Queues of which the log holds no record any more: their last file alone says which number is the next."""
-        if self._files is None:
-            return
-        stale = range(log_end, max(log_end, self._log.queue.end))
-        for topic, queue_id in ConsumeQueueFiles(self._old, self._files.file_size, 1).list_queues():
-            if self._directory.lookup(os.fsencode(topic), queue_id) in ends:
-                continue
-            first, entries = last_deleted(self._old / topic / str(queue_id), log_min, stale)
-            if len(entries):
-                self._files.write(topic, queue_id, first, entries)
-                ends[self._directory.add(os.fsencode(topic), queue_id)] = (first, first + len(entries))
-
-    def _sync(self, ends: dict[int, tuple[int, int]]) -> None:
-        if self._files is not None:
-            for number, (first, last) in ends.items():
-                self._files.sync(*self._name(number), first, last)
-            self._files.close()
+            progress(batch.end - batch.start)
+        if files is not None:
+            kept = carry_over(self._old, files, build.stretches(), start, range(end, max(end, self._log.queue.end)))
+            for stretch in (*build.stretches(), *kept):
+                files.sync(stretch.name, stretch.queue_id, stretch.first, stretch.end)
+            files.close()
         if self._index is not None:
             self._index.sync()
             self._index.close()
+        return build.records
 
     def _fill_gap(self, batch: Batch, row: int, number: int, due: int) -> None:
         """Numbers that the log skips without a word get holes, so that later ones keep their places."""
         one = batch.rows[row]
         offset, at = int(one["queue_offset"]), int(one["phy"])
-        topic, queue_id = self._name(number)
         if offset - due > GAP_MAX:
             path = str(self._log.queue.path_of(batch.base))
             raise RepairRefused(path, at - batch.base, f"number {offset} follows number {due - 1} in its queue")
         if self._files is not None:
-            self._files.write(topic, queue_id, due, hole(at) * (offset - due))
+            directory = self._build.directory
+            topic = directory.topic(number).decode("utf-8", "replace")
+            self._files.write(topic, directory.queue_id(number), due, hole(at) * (offset - due))
 
-    def _name(self, number: int) -> tuple[str, int]:
-        topic = self._directory.topic(number).decode("utf-8", "replace")
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-            raise IllegalTopic(topic, "the name cannot be a directory")
-        return topic, self._directory.queue_id(number)
+
+def carry_over(
+    old: Path, files: ConsumeQueueFiles, built: Iterable[Stretch], log_min: int, stale: range
+) -> list[Stretch]:
+    """Queues of which the log holds no record any more: their last file alone says which number is the next.
+
+    It is written for those of the directory `old` that were not `built`, without entries that point to `stale` offsets
+    of the log. Returns what was written.
+    """
+    kept = []
+    known = {(stretch.topic, stretch.queue_id) for stretch in built}
+    for topic, queue_id in ConsumeQueueFiles(old, files.file_size, 1).list_queues():
+        if (os.fsencode(topic), queue_id) in known:
+            continue
+        first, entries = last_deleted(old / topic / str(queue_id), log_min, stale)
+        if len(entries):
+            files.write(topic, queue_id, first, entries)
+            kept.append(Stretch(os.fsencode(topic), queue_id, 0, first, first + len(entries)))
+    return kept
 
 
 def last_deleted(queue: Path, log_min: int, stale: range) -> tuple[int, Entries]:

@@ -12,6 +12,7 @@ from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed,
 from towline.format import durable_slots
 from towline.format.checkpoint import Checkpoint, logics_physical_offset
 from towline.format.durable import Durable
+from towline.format.epochs import IMPLIED, Epochs
 from towline.format.index_file import file_size
 from towline.format.rules import Rule
 from towline.places import Store
@@ -22,6 +23,7 @@ from .consume_queue import ConsumeQueueFiles
 from .dispatched import dispatched_behind
 from .diverged import Diverged
 from .durable_file import DurableFile, begins_too_late
+from .epoch_file import EpochFile
 from .errors import DurableLost
 from .extents import written_end
 from .known import Known
@@ -29,7 +31,7 @@ from .log_walk import Checks, LogEnd, LogWalk, first_timestamp
 from .mapped_file_queue import MappedFileQueue
 from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing
 from .resume import verified_end
-from .segment_files import reserve, sync_directory, sync_file, zero_range
+from .segment_files import reserve, segment_name, sync_directory, sync_file, zero_range
 from .store_files import AbortFile
 from .verdicts import Case, Decided
 
@@ -86,6 +88,7 @@ class Recovered:
     seconds: float
     stages: dict[str, float]  # seconds of each part, in their order
     indexed: int
+    epochs: Epochs = IMPLIED
     resumed: bool = False
 
 
@@ -104,10 +107,12 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
     log = _LogRecovery(store, settings, decided)
     watch = _StopWatch()
     try:
+        _look_at_epochs(store, decided)
         log.load()
         watch.lap("load")
         if known is not None and not log.foreign and (resumed := _resume(log, known, watch)) is not None:
-            return replace(resumed, seconds=time.monotonic() - started)
+            epochs = _cut_epochs(store, resumed.end, resumed.log_min, decided)
+            return replace(resumed, epochs=epochs, seconds=time.monotonic() - started)
         end = log.find_end()
         watch.lap("walk")
         derived = _DerivedRecovery(store, settings, log, decided)
@@ -122,6 +127,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         derived.cut_index()
         watch.lap("index")
         durable = _save(store, log, end, derived.watermark)
+        epochs = _cut_epochs(store, end.end, log.log_min, decided)
         watch.lap("save")
     finally:
         log.close()
@@ -142,7 +148,63 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         seconds=time.monotonic() - started,
         stages=watch.stages,
         indexed=derived.indexed,
+        epochs=epochs,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """The log of a store on which no process runs is [log_min, end), as a start would have it."""
+
+    log_min: int
+    end: int
+    durable: Durable | None
+
+
+def sync_rest(store: Store, segment_size: int, start: int, end: int) -> None:
+    """Makes [start, end) of a recovered log durable, which a resumed start leaves to flush.
+
+    Raises SyncFailed; then the durable file says so, and the next start refuses (H5).
+    """
+    try:
+        for base in range(start - start % segment_size, end, segment_size):
+            sync_file(store.commitlog / segment_name(base))
+        sync_directory(store.commitlog)
+    except SyncFailed:
+        file = DurableFile(store.root)
+        known = file.load()
+        if known is not None:
+            file.save(replace(known, sync_failed=True))
+        file.close()
+        raise
+
+
+def find_log(store: Store, settings: RecoverySettings) -> FoundLog:
+    """Looks where a start would say that the log ends; nothing is changed. Raises what `recover` raises before it does.
+
+    The caller holds the store's lock.
+    """
+    log = _LogRecovery(store, settings, Decided())
+    try:
+        log.load()
+        return FoundLog(log.log_min, log.find_end().end, log.durable)
+    finally:
+        log.close()
+
+
+def _look_at_epochs(store: Store, decided: Decided) -> None:
+    """Raises EpochsLost: which master wrote the newest bytes must not be guessed."""
+    file = EpochFile(store)
+    file.load()
+    if file.is_healed:
+        decided.say(Case.EPOCHS_TORN, f"{file.path} is missing: {file.backup.name} takes its place")
+
+
+def _cut_epochs(store: Store, end: int, log_min: int, decided: Decided) -> Epochs:
+    file = EpochFile(store)
+    if file.load()[-1].start > end:  # one that begins at the end was opened by a start after which nothing came
+        decided.say(Case.EPOCHS_AHEAD)
+    return file.cut(end, log_min)
 
 
 def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered | None:
@@ -394,7 +456,7 @@ class _LogRecovery:
         if self.checkpoint is None:
             return self.log_min
         safe = self.checkpoint.min_timestamp
-        if not self.clean and any(self.store.index.iterdir()):
+        if not self.clean and self.store.index.is_dir() and any(self.store.index.iterdir()):
             safe = self.checkpoint.min_timestamp_index  # a broker syncs an index file when it is full
         for base in reversed(self.reader.queue.bases):
             if 0 < first_timestamp(self.reader, base) <= safe:

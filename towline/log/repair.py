@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from towline.format import blank, durable_slots, skipped
-from towline.format.durable import Durable
+from towline.format import blank, skipped
 from towline.format.topics import QUEUE_NUMS_DEFAULT, TopicConfig, TopicTable, topics_content
 from towline.places import Store
 
@@ -24,10 +23,11 @@ from .consume_queue import ConsumeQueueFiles
 from .diverged import Diverged
 from .durable_file import DurableFile
 from .extents import written_end
+from .put_in_place import put_in_place, save_derived, sync_files
 from .rebuild import Rebuild, now_ms
 from .recovery import RecoverySettings, recover
 from .repair_plan import Plan, Step, Stretch
-from .segment_files import exchange, sync_directory, sync_file, zero_range
+from .segment_files import sync_file, zero_range
 from .store_files import write_atomically
 from .verify_state import known_members, readable
 
@@ -153,43 +153,23 @@ class Repair:
             ).run(plan.verified.log.log_min, plan.end, self._progress)
         finally:
             reader.close()
+        if plan.queues and store.consumequeue_ext.exists():  # the new queues hold tags' hashes, and lead to no unit
+            self._note(f"take {store.consumequeue_ext.name}")
+            self._diverged.take(store.consumequeue_ext, self._now)
         for made, target in ((queues, store.consumequeue), (index, store.index)):
             if made.exists():
-                self._swap(made, target)
+                put_in_place(made, target, lambda old: self._diverged.take(old, self._now), self._note)
         scratch.rmdir()
-
-    def _swap(self, made: Path, target: Path) -> None:
-        """At one stroke where the file system can: queues of records that are deleted stand nowhere else."""
-        self._note(f"swap {target.name}")
-        if target.exists() and exchange(made, target):
-            sync_directory(target.parent)
-            self._note(f"swapped out {target.name}")
-            self._diverged.take(made, self._now)
-            return
-        if target.exists():
-            self._diverged.take(target, self._now)
-        self._note(f"swapped out {target.name}")
-        made.rename(target)
-        sync_directory(target.parent)
 
     def _save_state(self) -> None:
         """The log and what is derived were read to the end, and everything is synced now."""
         plan, store = self._plan, self._store
         self._note("state")
-        for directory in (store.commitlog, store.consumequeue, store.index):
-            for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
-                sync_directory(path) if path.is_dir() else sync_file(path)
+        sync_files(store.commitlog, store.consumequeue, store.index)
         if store.durable.exists() and any(step.path == store.durable.name for step in plan.steps):
             keep = self._diverged.take if store.durable.is_dir() else self._diverged.keep_file
             keep(store.durable, self._now)
-        size = self._settings.segment_size
-        state = Durable(
-            flushed=plan.end,
-            segment_base=plan.end - plan.end % size,
-            queues_durable=plan.end,
-            log_min=plan.verified.log.log_min,
-        )
-        write_atomically(store.durable, durable_slots.first(state))
+        save_derived(store, self._settings.segment_size, plan.verified.log.log_min, plan.end)
 
     # --- single files
 

@@ -169,6 +169,8 @@ class _Planner:
             action = _ACTIONS.get(found.rule)
             if action is not None and found.weight is not Weight.NOTE:
                 self._step(action[0], self.store.root / found.path, found.at, found.end, action[1])
+            elif found.rule == "EPOCHS" and found.weight is Weight.DAMAGE:
+                self.plan.refused.append(RepairRefused(str(self.store.root / found.path), found.at, found.sentence))
 
     def derived(self) -> None:
         plan = self.plan

@@ -25,6 +25,9 @@ _CANNOT_ZERO: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _libc.fallocate.restype = ctypes.c_int
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_libc.sync_file_range.restype = ctypes.c_int
+_SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 def segment_name(base: int) -> str:
@@ -165,6 +168,14 @@ def sync_file_system(fd: int, path: Path) -> None:
     if _libc.syncfs(fd) != 0:
         number = ctypes.get_errno()
         raise SyncFailed(str(path), 0, 0, number or errno.EIO, os.strerror(number or errno.EIO))
+
+
+def begin_write_back(fd: int) -> None:
+    """What is dirty of a file starts on its way to the disk. Nobody waits, and nothing is durable by it.
+
+    What goes wrong is told by the sync that follows, whoever began to write.
+    """
+    _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 
 
 def _sync(fd: int, path: Path) -> None:

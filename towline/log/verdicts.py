@@ -37,6 +37,7 @@ _RESTORE: Final = "restore the file from a copy or another node"
 _BEGIN: Final = (
     "restore the files from a copy or another node, or `towline store repair --skip OFFSET`: it begins later"
 )
+_REMOVE: Final = "remove it: the slave's next greeting finds the point anew"
 _KEPT: Final = "copied to `diverged/`"
 _SIZES: Final = "set the sizes the store was made with, or `towline store repair`"
 
@@ -51,6 +52,21 @@ class Case(Enum):
         "config/*.json", "torn, or does not fit its check: `.bak` is read until the next save", _H, remedy=_VERIFY
     )
     CONFIG_LOST = Row("config/*.json", "neither generation can be read", _R, remedy=_REPAIR)
+
+    EPOCHS_ABSENT = Row("epochFileCheckpoint", "missing: all there is was written in epoch 0", _A)
+    EPOCHS_TORN = Row("epochFileCheckpoint", "missing or without a length: `.bak` is read", _H)
+    EPOCHS_BROKEN = Row(
+        "epochFileCheckpoint",
+        "does not fit its check, or epochs and offsets do not rise",
+        _R,
+        remedy=_RESTORE,
+    )
+    EPOCHS_AHEAD = Row("epochFileCheckpoint", "an epoch that begins behind the log's end", _H)
+    TRUNCATED = Row("ha/truncate.json", "the master does not have the log behind this point", _C, _KEPT)
+    TRUNCATION_BROKEN = Row("ha/truncate.json", "cannot be read, or does not fit its check", _R, remedy=_REMOVE)
+    TRUNCATION_REFUSED = Row(
+        "ha/truncate.json", "what it would cut off was confirmed", _R, remedy="`towline slave accept-loss`"
+    )
 
     STOPPED = Row("abort", "absent: the store was closed", _A)
     CRASHED = Row("abort", "present: the walk begins at the durable offset all the same", _H)

@@ -18,17 +18,16 @@ from .commit_log import CommitLogReader
 from .dispatched import dispatched_behind
 from .durable_file import begins_too_late
 from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
-from .log_walk import Checks
 from .recovery import RecoverySettings
 from .segment_files import segment_name
-from .topics_file import read_table
-from .verify_index import IndexVerifier
-from .verify_log import LogBounds, LogFound, LogVerifier, limits_of, list_log
+from .verify_log import LogBounds, LogFound, Sink, limits_of, list_log
+from .verify_parts import Facts, Run, verify_log_in_parts
 from .verify_queues import Gap, QueueVerifier
 from .verify_state import (
     verify_checkpoint,
     verify_config,
     verify_durable,
+    verify_epochs,
     verify_identity,
     verify_leftovers,
     verify_times,
@@ -47,6 +46,7 @@ class Verified:
     limit: int | None
     seconds: float
     bytes: int
+    segment_size: int
 
     @property
     def weight(self) -> Weight:
@@ -71,25 +71,36 @@ def verify(
     delays_ms: tuple[int, ...] = (),
     limit: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
+    run: Run | None = None,
 ) -> Verified:
     """Reads everything; `limit` is the dispatched end of a running node, which writes behind it.
 
     `progress` gets bytes of the log. `settings` are those of the node; `delays_ms` by level - 1, for tags codes.
+    With `run` log, queues and index are looked at in parts, by whatever it runs them on; then `progress` gets nothing.
     """
     started = time.monotonic()
     findings = Findings(store.root)
     durable = verify_durable(store, settings.segment_size, findings)
     checkpoint = verify_checkpoint(store, findings)
     verify_identity(store, findings)
+    epochs = verify_epochs(store, findings)
     verify_config(store, findings, running=limit is not None)
     verify_leftovers(store, findings, running=limit is not None)
     count = _Count(progress)
-    log, queues = _verify_log(store, settings, findings, durable, delays_ms, limit, count)
+    facts = _facts(store, settings, findings, durable, delays_ms, limit)
+    if run is None:
+        log, queues = _in_order(facts, findings, count.add)
+    else:
+        log, queues = verify_log_in_parts(facts, findings, run)
+        count.total = sum(segment.used for segment in log.segments)
     _report_gaps(store, settings, log, queues.gaps, findings)
     if limit is None and store.identity.exists():
         verify_topics(store, queues.topics, findings)
     if checkpoint is not None and limit is None and log.last_store_timestamp:
         verify_times(store, checkpoint, log.last_store_timestamp, findings)
+    if limit is None and epochs and epochs[-1].start > log.end:
+        said = f"epoch {epochs[-1].number} begins at {epochs[-1].start}, the log ends at {log.end}"
+        findings.add(store.epochs, 0, store.epochs.stat().st_size, "EPOCHS_AHEAD", said)
     return Verified(
         findings=findings,
         log=log,
@@ -98,19 +109,19 @@ def verify(
         limit=limit,
         seconds=time.monotonic() - started,
         bytes=count.total,
+        segment_size=settings.segment_size,
     )
 
 
-def _verify_log(
+def _facts(
     store: Store,
     settings: RecoverySettings,
     findings: Findings,
     durable: Durable | None,
     delays_ms: tuple[int, ...],
     limit: int | None,
-    count: _Count,
-) -> tuple[LogFound, QueueVerifier]:
-    """The log, and what is derived from it."""
+) -> Facts:
+    """Lists the log. Segments that are missing before its first one are a finding."""
     bases = list_log(store.commitlog, settings.segment_size, findings, running=limit is not None)
     log_min, surely = limits_of(bases, settings.segment_size, durable)
     if limit is None and begins_too_late(durable, log_min, CheckpointFile(store.root)):
@@ -119,35 +130,22 @@ def _verify_log(
     synced = durable.queues_durable if durable is not None else 0
     if limit is not None:
         surely = synced = limit
-    reader = CommitLogReader(store.commitlog, settings.segment_size)
-    reader.queue.adopt(bases)
-    directory = QueueDirectory()
     closed = limit is None and not store.abort.exists()
     dispatched = partial(dispatched_behind, store.consumequeue, settings.queue_file_size) if closed else None
     bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely, dispatched=dispatched)
-    checks = Checks(crc=True, form=durable is not None, property_crc=settings.force_property_crc)
-    verifier = LogVerifier(reader, findings, bounds, checks, directory, delays_ms)
-    queues = QueueVerifier(
-        store.consumequeue,
-        settings.queue_file_size,
-        findings,
-        directory,
-        log_min=log_min,
-        surely=synced,
-        running=limit is not None,
-        floors=read_table(store).floors(),
-    )
-    sinks: list[QueueVerifier | IndexVerifier] = [queues]
-    if settings.index_slots is not None:
-        slots, indexes = settings.index_slots, settings.index_indexes
-        running = limit is not None
-        sinks.append(
-            IndexVerifier(store.index, slots, indexes, findings, log_min=log_min, surely=synced, running=running)
-        )
+    return Facts(store=store, settings=settings, delays_ms=delays_ms, bounds=bounds, bases=tuple(bases), synced=synced)
+
+
+def _in_order(facts: Facts, findings: Findings, progress: Callable[[int], None]) -> tuple[LogFound, QueueVerifier]:
+    """The log, and what is derived from it."""
+    reader, directory, whole = facts.reader(), QueueDirectory(), not facts.running
+    queues, index = facts.queue_verifier(findings, directory), facts.index_verifier(findings)
     try:
-        log = verifier.run(sinks, count.add)
-        for sink in sinks:
-            sink.finish(whole=limit is None)
+        sinks: list[Sink] = [queues] if index is None else [queues, index]
+        log = facts.log_verifier(reader, findings, directory).run(sinks, progress)
+        queues.finish(whole=whole)
+        if index is not None:
+            index.finish(whole=whole)
     finally:
         reader.close()
     return log, queues

@@ -4,6 +4,8 @@ A file's header and slots are what its entries say, and each entry points to the
 chain ends. Entry 0, and entries at or behind the header's count, mean nothing: a killed writer may leave any bytes.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,8 +53,38 @@ class _File:
         return self.mapped.array[index_file.entry_at(self.slots, 0) :].view(ENTRY)
 
 
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What the log said of a file: the first entry not compared, store times of the first and the last."""
+
+    name: str
+    next: int
+    begin: int
+    end: int
+
+
+Place = tuple[int, int]  # number of a file, and of an entry in it
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPart:
+    """What a stretch of the log says of the index: its keys are the entries from `first` to `end`, if it is `sound`.
+
+    `begins` and `ends` are the store times of first and last entries of files that were met, by number of the file.
+    """
+
+    sound: bool
+    first: Place
+    end: Place
+    begins: dict[int, int]
+    ends: dict[int, int]
+
+
 class IndexVerifier:
-    """`take` the batches of the log, then `finish`."""
+    """`take` the batches of the log, then `finish`.
+
+    Or others take stretches of the log, each of which becomes a `part`, and `absorb` puts the parts together.
+    """
 
     def __init__(
         self,
@@ -64,10 +96,11 @@ class IndexVerifier:
         log_min: int,
         surely: int,
         running: bool = False,
+        apart: bool = False,
     ) -> None:
         """`surely`: log offset up to which the index was synced; what is missing there no start derives again.
 
-        A `running` node makes files.
+        A `running` node makes files. `apart`: one of many, of which each is told what to look at.
         """
         self._findings, self._slots, self._indexes = findings, slots, indexes
         self._log_min, self._surely = log_min, surely
@@ -76,7 +109,10 @@ class IndexVerifier:
         self._files = self._load(directory, running=running)
         self._passed_records: Numbers = np.empty(0, np.int64)  # log offsets of those whose keys were compared last
         self._at = 0  # the file whose entries are compared next
-        self._skip_deleted()
+        if not apart:
+            self._skip_deleted()
+        self._first: Place | None = None
+        self._told = len(findings.rows)
 
     def _load(self, directory: Path, *, running: bool) -> list[_File]:
         files: list[_File] = []
@@ -108,6 +144,78 @@ class IndexVerifier:
             file.next = 1 + int(live.argmax()) if live.any() else file.count
             if file.next < file.count:
                 break
+
+    # --- in parts
+
+    def begin_at(self, offset: int) -> None:
+        """The next batch is that at `offset` of the log; entries of records before it are compared elsewhere."""
+        for file in self._files:
+            places = file.entries["physical_offset"]
+            file.next = bisect_left(places, offset, lo=1, hi=file.count)
+            if file.next < file.count:
+                break
+        self._at = 0
+        self._first = self._place()
+
+    def part(self) -> IndexPart:
+        """What was taken since `begin_at`."""
+        assert self._first is not None
+        sound = self._missing is None and len(self._findings.rows) == self._told
+        sound = sound and not any(file.others for file in self._files)
+        begins = {number: file.begin for number, file in enumerate(self._files) if file.begin}
+        whole = [number for number, file in enumerate(self._files) if file.end and file.next == file.count]
+        ends = {number: self._files[number].end for number in whole}
+        return IndexPart(sound, self._first, self._place(), begins, ends)
+
+    def absorb(self, parts: Iterable[IndexPart], *, whole: bool) -> bool:
+        """Takes all stretches of the log. False, and nothing is taken, unless their entries follow each other.
+
+        Then all batches are to be taken themselves: what is wrong shows only in their order. `whole` as in `finish`.
+        """
+        parts, at = list(parts), self._place()
+        for part in parts:
+            if not part.sound or part.first != at:
+                return False
+            at = part.end
+        if whole and at[0] < len(self._files):
+            return False
+        for part in parts:
+            for number, begin in part.begins.items():
+                self._files[number].begin = begin
+            for number, end in part.ends.items():
+                self._files[number].end = end
+        for file in self._files[: at[0]]:
+            file.next = file.count
+        for file in self._files[at[0] : at[0] + 1]:
+            file.next = at[1]
+        return True
+
+    def _place(self) -> Place:
+        """Of the entry that is compared next."""
+        file = self._current()
+        return (self._at, file.next) if file is not None else (len(self._files), 0)
+
+    @property
+    def file_count(self) -> int:
+        return len(self._files)
+
+    def facts(self, number: int) -> FileFacts:
+        """What the log said of a file."""
+        file = self._files[number]
+        return FileFacts(file.path.name, file.next, file.begin, file.end)
+
+    def check_file(self, facts: FileFacts, findings: Findings, *, whole: bool) -> None:
+        """`finish` for one file, of which another verifier knows what the log said. It may have been deleted since."""
+        self._findings = findings
+        for file in self._files:
+            if file.path.name == facts.name:
+                file.next, file.begin, file.end = facts.next, facts.begin, facts.end
+                self._check_chains(file, whole=whole)
+
+    def close(self) -> None:
+        """Without `finish`."""
+        for file in self._files:
+            file.mapped.release()
 
     # --- against the log
 
@@ -239,8 +347,11 @@ class IndexVerifier:
 
     # --- what a file says of itself
 
-    def finish(self, *, whole: bool) -> None:
-        """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too."""
+    def finish(self, *, whole: bool, chains: bool = True) -> None:
+        """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too.
+
+        Without `chains` the files are left to be looked at one by one, and to be closed.
+        """
         while whole and (file := self._current()) is not None:
             if self._again(file):
                 self._entry(file, "INDEX_TWICE")
@@ -255,8 +366,10 @@ class IndexVerifier:
             if file.others:
                 said = f"{file.others} entries of other keys: brokers from 5.4 on index tags as well"
                 self._findings.add(file.path, 0, 0, "INDEX_OTHERS", said)
-            self._check_chains(file, whole=whole)
-            file.mapped.release()
+            if chains:
+                self._check_chains(file, whole=whole)
+        if chains:
+            self.close()
 
     def _report_missing(self) -> None:
         assert self._missing is not None

@@ -5,7 +5,7 @@ The walk is recovery's; the batches of sound records go to whoever verifies what
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from towline.errors import NotInLog
 from towline.format import blank, record
 from towline.format.durable import Durable
 from towline.format.rules import Rule
+from towline.format.torn import is_torn
 from towline.kernels.directory import QueueDirectory
 from towline.kernels.rows import Stop
 
@@ -22,7 +23,7 @@ from .commit_log import CommitLogReader
 from .dispatch import Batch, DispatchScan
 from .extents import written_end
 from .findings import START, Findings, Weight
-from .log_walk import Checks, LogWalk, is_torn
+from .log_walk import Checks, LogWalk
 from .queue_entries import holes_of
 from .segment_files import segment_base
 
@@ -65,6 +66,29 @@ class SegmentVerdict:
     used: int
 
 
+@dataclass(slots=True)
+class SegmentPart:
+    """What was found in one segment by itself. `end` is where the walk stopped, a log offset.
+
+    `first` and `last` are store times of its first and last record, 0 without one; `first_at` where the first stands
+    and ends. `torn` is the rule that the bytes at `end` break, `ended` that the log goes no further.
+    """
+
+    base: int
+    records: int = 0
+    end: int = 0
+    first: int = 0
+    first_at: tuple[int, int] = (0, 0)
+    last: int = 0
+    torn: Rule = Rule.OK
+    ended: bool = False
+    damages: list[Damage] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        return "damaged" if self.damages else "torn" if self.torn is not Rule.OK else "sound"
+
+
 @dataclass(frozen=True, slots=True)
 class LogFound:
     """The log is [log_min, end); `damages` lie in it."""
@@ -93,7 +117,7 @@ class LogBounds:
 
 
 class LogVerifier:
-    """One pass over the log. `run` once."""
+    """One pass over the log: `run` once. Or a `part` of each segment, by whomever, which `together` puts in order."""
 
     def __init__(
         self,
@@ -109,45 +133,67 @@ class LogVerifier:
         self._scan = DispatchScan(log, directory, delays_ms)
         self._segments: list[SegmentVerdict] = []
         self._damages: list[Damage] = []
-        self._records = self._of_segment = 0
+        self._records = 0
         self._timestamp = 0
         self._torn = Rule.OK
-        self.ended = False  # nothing of the log stands behind `_end`
+        self._ended = False  # nothing of the log stands behind `_end`
         self._end = bounds.log_min
 
     def run(self, sinks: Sequence[Sink], progress: Progress) -> LogFound:
         """Walks from the minimum to the end, or to the limit."""
+        return self.together(lambda base: self.part(base, sinks, progress), progress)
+
+    @property
+    def bases(self) -> range:
+        """Of the segments that are to be looked at, whether their files exist or not."""
         size, bounds = self._log.segment_size, self._bounds
-        base = bounds.log_min - bounds.log_min % size
         last = max((*self._log.queue.bases, bounds.surely - 1))
-        while base <= last and not self.ended and (bounds.limit is None or base < bounds.limit):
+        stop = last + 1 if bounds.limit is None else min(last + 1, bounds.limit)
+        return range(bounds.log_min - bounds.log_min % size, stop, size)
+
+    def together(self, part_of: Callable[[int], SegmentPart | None], progress: Progress) -> LogFound:
+        """`part_of` a segment, by its base; None for one that is gone by now. Asked in the log's order, to its end."""
+        bounds = self._bounds
+        for base in self.bases:
+            if self._ended:
+                break
             if self._log.queue.base_of(base) is None:
                 self._missing(base)
-            else:
-                self._look_at(base, sinks, progress)
-            base += size
+            elif (part := part_of(base)) is not None:
+                self._take(part)
         if bounds.limit is None:
             self._behind(progress)
         return LogFound(bounds.log_min, self._end, self._timestamp, self._records, self._segments, self._damages)
 
+    def _take(self, part: SegmentPart) -> None:
+        if part.records and part.first < self._timestamp:
+            self._row(*part.first_at, "TIME_ORDER")
+        for damage in part.damages:
+            self._damages.append(damage if damage.timestamp else replace(damage, timestamp=self._timestamp))
+        self._timestamp = part.last or self._timestamp
+        self._records += part.records
+        self._end, self._ended, self._torn = part.end, part.ended, part.torn
+        self._segments.append(SegmentVerdict(part.base, part.verdict, part.records, part.end - part.base))
+
     # --- one segment
 
-    def _look_at(self, base: int, sinks: Sequence[Sink], progress: Progress) -> None:
-        """A running node may delete the segment meanwhile; then nothing is said of it."""
+    def part(self, base: int, sinks: Sequence[Sink], progress: Progress) -> SegmentPart | None:
+        """A segment by itself. A running node may delete it meanwhile: then None, and nothing is said of it."""
         try:
-            self._segment(base, sinks, progress)
+            return self._segment(SegmentPart(base), sinks, progress)
         except NotInLog:
             if self._bounds.limit is None:
                 raise
+            return None
 
-    def _segment(self, base: int, sinks: Sequence[Sink], progress: Progress) -> None:
-        size, limit = self._log.segment_size, self._bounds.limit
+    def _segment(self, part: SegmentPart, sinks: Sequence[Sink], progress: Progress) -> SegmentPart:
+        base, size, limit = part.base, self._log.segment_size, self._bounds.limit
         stop = size if limit is None else min(size, limit - base)
-        at, self._of_segment, before = 0, 0, len(self._damages)
-        while at < stop and not self.ended:
+        at = 0
+        while at < stop and not part.ended:
             reason = int(Stop.DONE)
             for first, reached, stopped in self._walk.steps(base, at, stop):
-                self._feed(base + first, base + reached, sinks)
+                self._feed(part, base + first, base + reached, sinks)
                 progress(reached - first)
                 at, reason = reached, stopped
             if reason == Stop.BLANK:
@@ -155,21 +201,17 @@ class LogVerifier:
                 self._check_blank(base, at)
                 at = stop
             elif reason != Stop.DONE:
-                at = self._bad(base, at, reason)
-        self._end = base + at
-        damaged = len(self._damages) > before
-        verdict = "damaged" if damaged else "torn" if self._torn is not Rule.OK else "sound"
-        self._segments.append(SegmentVerdict(base, verdict, self._of_segment, at))
+                at = self._bad(part, at, reason)
+        part.end = base + at
+        return part
 
-    def _feed(self, start: int, end: int, sinks: Sequence[Sink]) -> None:
+    def _feed(self, part: SegmentPart, start: int, end: int, sinks: Sequence[Sink]) -> None:
         while start < end:
             batch = self._scan.read(start, end)
             assert batch.end > start, f"the walk found a whole record at {start}, the scan {batch.rule.name}"
-            count = len(batch.rows)
-            if count:
-                self._records += count
-                self._of_segment += count
-                self._check_times(batch)
+            if len(batch.rows):
+                self._check_times(part, batch)
+                part.records += len(batch.rows)
                 for lost in holes_of(batch):
                     said = f"a damaged stretch was stepped over here; {lost.count} messages of its queue are lost"
                     self._row(lost.at, lost.end, "SKIPPED", said)
@@ -177,20 +219,24 @@ class LogVerifier:
                     sink.take(batch)
             start = batch.end
 
-    def _check_times(self, batch: Batch) -> None:
+    def _check_times(self, part: SegmentPart, batch: Batch) -> None:
         times = batch.rows["store_timestamp"]
-        for row in np.flatnonzero(np.diff(times, prepend=self._timestamp) < 0):
+        if not part.records:
+            at = int(batch.rows[0]["phy"])
+            part.first, part.first_at = int(times[0]), (at, at + int(batch.rows[0]["size"]))
+        for row in np.flatnonzero(np.diff(times, prepend=part.last) < 0):
             at = int(batch.rows[row]["phy"])
             self._row(at, at + int(batch.rows[row]["size"]), "TIME_ORDER")
-        self._timestamp = int(times[-1])
+        part.last = int(times[-1])
 
     def _check_blank(self, base: int, at: int) -> None:
         remaining = int.from_bytes(self._log.array(base)[at : at + 4].tobytes(), "big")
         if remaining != self._log.segment_size - at:
             self._row(base + at, base + at + blank.SIZE, "BLANK_REMAINING")
 
-    def _bad(self, base: int, at: int, reason: int) -> int:
+    def _bad(self, part: SegmentPart, at: int, reason: int) -> int:
         """Judges the bytes at `at`: the log ends there, or they are damage. Where to go on in the segment."""
+        base = part.base
         rule = Rule(reason) if reason > 0 else Rule.OK
         rule = Rule.SIZE_PAST_END if rule is Rule.ENDS_INSIDE else rule
         limit = self._bounds.surely - base
@@ -198,7 +244,7 @@ class LogVerifier:
         if at >= limit:
             limit = self._promised(base, at)
         if at >= limit or (inside and is_torn(self._log.array(base)[:limit].data, at)):
-            self._torn, self.ended = rule, True
+            part.torn, part.ended = rule, True
             return at
         rule = rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL
         end = self.next_whole(base, at)
@@ -207,13 +253,13 @@ class LogVerifier:
             end, follows = self._log.segment_size, "segment"
             if self._is_last(base):
                 end = max(limit, written_end_of(self._log, base, at))
-                follows, self.ended = "end", True
+                follows, part.ended = "end", True
         said = f"{rule.sentence}; what is whole again begins at {base + end}"
         if follows == "end":
             said = f"{rule.sentence}; nothing whole follows"
         advice = f"restore the file from a copy or another node, or run `towline store repair --yes --skip {base + at}`"
         self._row(base + at, base + end, rule.name, said, remedy=advice)
-        self._damages.append(Damage(base + at, base + end, rule, follows, self._timestamp))
+        part.damages.append(Damage(base + at, base + end, rule, follows, part.last))
         return at if follows == "end" else end
 
     def _promised(self, base: int, at: int) -> int:
@@ -266,7 +312,7 @@ class LogVerifier:
     def _missing(self, base: int) -> None:
         size = self._log.segment_size
         if base >= self._bounds.surely:
-            self.ended = True
+            self._ended = True
             return
         self._segments.append(SegmentVerdict(base, "missing", 0, 0))
         self._findings.add(self._log.queue.path_of(base), 0, size, "MISSING")

@@ -27,6 +27,9 @@ _BLOCK: Final = 65_536  # entries of one read
 GAP_MAX: Final = 1_000_000  # numbers of a queue that may be filled with holes; more is no gap, but a damaged number
 
 
+Bases = dict[tuple[str, int], set[int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """The record at `at` is number `offset` of its queue, where number `due` is due; `twice` when it is below.
@@ -68,8 +71,19 @@ class _Seen:
     differs: list[_Range] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class QueuePart:
+    """What a stretch of the log says of the queues, by topic and id: what was seen, and which number is next."""
+
+    seen: dict[tuple[bytes, int], tuple[_Seen, int]]
+    gaps: list[Gap]
+
+
 class QueueVerifier:
-    """`take` the batches of the log, then `finish`. `gaps` are what the numbers in the log themselves say."""
+    """`take` the batches of the log, then `finish`. `gaps` are what the numbers in the log themselves say.
+
+    Or others take stretches of the log, each of which becomes a `part`, and `absorb` puts the parts together.
+    """
 
     def __init__(
         self,
@@ -82,11 +96,12 @@ class QueueVerifier:
         surely: int,
         running: bool = False,
         floors: Mapping[tuple[bytes, int], int] | None = None,
+        bases: Bases | None = None,
     ) -> None:
         """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again.
 
         `floors`: nobody reads what a queue of a deleted topic holds below it, and its files go.
-        A `running` node may be making a queue's last file.
+        A `running` node may be making a queue's last file. `bases`: of a verifier that looked at the directory before.
         """
         self._running = running
         self._floors = floors or {}
@@ -97,9 +112,10 @@ class QueueVerifier:
         self._entries = QueueEntries(directory, np.zeros(0, np.int64), self._gap)
         self._extensions = opened(root.parent / "consumequeue_ext", _FILES_OPEN_MAX)
         self._seen: dict[int, _Seen] = {}
-        self._bases: dict[tuple[str, int], set[int]] = {}  # of files that can be read
+        self.bases: Bases = {} if bases is None else bases  # of files that can be read
         self.gaps: list[Gap] = []
-        self._list()
+        if bases is None:
+            self._list()
 
     # --- against the log
 
@@ -140,7 +156,7 @@ class QueueVerifier:
     def _raw(self, number: int, offset: int, count: int) -> Iterator[Entries]:
         """The entries as they stand in the files, one array for each; empty ones where there is none."""
         topic, queue_id = self._name(number)
-        bases, per_file = self._bases.get((topic, queue_id), set()), self._files.file_size // SIZE
+        bases, per_file = self.bases.get((topic, queue_id), set()), self._files.file_size // SIZE
         while count:
             size = min(count, per_file - offset % per_file)
             readable = (offset - offset % per_file) * SIZE in bases
@@ -177,6 +193,37 @@ class QueueVerifier:
         topic, queue_id = self._directory.topic(number), self._directory.queue_id(number)
         self.gaps.append(Gap(int(row["phy"]), topic, queue_id, int(row["queue_offset"]), due, filled))
 
+    # --- in parts
+
+    def part(self) -> QueuePart:
+        """What was taken so far, for whoever puts it together with the parts of other stretches."""
+        seen = {
+            (self._directory.topic(number), self._directory.queue_id(number)): (one, self._entries.expected(number))
+            for number, one in self._seen.items()
+        }
+        self._files.close()
+        return QueuePart(seen, self.gaps)
+
+    def absorb(self, part: QueuePart) -> bool:
+        """Takes the stretch behind what was taken. False, and nothing is taken, where a number does not follow.
+
+        Then its batches are to be taken themselves: each row of them may be a gap or come twice.
+        """
+        numbered = [(self._directory.add(*queue), seen, end) for queue, (seen, end) in part.seen.items()]
+        for number, seen, _ in numbered:
+            if self._entries.expected(number) not in (NEW_QUEUE, seen.first):
+                return False
+        for number, seen, end in numbered:
+            known = self._seen.setdefault(number, _Seen(seen.first))
+            known.hole = seen.hole
+            for ranges, more in ((known.missing, seen.missing), (known.differs, seen.differs)):
+                if ranges and more and ranges[-1].end == more[0].first:
+                    ranges[-1].end = more.pop(0).end
+                ranges += more
+            self._entries.expect(number, end)
+        self.gaps += part.gaps
+        return True
+
     # --- what else the files hold
 
     def finish(self, *, whole: bool) -> None:
@@ -192,7 +239,7 @@ class QueueVerifier:
                 self._report(number, missing, "QUEUE_BEHIND" if behind else "QUEUE_MISSING")
             for differs in seen.differs:
                 self._report(number, differs, "QUEUE_ENTRY")
-        for (topic, queue_id), bases in sorted(self._bases.items()):
+        for (topic, queue_id), bases in sorted(self.bases.items()):
             number = self._directory.lookup(topic.encode(), queue_id)
             known = None if number == NONE else self._seen.get(number)
             end = self._entries.expected(number) if known is not None else NEW_QUEUE
@@ -208,7 +255,7 @@ class QueueVerifier:
         """A real broker takes a filler's size for the end of the log's records that are dispatched (spec 3.2, 8.2)."""
         if seen is not None and not seen.hole:
             return
-        path = self._path(topic, queue_id, max(self._bases[topic, queue_id]))
+        path = self._path(topic, queue_id, max(self.bases[topic, queue_id]))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             end = written_end(fd, 0, self._files.file_size)
@@ -276,7 +323,7 @@ class QueueVerifier:
     @property
     def topics(self) -> set[str]:
         """Those that have queues."""
-        return {topic for topic, _ in self._bases}
+        return {topic for topic, _ in self.bases}
 
     def _list(self) -> None:
         for topic in sorted(self._root.iterdir()) if self._root.is_dir() else ():
@@ -291,7 +338,7 @@ class QueueVerifier:
                     said = "the name is no queue id: every reader skips it"
                     self._findings.add(queue, 0, 0, "FOREIGN", said, weight=Weight.NOTE)
                 else:
-                    self._bases[topic.name, int(name)] = self._readable(queue)
+                    self.bases[topic.name, int(name)] = self._readable(queue)
 
     def _readable(self, queue: Path) -> set[int]:
         bases, size = set(), self._files.file_size

@@ -15,17 +15,22 @@ from towline.format import checkpoint as checkpoint_format
 from towline.format import durable_slots
 from towline.format.checkpoint import CHECKED_SIZE, Checkpoint
 from towline.format.durable import Durable
+from towline.format.epochs import Epochs
+from towline.format.epochs import decode as decode_epochs
+from towline.format.epochs import encode as encode_epochs
 from towline.format.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.places import Store
 
 from . import config_file, identity
+from .epoch_file import EpochFile
 from .findings import REPAIR, START, Findings, Weight
+from .undelivered import LOG_END
 
 _MEMBERS: Final = {
     "topics.json": {"dataVersion", "topicConfigTable", DELETED},
     "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable", "pullOffsetTable"},
-    "delayOffset.json": {"dataVersion", "offsetTable"},
-    "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo"},
+    "delayOffset.json": {"dataVersion", "offsetTable", LOG_END},
+    "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo", LOG_END},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
 }
 _FILES: Final = (
@@ -119,6 +124,29 @@ def verify_identity(store: Store, findings: Findings) -> None:
         return
     if found is not None:
         _compare(path, data, identity.encode(found), "IDENTITY_FORM", findings)
+
+
+def verify_epochs(store: Store, findings: Findings) -> Epochs:
+    """The list of the file itself; empty without one that can be read."""
+    path, file = store.epochs, EpochFile(store)
+    for one in (path, file.backup):
+        if one.is_dir():
+            findings.add(one, 0, 0, "EPOCHS", _DIRECTORY)
+            return ()
+    if file.is_healed:
+        findings.add(path, 0, 0, "EPOCHS_TORN")
+    found: Epochs = ()
+    for one in (file.backup, path):
+        data = one.read_bytes() if one.exists() else b""
+        try:
+            found = decode_epochs(data, str(one)) if data else ()
+        except MalformedFile as error:
+            weight = Weight.DAMAGE if one == path or file.is_healed else Weight.NOTE
+            findings.add(one, 0, len(data), "EPOCHS", error.problem, weight=weight)
+            continue
+        if found:
+            _compare(one, data, encode_epochs(found), "EPOCHS_FORM", findings)
+    return found
 
 
 def verify_config(store: Store, findings: Findings, *, running: bool) -> None:

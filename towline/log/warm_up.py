@@ -19,8 +19,11 @@ STEP: Final = 4 * MIB
 class WarmUp:
     """One segment of `size` bytes, STEP bytes at a time from `begin` on. Holds a mapping until `release`."""
 
-    def __init__(self, path: Path, size: int, *, begin: int = 0, sync_bytes: int = 0, lock: bool = False) -> None:
+    def __init__(
+        self, path: Path, size: int, *, begin: int = 0, sync_bytes: int = 0, lock: bool = False, large: bool = False
+    ) -> None:
         """`sync_bytes`: write out whenever so many were populated. 0: never. `lock`: keep in memory until `release`.
+        `large`: in large pages, which a sync writes out as a whole.
 
         Written pages do not count against the kernel's limits of dirty pages, at which it would stop the log's writer
         as well; and reserved blocks become written ones, which a later sync need not note in the journal.
@@ -31,6 +34,8 @@ class WarmUp:
         self._lock = lock
         self.lock_error: OSError | None = None
         self._mapped = MappedFile.open(path, size, writable=True)
+        if large:
+            self._mapped.prefer_large_pages()
         advise_file(path, Advice.WILL_NEED, begin)
 
     def step(self, writer_at: int = 0) -> bool:

@@ -6,12 +6,12 @@ from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .context import Node
-from .transient import pool_of
+from .pool_state import has_pool
 
 
 def written_of(node: Node) -> Position:
     """Up to where the segment files hold the log: no reader of them may pass it."""
-    return Position.APPENDED if pool_of(node) is None else Position.COMMITTED
+    return Position.COMMITTED if has_pool(node) else Position.APPENDED
 
 
 def confirmed_of(node: Node) -> Callable[[], int]:

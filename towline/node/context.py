@@ -1,5 +1,6 @@
 """What a process of a node is handed: where things lie, its settings, the positions, its neighbours' bells."""
 
+import json
 import logging
 import os
 import stat
@@ -7,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from towline.errors import NodeNotRunning, PositionsUnusable
 from towline.places import Runtime, Store
 from towline.runtime.clock import Clock, SystemClock
 from towline.runtime.doorbell import Ringer
@@ -32,6 +34,15 @@ def runtime_base() -> Path:
 def runtime_of(store: Path) -> Runtime:
     """The runtime directory of a store; it need not exist."""
     return Runtime.of(store.resolve(), runtime_base())
+
+
+def runtime_in_use(store: Path) -> Runtime:
+    """Where the node that runs on a store says it is: its XDG_RUNTIME_DIR need not be ours."""
+    try:
+        facts = json.loads(Store(store.resolve()).node.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return runtime_of(store)
+    return Runtime(Path(facts["runtime"]))
 
 
 def make_private(directory: Path) -> None:
@@ -78,3 +89,16 @@ class Node:
 
     def queue_ends(self, *, writable: bool = False) -> QueueEnds:
         return QueueEnds.open(self.runtime.queue_ends, writable=writable)
+
+
+def open_node(store_root: Path) -> Node:
+    """A reader's view of a running node: its positions are mapped read-only. Raises NodeNotRunning."""
+    store = Store(store_root.resolve())
+    runtime = runtime_in_use(store.root)
+    try:
+        positions = Positions.open(runtime.positions, writable=False)
+        settings = Settings.from_json(store.settings.read_text(encoding="utf-8"))
+    except (PositionsUnusable, FileNotFoundError):
+        raise NodeNotRunning(str(store.root)) from None
+    log = logging.getLogger("status")
+    return Node(store, runtime, settings, positions, Duty.SUPERVISE, positions.generation, log, SystemClock())

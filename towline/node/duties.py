@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Final, cast
 from towline.runtime.positions import Duty
 
 if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes to do them
+    from pathlib import Path
+
     from towline.runtime.agent import Agent
+    from towline.runtime.settings import Settings
 
     from .context import Node
 
@@ -21,13 +24,28 @@ MODULES: Final = {
     Duty.SEND: "ha.send",
     Duty.FOLLOW: "slave.follow",
     Duty.SCHEDULE: "master.schedule",
+    Duty.LEASE: "ha.lease",
 }
 
-# In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for: flush and allocate
-# may begin with much work, and take the CPUs for it.
+# Each runs once in a start, before any piece: `(store, log file) -> exit status`.
+ONE_SHOTS: Final = {
+    Duty.RECOVER: ("towline.node.recover", "recover_node"),
+    Duty.AGREE: ("ha.agree", "agree_node"),
+}
+
+# In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for, before them whoever
+# has to ask an etcd: flush and allocate may begin with much work, and take the CPUs for it.
 MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE, Duty.SCHEDULE)
 SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
+WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
+
+
+def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
+    """What a node of this role does with processes of its own."""
+    duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
+    return tuple(duty for duty in duties if duty.label not in without)
+
 
 # Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
 STOP_ORDER: Final = (
@@ -40,8 +58,14 @@ STOP_ORDER: Final = (
     Duty.SEND,
     Duty.FLUSH,
     Duty.ALLOCATE,
+    Duty.LEASE,  # then another node may have the leadership
 )
-assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE)
+assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE) | set(WITH_ETCD)
+
+
+def one_shot(duty: Duty) -> "Callable[[Path, Path | None], int]":
+    module, name = ONE_SHOTS[duty]
+    return cast("Callable[[Path, Path | None], int]", getattr(import_module(module), name))
 
 
 def builder(duty: Duty) -> "Callable[[Node], Agent]":

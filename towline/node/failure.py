@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+from towline import ha_errors
 from towline.errors import StartFailed, TowlineError
 from towline.log.errors import StoreFault
 from towline.log.store_files import write_atomically
 from towline.places import Store
+from towline.runtime import settings_errors
 from towline.runtime.positions import Duty
+
+# Loaded whoever reads a failure: `error_of` finds only errors that some module has defined.
+_DEFINING: Final = (ha_errors, settings_errors)
 
 
 def facts_of(error: TowlineError) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The rest of a node's start, imported while its zygote loads: settings, log, signals, the supervisor."""
 
+import argparse
 import os
 import signal
 from pathlib import Path
@@ -12,22 +13,17 @@ from towline.runtime.settings_errors import BadSetting
 from towline.runtime.settings_model import BrokerRole
 
 from .nursery import Nursery
+from .orders import allow_loss
 from .supervisor import Supervisor
 
 
-def start(
-    role: str,
-    duties: tuple[Duty, ...],
-    store: Store,
-    config: Path | None,
-    changes: dict[str, str],
-    nursery: Nursery,
-    log_file: Path | None,
-) -> Supervisor:
+def start(role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], nursery: Nursery) -> Supervisor:
     """The supervisor of a node whose pieces run. Raises what the settings and `Supervisor.start` raise."""
-    settings = settings_of(role, store.root, config, changes)
-    log = configure(Duty.SUPERVISE.label, log_file)
-    supervisor = Supervisor(role, duties, store, settings, log, nursery)
+    settings = settings_of(role, store.root, asked.config, changes)
+    log = configure(Duty.SUPERVISE.label, asked.log_file)
+    supervisor = Supervisor(role, frozenset(asked.without), store, settings, log, nursery, alone=asked.alone)
+    if asked.accept_loss:
+        allow_loss(store)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, supervisor.request_stop)
     supervisor.start()
@@ -46,6 +42,6 @@ def settings_of(role: str, store: Path, config: Path | None, changes: dict[str, 
         raise BadSetting(
             "broker_role", settings.broker_role.value, "flags" if "broker_role" in changes else "file", why
         )
-    if is_slave and settings.ha_master_address is None:
-        raise BadSetting("ha_master_address", "", "flags", "a slave needs its master's host:port")
+    if is_slave and settings.ha_master_address is None and not settings.ha_peers:
+        raise BadSetting("ha_master_address", "", "flags", "a slave needs its master's host:port, or all of ha_peers")
     return settings

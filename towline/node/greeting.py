@@ -1,11 +1,16 @@
 """What every server of a node says of itself when a link begins, and what it tells a peer that may stay."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from towline.log.identity import IdentityFile
+from towline.runtime.positions import Position
+from towline.runtime.settings_model import BrokerRole
 
 from .context import Node
+from .roles import MASTER, SLAVE
+
+FENCED: Final = "fenced master"  # it has promised another node to follow it
 
 
 def own_facts(node: Node, role: str) -> dict[str, Any]:
@@ -16,10 +21,13 @@ def own_facts(node: Node, role: str) -> dict[str, Any]:
     return {"role": role, "cluster": cluster, "store": store_id, "name": name}
 
 
-def welcome(node: Node, **limits: int) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Facts for a peer that passed: the server's clock (deadlines are in it), the epoch, and limits to keep."""
+def welcome(node: Node, **limits: object) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """Facts for a peer that passed: the server's clock (deadlines are in it), role and epoch, and limits to keep."""
+    role = SLAVE if node.settings.broker_role is BrokerRole.SLAVE else MASTER
 
     def greet(_: dict[str, Any]) -> Mapping[str, Any]:
-        return {"now": node.clock.now_ms(), "epoch": 0, **limits}
+        epoch = node.positions.get(Position.EPOCH)
+        fenced = role == MASTER and node.positions.get(Position.PROMISED) > epoch
+        return {"now": node.clock.now_ms(), "epoch": epoch, "broker_role": FENCED if fenced else role, **limits}
 
     return greet

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -42,9 +42,10 @@ class Launched:
         """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then."""
         deadline = time.monotonic() + timeout_s
         said = b""
+        poll = select.poll()
+        poll.register(self.readable, select.POLLIN)
         while not said.endswith(b"\n"):
-            ready, _, _ = select.select([self.readable], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
                 self.end()
                 raise StartFailed(f"the {self.role}", f"it was not ready within {timeout_s:.0f} s")
             data = os.read(self.readable.fileno(), 65_536)
@@ -101,10 +102,17 @@ def start_node(
     return launched
 
 
-def spawn_node(role: str, store: Path, flags: Sequence[str] = (), *, tied: bool) -> Launched:
+def spawn_node(
+    role: str,
+    store: Path,
+    flags: Sequence[str] = (),
+    *,
+    tied: bool,
+    environment: Mapping[str, str] | None = None,
+) -> Launched:
     """Start `python -m <role>`; it does not serve yet. `flags` are arguments of `towline.node.main`, paths absolute.
 
-    Raises StoreNotWritable.
+    `environment` None: this process's. Raises StoreNotWritable.
     """
     root = store.resolve()
     log = _open_log(Store(root))
@@ -122,6 +130,7 @@ def spawn_node(role: str, store: Path, flags: Sequence[str] = (), *, tied: bool)
             pass_fds=[ready],
             start_new_session=True,
             cwd=home(),
+            env=environment,
         )
     except BaseException:
         os.close(readable)

@@ -18,7 +18,7 @@ from towline.runtime.machine import check_machine
 from towline.runtime.process import die_with_parent, set_name
 from towline.start import check_siblings
 
-from .duties import ROLES
+from .duties import MASTER, ROLES, SLAVE
 from .nursery import Nursery
 
 FOREGROUND: Final = "towline.node.foreground"
@@ -32,21 +32,26 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
         die_with_parent(asked.die_with_parent)
     set_name(f"towline:{role}")
     store = Store(asked.store.resolve())
-    duties = tuple(duty for duty in ROLES[role] if duty.label not in asked.without)
-    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in duties])
+    loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
+    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in loaded])
     try:
         check_machine()
         check_siblings()
         nursery.spawn()
         start = import_module(FOREGROUND).start  # while the zygote loads
-        supervisor = start(role, duties, store, asked.config, dict(asked.set), nursery, asked.log_file)
+        supervisor = start(role, asked, store, dict(asked.set), nursery)
     except TowlineError as error:
         nursery.end()
         _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
         sys.stderr.write(f"{role}: {error}\n")
         return 1
     _tell(asked.ready_fd, {"ready": True, "pid": os.getpid()})
-    supervisor.run()
+    try:
+        supervisor.run()
+    except TowlineError as error:
+        sys.stderr.write(f"{role}: {error}\n")
+        supervisor.stop()
+        return 1
     return 0 if supervisor.stop() else 1
 
 
@@ -57,6 +62,8 @@ def _parse(role: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, help="TOML file of settings, or a real broker.conf")
     parser.add_argument("--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="a setting")
     parser.add_argument("--without", choices=labels, action="append", default=[], help="a duty started by hand")
+    parser.add_argument("--alone", action="store_true", help="no peer can be master now, though none answers")
+    parser.add_argument("--accept-loss", action="store_true", help="what was confirmed here may be cut off")
     parser.add_argument("--log-file", type=Path, help="where the processes log; standard error without it")
     parser.add_argument("--ready-fd", type=int, help="descriptor that is told when the node serves, or why it does not")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help="SIGKILL when this parent goes")

@@ -40,6 +40,7 @@ class Nursery:
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
+        self._bell = -1
 
     def spawn(self) -> None:
         """Start a zygote; one that was there before has gone. Does not wait for it."""
@@ -68,6 +69,8 @@ class Nursery:
 
     def await_ready(self) -> None:
         """Until everything is loaded. Raises StartFailed."""
+        if self._ready:
+            return
         self._await("zygote", lambda fact: "ready" in fact, READY_MAX_S)
         self._ready = True
 
@@ -87,6 +90,10 @@ class Nursery:
         exits = [Exit(fact["exited"], fact["status"]) for fact in self._heard if "exited" in fact]
         self._heard = [fact for fact in self._heard if "exited" not in fact]
         return exits
+
+    def watch(self, bell: int) -> None:
+        """A descriptor that ends a `listen` as `wake` does; whoever gave it drains it. -1: none any more."""
+        self._bell = bell
 
     def wake(self) -> None:
         """Ends a `listen` early; for a signal handler, after which a select would only go on."""
@@ -129,6 +136,8 @@ class Nursery:
         poll = select.poll()  # not select: whoever starts a node may hold more than 1024 descriptors
         poll.register(self._control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
+        if self._bell >= 0:
+            poll.register(self._bell, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(timeout_ms)}
         if self._woken in ready:
             os.read(self._woken, 4096)

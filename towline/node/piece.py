@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from towline.errors import TowlineError
+from towline.link.ceiling import Freed
 from towline.places import Store
 from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
@@ -27,6 +28,7 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
     store = Store(store_root.resolve())
     try:
         check_machine()
+        Freed.keep()
         node = Node.of(store_root, duty)
         lock = DutyLock(node.store.duty_lock(duty.label), duty.label)
         node.line.enter(node.generation)

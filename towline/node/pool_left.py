@@ -73,3 +73,9 @@ def left_of(runtime: Runtime) -> Left | None:
         return Left(owner, positions.generation, committed, appended)
     finally:
         positions.close()
+
+
+def pooled_in(runtime: Runtime) -> int:
+    """Bytes of the log that a killed node left in its transient pool alone."""
+    left = left_of(runtime)
+    return left.appended - left.committed if left is not None else 0

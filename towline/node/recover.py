@@ -2,13 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from towline.errors import TowlineError
 from towline.log.deleted_topics import settle
+from towline.log.epoch_file import EpochFile, open_epoch
+from towline.log.in_sync_file import InSyncFile
+from towline.log.queue_floors import adopt_floors
 from towline.log.recovery import Recovered, RecoverySettings, recover
+from towline.log.restore import check_restored
 from towline.log.segment_files import clear_staging
 from towline.log.topics_file import read_table
+from towline.log.truncation import truncate
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.process import StopFlag, set_name
@@ -16,11 +22,17 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
+from .agreement import next_epoch, report_of
 from .context import Node
 from .failure import write_failure
+from .peer_door import state_of
 from .pool_left import drop_pool
-from .remembered import recall
-from .transient import PoolState, open_pool, salvage
+from .pool_state import PoolState
+from .promise import begin_doubt, load_promise, promise_before, save_promise
+from .remembered import forget, may_have_lost, recall
+from .transient import open_pool, salvage
+
+FOREVER: Final = 2**63 - 1
 
 
 def recover_node(store_root: Path, log_file: Path | None) -> int:
@@ -31,13 +43,20 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     node = Node.of(store_root, Duty.RECOVER)
     try:
         node.line.enter(node.generation, State.RECOVERING)
+        check_restored(node.store)
         node.store.staging.mkdir(exist_ok=True)
         clear_staging(node.store.staging)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
             log.warning("%s", sentence)
+        cut_off(node)
+        if node.settings.broker_role is not BrokerRole.SLAVE:
+            adopt_floors(node.store)
         known = recall(node.store, node.runtime, log)
         recovered = recover(node.store, recovery_settings(node.settings), known)
         drop_pool(node.store, node.runtime)
+        shorter = known is not None and recovered.end < known.appended  # somebody put another log there
+        if node.settings.ha_peers and (shorter or (not recovered.resumed and may_have_lost(node.store, node.runtime))):
+            begin_doubt(node.store)
         ends = node.queue_ends(writable=True)
         table = read_table(node.store)
         if node.settings.broker_role is not BrokerRole.SLAVE:
@@ -48,6 +67,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
         committed = recovered.end if pooled else recovered.durable.flushed
         node.positions.writer(Position.COMMITTED, Duty.RECOVER).advance(committed)
+        publish_history(node, recovered.end, recovered.log_min)
         node.store.recovery.write_bytes(json.dumps(facts_of(recovered)).encode())
     except TowlineError as error:
         log.error("%s", error)
@@ -58,6 +78,41 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     log.info("recovered in %.3f s: log %d to %d", recovered.seconds, recovered.log_min, recovered.end)
     node.line.state = State.STOPPED
     return 0
+
+
+def cut_off(node: Node) -> None:
+    """What this node's master does not have (H17). Nothing that was known of the store holds after that."""
+    if not node.store.truncate.exists():
+        return
+    forget(node.store, node.runtime)
+    settings = node.settings
+    done = truncate(node.store, settings.mapped_file_size_commit_log, settings.mapped_file_size_consume_queue, _reached)
+    for note in done[1] if done is not None else ():
+        node.log.warning("%s", note)
+
+
+def _reached(step: str) -> None:
+    if ARMED:
+        reach(f"truncate.before_{step}")
+
+
+def publish_history(node: Node, end: int, log_min: int) -> None:
+    """Whose bytes the log holds and what was promised. A master that has nobody to ask opens its epoch here; another
+    one does it when it has agreed with its peers.
+    """
+    epoch = EpochFile(node.store).cut(end, log_min)[-1].number
+    promise = load_promise(node.store)
+    InSyncFile(node.store).load()  # one that is damaged is refused before any piece needs it
+    if node.settings.broker_role is BrokerRole.SLAVE and promise != (before := promise_before(node.store)):
+        node.log.warning("takes back epoch %d, promised to itself: it never became master", promise.epoch)
+        save_promise(node.store, promise := before)  # or it would depose the master that it greets
+    node.positions.writer(Position.PROMISED, Duty.RECOVER).advance(promise.epoch)
+    if node.settings.broker_role is not BrokerRole.SLAVE and not node.store.asked.exists():
+        epoch = next_epoch(report_of(state_of(node)), [], promotion=False)
+        open_epoch(node.store, epoch, end)
+    node.positions.writer(Position.EPOCH, Duty.RECOVER).advance(epoch)
+    if not node.settings.etcd_endpoints:  # nobody can take the leadership away
+        node.positions.writer(Position.LEASE_UNTIL, Duty.RECOVER).advance(FOREVER)
 
 
 def facts_of(recovered: Recovered) -> dict[str, Any]:
@@ -95,6 +150,7 @@ def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None
         Position.WANTED: recovered.active_base,
         Position.STORE_TIMESTAMP: recovered.last_store_timestamp,
         Position.DISPATCHED_TIMESTAMP: 0,
+        Position.EPOCH: recovered.epochs[-1].number,
     }
     for position, value in values.items():
         positions.writer(position, Duty.RECOVER).advance(value)

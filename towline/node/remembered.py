@@ -23,6 +23,7 @@ from towline.errors import DiskFull, PositionsUnusable, StoreNotWritable, SyncFa
 from towline.log.known import Known, KnownQueue
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
+from towline.runtime.machine import boot_id
 from towline.runtime.positions import Position, Positions
 from towline.runtime.queue_ends import QueueEnds
 
@@ -51,6 +52,20 @@ def believe(store: Store, runtime: Runtime, log: logging.Logger, *, generation: 
         if identity := _page_cache(store.commitlog):
             _last(store).write_text(str(generation), encoding="ascii")
             runtime.page_cache.write_text(identity + _INDEXING * indexing, encoding="ascii")
+            runtime.wrote.write_text(f"boot {boot_id()} {identity}", encoding="ascii")
+
+
+def may_have_lost(store: Store, runtime: Runtime) -> bool:
+    """Whether bytes that were written here may be gone: not where only processes were killed since a node ran.
+
+    Nothing is known after a power cut, of another page cache, or once a sync has failed.
+    """
+    try:
+        said = runtime.wrote.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return True
+    identity = _page_cache(store.commitlog)
+    return not identity or said != f"boot {boot_id()} {identity}"
 
 
 def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
@@ -64,7 +79,9 @@ def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
             known = None
             if identity and identity == _page_cache(store.commitlog):
                 known = _read_memory(runtime, indexing=indexing)
-            if known is not None and AbortFile(store.root).exists():
+            if known is None:
+                runtime.wrote.unlink(missing_ok=True)
+            elif AbortFile(store.root).exists():
                 runtime.known.write_bytes(_encode(known))
         finally:  # the positions that follow are not yet of a node that runs
             runtime.page_cache.unlink()
@@ -80,7 +97,7 @@ def write(store: Store, runtime: Runtime, log: logging.Logger, *, indexing: bool
 
 def forget(store: Store, runtime: Runtime) -> None:
     """Before somebody changes the files of a store on which no node runs: what was known of them is past."""
-    for path in (store.known, runtime.known, runtime.page_cache, _last(store)):
+    for path in (store.known, runtime.known, runtime.page_cache, runtime.wrote, _last(store)):
         path.unlink(missing_ok=True)
 
 

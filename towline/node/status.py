@@ -4,45 +4,37 @@ Nothing is asked of the node's processes, so reading costs them nothing.
 """
 
 import json
-import logging
 import time
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from towline.errors import NodeNotRunning, PositionsUnusable
+from towline.errors import NodeNotRunning
 from towline.format.halts import why
 from towline.format.refusals import Cause
+from towline.log.in_sync_file import Outside, ids_of
 from towline.log.segment_files import segment_name
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
 from towline.runtime.queue_ends import QueueEnds
-from towline.runtime.settings import Settings
+from towline.runtime.settings_model import BrokerRole
 
+from .archiving import archive_of
 from .confirmed import confirmed_of
-from .context import Node, runtime_of
+from .context import Node, open_node
+from .orders import read_json_file
+from .pool_state import PoolState
+from .roles import MASTER, SLAVE, load_role
+from .seeding import progress_of
 from .space import space_of
 from .statistics import summary
-from .transient import PoolState, described, pool_of
+from .transient import described, pool_of
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
-
-
-def open_node(store_root: Path) -> Node:
-    """A reader's view of a running node: its positions are mapped read-only. Raises NodeNotRunning."""
-    store = Store(store_root.resolve())
-    runtime = runtime_of(store.root)
-    try:
-        positions = Positions.open(runtime.positions, writable=False)
-        settings = Settings.from_json(store.settings.read_text(encoding="utf-8"))
-    except (PositionsUnusable, FileNotFoundError):
-        raise NodeNotRunning(str(store.root)) from None
-    log = logging.getLogger("status")
-    return Node(store, runtime, settings, positions, Duty.SUPERVISE, positions.generation, log, SystemClock())
 
 
 def node_facts(store_root: Path) -> dict[str, Any]:
@@ -84,11 +76,17 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "dispatch_stopped": _stopped(node),
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
+            "in_sync": _in_sync(node),
+            "agreed": _agreed(node),
+            "master": read_json_file(node.store.link) if facts["role"] == SLAVE else None,
+            "seeding": progress_of(positions) if facts["role"] == SLAVE else None,
+            "lease": _lease(node, facts["role"]),
             "queues": _queue_count(node.runtime),
             "statistics": summary(node),
             "endpoints": facts["endpoints"],
             "disk": disk_sizes(node.store),
             "space": space_of(node),
+            "archive": archive_of(node),
         }
     finally:
         positions.close()
@@ -149,6 +147,7 @@ def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
         "sleeping": line.sleeping,
         "turn_ms": _ms_since(line.turn_began_ns),
         "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
+        "lost": line.lost,
     } | _use(node, pid)
 
 
@@ -214,10 +213,13 @@ def _buffers(node: Node) -> dict[str, int]:
 
 
 def _slaves(positions: Positions) -> list[dict[str, Any]]:
-    end = positions.get(Position.APPENDED)
+    end, members = positions.get(Position.APPENDED), positions.get(Position.IN_SYNC)
     return [
         {
             "place": place,
+            "node": line.node,
+            "in_sync": bool(members >> line.node & 1),
+            "why_not": Outside(line.outside).sentence if line.connected else "not connected",
             "connected": line.connected,
             "appended": line.appended,
             "flushed": line.flushed,
@@ -226,6 +228,35 @@ def _slaves(positions: Positions) -> list[dict[str, Any]]:
         for place, line in enumerate(positions.slaves())
         if line.connected or line.appended
     ]
+
+
+def _agreed(node: Node) -> dict[str, Any] | None:
+    """What this node and its peers agreed on last, and why; None where nobody was ever asked."""
+    role = load_role(node.store)
+    return None if role is None else asdict(role)
+
+
+def _in_sync(node: Node) -> dict[str, Any]:
+    """The recorded set. `degraded`: it is smaller than in_sync_replicas. `promised`: the greatest epoch promised."""
+    positions, settings = node.positions, node.settings
+    members = positions.get(Position.IN_SYNC)
+    leads = settings.broker_role is not BrokerRole.SLAVE
+    return {
+        "members": ids_of(members),
+        "degraded": leads and members.bit_count() < settings.in_sync_replicas,
+        "wanted": settings.in_sync_replicas,
+        "least": settings.min_in_sync_replicas,
+        "epoch": positions.get(Position.EPOCH),
+        "promised": positions.get(Position.PROMISED),
+    }
+
+
+def _lease(node: Node, role: str) -> dict[str, Any] | None:
+    """For how long a master may still acknowledge, in milliseconds; None without etcd, and on a slave."""
+    if not node.settings.etcd_endpoints or role != MASTER:
+        return None
+    left_ns = node.positions.get(Position.LEASE_UNTIL) - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return {"left_ms": max(0, left_ns // _NS_PER_MS), "lease_ms": node.settings.lease_ms}
 
 
 def _queue_count(runtime: Runtime) -> int:

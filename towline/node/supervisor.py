@@ -1,5 +1,8 @@
 """The supervisor of a node: takes the store, recovers it, starts the pieces, restarts what dies, stops them in order.
 
+Told to change, it stops the pieces and starts them again under a new generation, perhaps in another role; its lock of
+the store and its zygote stay (H16, H17).
+
 It watches exits (the zygote reaps and tells) and reports heartbeats that stand still; it never kills a slow process
 by itself (H9). Killed, it takes its zygote and the pieces with it: each dies with its parent (H8).
 """
@@ -12,14 +15,14 @@ import select
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, SyncFailed
+from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, SyncFailed, TowlineError
 from towline.log.identity import IdentityFile
 from towline.log.reserve_file import ReserveFile
 from towline.log.store_files import AbortFile, write_atomically
 from towline.places import Runtime, Store
-from towline.runtime.doorbell import Ringer, make_bell
+from towline.runtime.doorbell import Doorbell, Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.queue_ends import QueueEnds
@@ -27,21 +30,27 @@ from towline.runtime.settings import Settings
 
 from . import remembered
 from .context import make_private, runtime_of
-from .duties import STOP_ORDER
+from .duties import STOP_ORDER, duties_of
 from .endpoints import endpoints_of
-from .failure import read_failure
+from .failure import facts_of, read_failure
 from .nursery import Exit, Nursery
+from .orders import PROMOTE, drop_order, pending, settle_order, too_old
 from .pool_left import keep_positions, leave
+from .promise import NOTHING, load_promise
+from .roles import MASTER, SLAVE, as_role, load_role, wanted_role
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
 RECOVER_MAX_S: Final = 3600.0
+AGREE_MAX_S: Final = 60.0
 STOP_MAX_S: Final = 8.0
 STOP_STEP_MS: Final = 50
+AT_ONCE: Final = (Duty.LEASE, Duty.PUT, Duty.RECEIVE)  # forked before the zygote has loaded what the others need
 LOCK_STEP_S: Final = 0.01
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
 SERVING: Final = (State.RUNNING, State.SYNCING, State.KERNEL)  # flush may begin with a long sync
+NS_PER_MS: Final = 1_000_000
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
 
 
@@ -59,12 +68,15 @@ class Piece:
 
 @dataclass
 class Supervisor:
-    role: str  # "master" or "slave"
-    duties: tuple[Duty, ...]
+    asked: str  # the role that the command named: "master" or "slave"
+    without: frozenset[str]  # labels of duties that are started by hand
     store: Store
-    settings: Settings
+    given: Settings  # as the command and its file say; a role may change some
     log: logging.Logger
     nursery: Nursery  # whose zygote has been started, and is ended by whoever did
+    alone: bool = False  # the operator says that no peer can be master now
+    role: str = ""  # which it has in this generation
+    _serves: bool = False  # there is a generation, with pieces
     _pieces: dict[Duty, Piece] = field(default_factory=dict)
     _stages: dict[str, int] = field(default_factory=dict)  # of the start: when each was reached, CLOCK_MONOTONIC in ns
     _stopping: bool = False
@@ -76,45 +88,103 @@ class Supervisor:
         self._runtime: Runtime = runtime_of(self.store.root)
         self._reached("imported")
         self._lock = self._take_store()
+        self._abort = AbortFile(self.store.root)
         try:
-            self._prepare()
-            self._reached("prepared")
-            self._recover()  # the zygote forks it as soon as it can, and loads the rest meanwhile
-            self._reached("recovered")
-            self.nursery.await_ready()
-            self._reached("zygote")
-            self._abort = AbortFile(self.store.root)
-            self._abort.create(os.getpid())
-            indexing = self.settings.message_index_enable
-            remembered.believe(self.store, self._runtime, self.log, generation=self.generation, indexing=indexing)
-            for duty in self.duties:
-                self._pieces[duty] = Piece(duty)
-                self._fork(self._pieces[duty])
-            self._await_running()
-            self._reached("running")
-            self._write_node()
+            order = self._left_over()
+            outdated = too_old(self.store, order, self.given.broker_id) if order is not None else None
+            if outdated is not None:
+                self.log.warning("%s", outdated)
+            self._begin(order if outdated is None else None, running=False)
+            if order is not None:
+                self._settle(order, outdated or self._refusal)
         except BaseException:
             self.nursery.end()
             self._leave()
             raise
 
+    def _left_over(self) -> dict[str, Any] | None:
+        """The order of a supervisor that was killed in the middle of it.
+
+        An election is not gone on with: another node may have been elected since. Where etcd still has this one, its
+        lease process gives the order again.
+        """
+        order = pending(self.store)
+        if order is None or not order.get("elected"):
+            return order
+        self.log.warning("an election was cut short: etcd is asked anew who leads")
+        drop_order(self.store, int(order["number"]))
+        return None
+
     def run(self) -> None:
-        """Until SIGTERM or SIGINT: restart what exits, report what stands still."""
-        line = self._positions.duty(Duty.SUPERVISE)
-        line.state = State.RUNNING
+        """Until SIGTERM or SIGINT: restart what exits, report what stands still, do what is ordered.
+
+        Raises the TowlineError with which an order left a node that cannot serve.
+        """
         while not self._stopping:
             self._turn(500)
-            line.beat()
+            self._positions.duty(Duty.SUPERVISE).beat()
             self._restart_due()
             self._report_silent()
+            self._bell.drain()
+            order = pending(self.store)
+            if order is not None and not self._stopping:
+                self._obey(order)
 
     def stop(self) -> bool:
         """Stop the pieces in order. True when the store is clean: every byte durable and in its queue."""
         self._stopping = True
+        clean = self._end_generation() if self._serves else not self._abort.exists()
+        self.nursery.end()
+        self._leave()
+        return clean
+
+    def request_stop(self, signum: int, frame: object) -> None:
+        """Signal handler."""
+        self._stopping = True
+        self.nursery.wake()
+
+    # --- a generation
+
+    def _begin(self, order: dict[str, Any] | None, *, running: bool) -> None:
+        """From the recovered store to pieces that run, in the role that the node agreed on with its peers."""
+        self._refusal: TowlineError | None = None
+        given, promotes = order, order is not None and order["order"] == PROMOTE
+        role = MASTER if promotes else wanted_role(self.store, self.given, self.asked)
+        while True:
+            self._prepare(role, order, running)
+            self._reached("prepared")
+            self._recover()  # the zygote forks it as soon as it can, and loads the rest meanwhile
+            self._reached("recovered")
+            agreed = self._agree(promotes)
+            self._reached("agreed")
+            if agreed == role:
+                break
+            role, order, promotes = agreed, None, False  # the other role recovers in its own way
+            self._bell.close()
+        if given is not None:
+            drop_order(self.store, int(given.get("number", 0)))
+        self._abort.create(os.getpid())
+        indexing = self.settings.message_index_enable
+        remembered.believe(self.store, self._runtime, self.log, generation=self.generation, indexing=indexing)
+        self._pieces.clear()
+        self._serves = True
+        for duty in duties_of(role, self.settings, self.without):
+            if duty not in AT_ONCE:
+                self.nursery.await_ready()
+            self._pieces[duty] = Piece(duty)
+            self._fork(self._pieces[duty])
+        self._reached("zygote")
+        self._await_running()
+        self._reached("running")
+        self._write_node()
+        self._positions.duty(Duty.SUPERVISE).state = State.RUNNING
+
+    def _end_generation(self) -> bool:
+        """Every piece has gone, what it held in memory too. True when the store is clean."""
         for duty in STOP_ORDER:
             if duty in self._pieces:
                 self._stop_piece(self._pieces[duty])
-        self.nursery.end()
+        self._pieces.clear()
         self._dismiss()
         positions = self._positions
         end = positions.get(Position.APPENDED)
@@ -126,13 +196,60 @@ class Supervisor:
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
-        self._leave()
+            self._positions.revive(self.generation)  # what its pieces wrote is as good as what a killed node leaves
+        self._serves = False
+        self.nursery.watch(-1)
+        self._bell.close()
         return clean
 
-    def request_stop(self, signum: int, frame: object) -> None:
-        """Signal handler."""
-        self._stopping = True
-        self.nursery.wake()
+    def _obey(self, order: dict[str, Any]) -> None:
+        """Stops the pieces and starts them again. A refused promotion leaves the node what it was."""
+        self.log.info("ordered to %s", order["order"])
+        self._stages = {}
+        self._reached("ordered")
+        fenced = self._positions.get(Position.PROMISED) > self._positions.get(Position.EPOCH)
+        if order["order"] == PROMOTE and self.role == MASTER and not fenced:
+            self._settle(order, None)  # it is a master already
+            return
+        self._end_generation()
+        self._reached("stopped")
+        try:
+            self._begin(order, running=True)
+        except TowlineError as error:
+            if self._stopping:  # told to stop meanwhile: the order stands for the next start
+                return
+            self.log.error("cannot go on: %s", error)
+            self._settle(order, error)
+            raise
+        self._settle(order, self._refusal)
+
+    def _settle(self, order: dict[str, Any], error: TowlineError | None) -> None:
+        first, last = min(self._stages.values()), max(self._stages.values())
+        stages = {stage: (at - first) // NS_PER_MS for stage, at in self._stages.items()}
+        outcome: dict[str, Any] = {"order": order["order"], "role": self.role, "stages_ms": stages}
+        outcome |= {"epoch": self._positions.get(Position.EPOCH), "generation": self.generation}
+        outcome |= {"elected": order["elected"]} if "elected" in order else {}
+        if error is not None:
+            outcome["error"] = facts_of(error)
+        settle_order(self.store, int(order.get("number", 0)), outcome)
+        self.log.info("is a %s, %d ms after the order to %s", self.role, (last - first) // NS_PER_MS, order["order"])
+
+    def _agree(self, promotes: bool) -> str:
+        """The role of this generation: what the one-shot process of that name wrote, if it has to ask anybody."""
+        if not self.store.asked.exists():
+            return self.role
+        pid = self.nursery.fork(Duty.AGREE.label)
+        status = self.nursery.await_exit(Duty.AGREE.label, pid, AGREE_MAX_S)
+        if status != 0:
+            failure = read_failure(self.store, Duty.AGREE) or StartFailed(Duty.AGREE.label, f"exit status {status}")
+            if not promotes:
+                raise failure
+            self.log.warning("%s", failure)  # the node goes on as a slave
+            self._refusal = failure
+            return SLAVE
+        agreed = load_role(self.store)
+        assert agreed is not None, "who agreed wrote down what on"
+        return agreed.role
 
     # --- start
 
@@ -163,7 +280,8 @@ class Supervisor:
                 return duty.label, pid, str(path)
         return None
 
-    def _prepare(self) -> None:
+    def _prepare(self, role: str, order: dict[str, Any] | None, running: bool) -> None:
+        self.role, self.settings = role, as_role(self.given, role)
         try:
             make_private(self._runtime.root)
         except OSError as error:
@@ -172,17 +290,32 @@ class Supervisor:
             leftover.unlink()
         ReserveFile(self.store.root, self.settings.reserve_file_size).give_up_when_full()
         write_atomically(self.store.settings, self.settings.to_json().encode())
+        self._ask(role, order, running)
         identity = IdentityFile(self.store.root)
-        if identity.check(self.settings.broker_cluster_name) is None and self.role == "master":
+        founds = role == MASTER and (order is None or bool(order.get("elected")))
+        if identity.check(self.settings.broker_cluster_name) is None and founds:
             identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
         keep_positions(self._runtime)
         remembered.keep(self.store, self._runtime, self.log)
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
-        self._positions.duty(Duty.SUPERVISE).enter(self.generation)
+        line = self._positions.duty(Duty.SUPERVISE)
+        line.enter(self.generation)
         for duty in Duty:
             make_bell(self._runtime.bell(duty.label))
+        self._bell = Doorbell(self._runtime.bell(Duty.SUPERVISE.label), line)
+        self._bell.arm()  # for good: whoever gives an order rings
+        self.nursery.watch(self._bell.fileno())
+
+    def _ask(self, role: str, order: dict[str, Any] | None, running: bool) -> None:
+        """Leaves what this start is to agree on with its peers; nothing where a master has none, or for a slave."""
+        self.store.asked.unlink(missing_ok=True)
+        promotes = order is not None and order["order"] == PROMOTE
+        promised = load_promise(self.store).node not in (NOTHING.node, self.given.broker_id)
+        if role == MASTER and (promotes or promised or self.given.ha_peers):
+            allowed = {"alone": self.alone, "running": running}
+            write_atomically(self.store.asked, json.dumps(allowed | (order or {})).encode())
 
     def _recover(self) -> None:
         pid = self.nursery.fork(Duty.RECOVER.label)
@@ -214,6 +347,8 @@ class Supervisor:
         facts = {
             "pid": os.getpid(),
             "role": self.role,
+            "asked": self.asked,
+            "epoch": self._positions.get(Position.EPOCH),
             "generation": self.generation,
             "runtime": str(self._runtime.root),
             "endpoints": endpoints_of(self.settings, self._runtime, self.role),
@@ -323,5 +458,6 @@ class Supervisor:
 
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)
+        self.store.asked.unlink(missing_ok=True)
         leave(self.store, self._runtime)
         self._lock.release()

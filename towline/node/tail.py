@@ -11,6 +11,7 @@ from typing import Final
 
 from towline.errors import SyncFailed
 from towline.kernels.directory import QueueDirectory
+from towline.limits import LARGE_PAGE, POPULATE_STEP
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.dispatch import DispatchScan
 from towline.log.errors import PoolEmpty, SegmentNotMade
@@ -19,6 +20,7 @@ from towline.log.next_segment import ensure_segment
 from towline.log.segment_files import reserve, segment_name
 from towline.log.transient_pool import AppendedScan, TransientPool, buffered
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
+from towline.runtime.settings_model import FlushDiskType
 
 from .context import Node
 from .transient import pool_of
@@ -61,7 +63,9 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
     directory = node.store.commitlog if pool is None else pool.taken
     ahead = node.settings.populate_ahead_bytes
     foresee = segments.foresee if buffers is None else None  # a buffer is taken when it is needed
-    tail = LogTail.open(directory, size, position, next_segment, populate_ahead=ahead, foresee=foresee)
+    # A sync writes out a large page as a whole: where each request waits for one, small steps write less.
+    step = POPULATE_STEP if node.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH else LARGE_PAGE
+    tail = LogTail.open(directory, size, position, next_segment, populate_ahead=ahead, step=step, foresee=foresee)
     tail.zero_after(position, unpublished_max)
     return tail
 

@@ -12,7 +12,6 @@ import shutil
 import time
 import zlib
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
@@ -42,22 +41,11 @@ from towline.runtime.settings_model import BrokerRole
 
 from .context import Node
 from .pool_left import Left, left_of
+from .pool_state import PoolState, has_pool
 
 COMPARED_MAX: Final = MIB  # bytes before COMMITTED that the file and the buffer must have in common
 _CAP_IPC_LOCK: Final = 14
 _IN_MEMORY: Final = ("tmpfs", "ramfs")
-
-
-class PoolState(IntEnum):
-    """The value of TRANSIENT_POOL: what this start of the node decided."""
-
-    OFF = 0
-    ON = 1
-    SLAVE = 2
-    NO_SHARED_MEMORY = 3
-    TOO_LITTLE_MEMORY = 4
-    NOT_LOCKABLE = 5
-    NOT_RECORDED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +59,7 @@ class Memory:
 
 def pool_of(node: Node) -> TransientPool | None:
     """The pool to which the log is appended, None where it is appended to the segment files."""
-    if node.positions.get(Position.TRANSIENT_POOL) != PoolState.ON:
-        return None
-    return TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log)
+    return TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log) if has_pool(node) else None
 
 
 def described(state: PoolState, settings: Settings) -> str:

@@ -15,7 +15,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -23,12 +23,14 @@ from typing import Final
 from towline.runtime.positions import Duty
 from towline.runtime.process import die_with_parent, set_name
 
-from .duties import builder
+from .duties import ONE_SHOTS, builder, one_shot
 
 # Imported by `load_first` and `load_rest`, once the zygote cannot become an orphan any more.
+MACHINE_CODE: Final = "towline.kernels.machine_code"
 KERNELS: Final = "towline.kernels.load"
 PIECE: Final = "towline.node.piece"
 RECOVER: Final = "towline.node.recover"
+FIRST_S: Final = 0.2  # a piece that clients wait for is not made to wait for imports of others
 
 
 class Zygote:
@@ -41,6 +43,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._unread = b""
+        self._forked: list[str] = []
         self._poll = select.poll()
         self._poll.register(self._control, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
@@ -50,6 +53,13 @@ class Zygote:
         self._say({"ready": os.getpid()})
         while self.turn(None):
             pass
+
+    def await_fork(self, label: str) -> None:
+        """While recovery, if it was asked for, may end at any time: until this child is asked for too, or a moment."""
+        deadline = time.monotonic() + FIRST_S
+        while self._forked and label not in self._forked and (left := deadline - time.monotonic()) > 0:
+            if not self.turn(int(1000 * left) + 1):
+                return
 
     def turn(self, timeout_ms: int | None) -> bool:
         """Does what is asked within the time. False when the supervisor closed the socket."""
@@ -81,6 +91,7 @@ class Zygote:
             finally:
                 sys.stderr.flush()
                 os._exit(status)
+        self._forked.append(label)
         self._say({"forked": label, "pid": pid})
 
     def _become(self, label: str) -> int:
@@ -89,9 +100,11 @@ class Zygote:
         os.setsid()
         os.close(self._woken)
         self._control.close()
+        gc.freeze()  # what it was forked with is shared, and no garbage; `load_rest` may not be over
+        gc.enable()
         duty = Duty.named(label)
-        if duty is Duty.RECOVER:
-            return int(import_module(RECOVER).recover_node(self._store, self._log_file))
+        if duty in ONE_SHOTS:
+            return one_shot(duty)(self._store, self._log_file)
         return int(import_module(PIECE).run_piece(duty, self._store, log_file=self._log_file))
 
     def _reap(self) -> None:
@@ -111,17 +124,25 @@ class Zygote:
 def load_first() -> None:
     """What recovery needs. No collection from here on: of 130,000 objects 1,000 would go (decision 0015)."""
     gc.disable()
+    import_module(MACHINE_CODE).prefer()
     import_module(KERNELS).load_all()
     import_module(RECOVER)
 
 
-def load_rest(labels: list[str], between: Callable[[], bool]) -> None:
-    """Everything else that children will need. `between` is called before each import: recovery goes on meanwhile."""
-    for label in labels:
-        between()
-        builder(Duty.named(label))
-    between()
+def load_rest(labels: list[str], zygote: Zygote) -> None:
+    """Everything else that children will need. The first of them is asked for as soon as recovery, which goes on
+    meanwhile, is over.
+    """
+    zygote.turn(0)
     import_module(PIECE)
+    for number, label in enumerate(labels):
+        zygote.turn(0)
+        builder(Duty.named(label))
+        if not number:
+            zygote.await_fork(label)
+    zygote.turn(0)
+    for duty in ONE_SHOTS:
+        one_shot(duty)
     gc.freeze()
     gc.enable()
 
@@ -134,7 +155,7 @@ def main(arguments: list[str]) -> None:
     load_first()
     connection = socket.socket(fileno=int(control))
     zygote = Zygote(connection, Path(store), None if log_file == "-" else Path(log_file))
-    load_rest(labels, lambda: zygote.turn(0))
+    load_rest(labels, zygote)
     zygote.serve()
 
 

@@ -9,7 +9,8 @@ import os
 import select
 from pathlib import Path
 
-from .machine import fence
+from towline.fence import fence
+
 from .positions import Duty, DutyLine, Positions
 
 
@@ -52,7 +53,9 @@ class Doorbell:
             os.read(self._fd, 4096)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Ringer:

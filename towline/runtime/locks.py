@@ -37,22 +37,40 @@ class StoreLock:
 
 
 def store_holder(path: Path) -> int:
-    """Pid of the process that holds a store's `lock`, 0 when nobody does. Never call it in the holder: see above."""
+    """Pid of the process that holds a store's `lock`, 0 when nobody does, or nobody who can be seen from here.
+
+    Never call it in the holder: see above.
+    """
+    return _looked_at(path)[1]
+
+
+def store_is_held(path: Path) -> bool:
+    """Whether anybody holds it, in another container too, where its pid means nothing. Never call it in the holder."""
+    return _looked_at(path)[0]
+
+
+def _looked_at(path: Path) -> tuple[bool, int]:
     if not path.exists():
-        return 0
+        return False, 0
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _record_lock_holder(fd)
+        return _record_lock(fd)
     finally:
         os.close(fd)
 
 
 def _record_lock_holder(fd: int) -> int:
     """The pid that F_GETLK names, 0 when the lock has gone meanwhile."""
+    return _record_lock(fd)[1]
+
+
+def _record_lock(fd: int) -> tuple[bool, int]:
+    """Whether somebody holds it, and whose pid F_GETLK names: 0 for one outside of our namespace."""
     form = "hhqqi4x"
     wanted = struct.pack(form, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     kind, _, _, _, pid = struct.unpack(form, fcntl.fcntl(fd, fcntl.F_GETLK, wanted))
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
+    held = kind != fcntl.F_UNLCK
+    return held, max(0, int(pid)) if held else 0
 
 
 class DutyLock:

@@ -1,13 +1,10 @@
-"""What the memory rules rest on, asked once at start, and the fence that two of them need."""
+"""What the memory rules rest on, asked once at start."""
 
 import platform
 import sys
-import threading
 from pathlib import Path
 
 from towline.errors import UnsupportedMachine
-
-_lock = threading.Lock()
 
 
 def check_machine() -> None:
@@ -18,15 +15,6 @@ def check_machine() -> None:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnsupportedMachine(sys.platform, platform.machine())
-
-
-def fence() -> None:
-    """No load after this line is made before a store above it (x86 lets a load pass an earlier store, H12).
-
-    Taking an uncontended lock is a locked instruction, which is a full fence.
-    """
-    with _lock:
-        pass
 
 
 def boot_id() -> str:

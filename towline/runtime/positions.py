@@ -2,9 +2,9 @@
 
     line 0        magic, layout version, generation, first and second half of the boot id, role
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
-    lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn; then counters
-    lines 56..63  two words per cause of refusals, written by put: how many, and when the last one was
-    lines 64..    one line per slave of a master: connected, appended, flushed, name hash
+    lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn, lost; then counters
+    lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
+    lines 72..    one line per slave of a master: connected, appended, flushed, node id, why it is not in sync
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
@@ -13,6 +13,7 @@ No position moves back within a generation (H17). A word is stored only through 
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
@@ -25,13 +26,13 @@ from .machine import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 3
+LAYOUT_VERSION: Final = 4
 LINE: Final = 8  # words of a 64-byte line
 _GENERATION: Final = 2
 _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 32
-_CAUSES_AT: Final = 56
-_SLAVES_AT: Final = 64
+_CAUSES_AT: Final = 64
+_SLAVES_AT: Final = 72
 SIZE: Final = (_SLAVES_AT + SLAVES_MAX) * LINE * 8
 assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
@@ -50,6 +51,8 @@ class Duty(Enum):
     SUPERVISE = ("supervise", 8)
     RECOVER = ("recover", 9)
     SCHEDULE = ("schedule", 10)  # delays and transactions of a master
+    AGREE = ("agree", 11)  # asks the peers before a start: which role, which epoch
+    LEASE = ("lease", 12)  # leadership in etcd
 
     def __init__(self, label: str, place: int) -> None:
         self.label = label
@@ -84,6 +87,12 @@ class Position(Enum):
     MAKING = (16, (Duty.ALLOCATE,))  # end of the segment that allocate works on, or worked on last
     WARM = (17, (Duty.ALLOCATE,))  # end of the segments that were warmed
     SYNC_WANTED = (18, (Duty.SCHEDULE,))  # flush syncs up to here at once, whatever its policy: offsets wait for it
+    EPOCH = (21, (Duty.RECEIVE,))  # of the master that this node is or follows; a master's is set by its start
+    PROMISED = (22, (Duty.SEND, Duty.FOLLOW))  # the greatest epoch promised to a peer: nothing lower is believed
+    IN_SYNC = (23, (Duty.SEND, Duty.RECEIVE))  # the in-sync set as recorded: bit n is the node of broker_id n
+    IN_SYNC_WANTED = (24, (Duty.SEND,))  # the set that etcd is to record next
+    IN_SYNC_KEPT = (25, (Duty.LEASE,))  # the set that etcd has recorded
+    LEASE_UNTIL = (26, (Duty.LEASE,))  # CLOCK_BOOTTIME ns until which this master may acknowledge; INT64_MAX: no etcd
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -149,7 +158,7 @@ class Writer:
 class DutyLine:
     """One duty's line: written by that process alone, read by its neighbours and by the supervisor."""
 
-    BEAT, PID, SLEEPING, STATE, GENERATION, FLAGS, TURN = range(7)
+    BEAT, PID, SLEEPING, STATE, GENERATION, FLAGS, TURN, LOST = range(8)
 
     def __init__(self, words: memoryview, duty: Duty) -> None:
         self.duty = duty
@@ -218,6 +227,14 @@ class DutyLine:
     def turn_began_ns(self, value: int) -> None:
         self._words[self._at + self.TURN] = value
 
+    @property
+    def lost(self) -> int:
+        """Messages that this duty could not do anything for any more, since the node was started."""
+        return int(self._words[self._at + self.LOST])
+
+    def lose(self, amount: int) -> None:
+        self._words[self._at + self.LOST] += amount
+
     def count(self, counter: Counter, amount: int = 1) -> None:
         self._words[self._at + LINE + counter] += amount
 
@@ -228,14 +245,17 @@ class DutyLine:
 class SlaveLine:
     """What a master knows of one slave; written by the ha sender."""
 
-    CONNECTED, APPENDED, FLUSHED, NAME = range(4)
+    CONNECTED, APPENDED, FLUSHED, NODE, OUTSIDE = range(5)
 
     def __init__(self, words: memoryview, place: int) -> None:
         assert 0 <= place < SLAVES_MAX
         self._words = words
         self._at = (_SLAVES_AT + place) * LINE
 
-    def set(self, *, connected: bool, appended: int, flushed: int) -> None:
+    def set(self, *, connected: bool, appended: int, flushed: int, node: int | None = None) -> None:
+        """`node` is the slave's broker_id; None leaves it as it is."""
+        if node is not None:
+            self._words[self._at + self.NODE] = node
         self._words[self._at + self.APPENDED] = appended
         self._words[self._at + self.FLUSHED] = flushed
         self._words[self._at + self.CONNECTED] = connected
@@ -251,6 +271,19 @@ class SlaveLine:
     @property
     def flushed(self) -> int:
         return int(self._words[self._at + self.FLUSHED])
+
+    @property
+    def node(self) -> int:
+        return int(self._words[self._at + self.NODE])
+
+    @property
+    def outside(self) -> int:
+        """Why it is not in the in-sync set, an `Outside`; 0 for a member."""
+        return int(self._words[self._at + self.OUTSIDE])
+
+    @outside.setter
+    def outside(self, value: int) -> None:
+        self._words[self._at + self.OUTSIDE] = value
 
 
 class Refused:
@@ -320,6 +353,10 @@ class Positions:
         """The node ends: whoever was started by hand for this generation finishes its duty and leaves."""
         self.words[_GENERATION] = 0
 
+    def revive(self, generation: int) -> None:
+        """Every piece has gone: the next start may go by what they wrote."""
+        self.words[_GENERATION] = generation
+
     def check_generation(self, generation: int) -> None:
         if self.generation != generation:
             raise WrongGeneration(generation, self.generation)
@@ -343,6 +380,11 @@ class Positions:
         for word in self._flags:
             raised |= self.words[word]
         return Flag(raised)
+
+    def states(self, positions: Iterable[Position]) -> list[int]:
+        """These words and every duty's flags, to be compared with what they were."""
+        words = self.words
+        return [words[position.word] for position in positions] + [words[word] for word in self._flags]
 
     @property
     def refused(self) -> Refused:

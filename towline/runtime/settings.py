@@ -15,7 +15,8 @@ from typing import Any, Final, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from towline.limits import BLANK_SIZE_MIN, PAGE, RECORD_OVERHEAD_MAX
+from towline.format.seed import parse_seed
+from towline.limits import BLANK_SIZE_MIN, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
 from .settings_errors import BadSetting, UnknownSetting, UnreadableSettings
@@ -42,20 +43,13 @@ ENVIRONMENT: Final = "TOWLINE_"
 _VARIABLES: Final = {ENVIRONMENT + spelling.upper(): key for spelling, key in SNAKES.items()}
 # Not settings: switches of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
 _FOREIGN_VARIABLES: Final = re.compile(
-    r"TOWLINE_(REWRITE|REQUIRE|SEED|FAILPOINTS|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)"
+    r"TOWLINE_(KEYS|REWRITE|REQUIRE|SEED|FAILPOINTS|CLOCK|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)"
 )
 
 _ENTRY: Final = 20  # a ConsumeQueue entry
 SEGMENTS_MIN: Final = 4  # a log limited in bytes: the one being written, the next two, and one to read
 _INDEX_HEADER, _INDEX_SLOT, _INDEX_ENTRY = 40, 4, 20
-# Switches of RocketMQ whose work this version does not do yet: turned on they are refused, never ignored in silence.
-NOT_YET: Final = (
-    "all_ack_in_sync_state_set",
-    "async_learner",
-    "enable_auto_in_sync_replicas",
-    "ha_flow_control_enable",
-    "sync_from_last_file",
-)
+_HOST_AND_PORT: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,=\[\]]+):\d{1,5}")
 _DELAY_UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _RATIO_BOUNDS: Final = {  # as RocketMQ keeps them
     "disk_max_used_space_ratio": (10, 95),
@@ -103,6 +97,15 @@ class Settings(
         return min(self.max_message_size + RECORD_OVERHEAD_MAX, self.request_limit)
 
     @property
+    def peers(self) -> dict[int, str]:
+        """`broker_id` -> host:port of the ha service, of every node of this name; empty where `ha_peers` is."""
+        return parse_peers(self.ha_peers)
+
+    @property
+    def etcd_urls(self) -> list[str]:
+        return parse_urls(self.etcd_endpoints)
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2, ... in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
@@ -116,8 +119,14 @@ class Settings(
         role = role.value if isinstance(role, BrokerRole) else role
         if role == BrokerRole.SLAVE.value:
             given = {"broker_id": 1} | given
-        if role == BrokerRole.SYNC_MASTER.value:
+        promoted = given.get("promoted_role")
+        promoted = promoted.value if isinstance(promoted, BrokerRole) else promoted
+        if BrokerRole.SYNC_MASTER.value in (role, promoted):
             given = {"in_sync_replicas": 2} | given
+        if role in (BrokerRole.SYNC_MASTER.value, BrokerRole.ASYNC_MASTER.value):
+            given = {"promoted_role": role} | given
+        elif str(given.get("in_sync_replicas", 1)) != "1":
+            given = {"promoted_role": BrokerRole.SYNC_MASTER.value} | given
         if str(given.get("serve_port", "")).isdecimal():  # anything else is refused where it stands
             given = {"schedule_port": _port_after(int(given["serve_port"]), given)} | given
         return {"total_replicas": given.get("in_sync_replicas", 1)} | given
@@ -129,7 +138,7 @@ class Settings(
             raise ValueError("a number is wanted")
         return value
 
-    @field_validator("store_path_root_dir", "store_path_commit_log")
+    @field_validator("store_path_root_dir", "store_path_commit_log", "keys_dir")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
@@ -158,6 +167,23 @@ class Settings(
         parse_delay_levels(text)
         return text
 
+    @field_validator("etcd_endpoints")
+    @classmethod
+    def _urls(cls, text: str) -> str:
+        parse_urls(text)
+        return text
+
+    @field_validator("ha_peers")
+    @classmethod
+    def _peers(cls, text: str) -> str:
+        parse_peers(text)
+        return text
+
+    @field_validator("seed")
+    @classmethod
+    def _seed(cls, text: str) -> str:
+        return str(parse_seed(text))
+
     @field_validator("delete_when")
     @classmethod
     def _hours(cls, text: str) -> str:
@@ -173,7 +199,7 @@ class Settings(
     @field_validator("ha_master_address", mode="before")
     @classmethod
     def _host_and_port(cls, text: Any) -> Any:
-        if isinstance(text, str) and text and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):\d{1,5}", text):
+        if isinstance(text, str) and text and not _HOST_AND_PORT.fullmatch(text):
             raise ValueError("host:port is wanted, such as 10.0.0.7:10912")
         return text or None
 
@@ -199,13 +225,12 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("enable_calc_filter_bit_map",), "needs enable_consume_queue_ext: the units hold the bitmaps"
     if s.force_verify_prop_crc and not s.check_crc_on_recover:
         yield ("force_verify_prop_crc",), "needs check_crc_on_recover: it says which CRC recovery insists on"
-    for switch in NOT_YET:
-        if getattr(s, switch):
-            yield (switch,), "this version of Towline does not do it yet; leave it off"
-    if s.broker_role is BrokerRole.SYNC_MASTER and s.in_sync_replicas == 1:
-        yield ("in_sync_replicas",), "SYNC_MASTER waits for at least one slave: 2 or more, or broker_role ASYNC_MASTER"
-    if s.broker_role is BrokerRole.SLAVE and s.broker_id == 0:
-        yield ("broker_id",), "0 is the master's; give each slave its own number"
+    if s.shared_memory_puts_size & (s.shared_memory_puts_size - 1):
+        yield ("shared_memory_puts_size",), "must be a power of two"
+    if not _is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
+        why = "is not loopback, and a door that leaves this machine is locked: make a ring with `towline keys new` "
+        yield ("listen_host",), why + "and set keys_dir, or say --insecure"
+    yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
@@ -232,6 +257,57 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         if getattr(s, small) > large_value:
             least = record if small == "max_message_size" else getattr(s, small)
             yield (large, small), f"{large} must be at least {least} beside {small} {getattr(s, small)}"
+
+
+def _broken_roles(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    if BrokerRole.SYNC_MASTER in (s.broker_role, s.promoted_role) and s.in_sync_replicas == 1:
+        yield ("in_sync_replicas",), "SYNC_MASTER waits for at least one slave: 2 or more, or broker_role ASYNC_MASTER"
+    if BrokerRole.ASYNC_MASTER in (s.broker_role, s.promoted_role) and 1 < s.min_in_sync_replicas <= s.in_sync_replicas:
+        why = "ASYNC_MASTER waits for no slave, so it cannot promise that more than one node holds a message: "
+        yield ("min_in_sync_replicas", "broker_role", "promoted_role"), why + "SYNC_MASTER, or 1"
+    if s.promoted_role is BrokerRole.SLAVE:
+        yield ("promoted_role",), "who is promoted is a master: ASYNC_MASTER or SYNC_MASTER"
+    if s.broker_role is BrokerRole.SLAVE and s.broker_id == 0 and not s.ha_peers:
+        yield ("broker_id",), "0 is the master's; give each slave its own number, or all nodes in ha_peers"
+    if s.ha_peers and s.broker_id not in s.peers:
+        yield ("broker_id", "ha_peers"), f"ha_peers names every node of the name, but not {s.broker_id}, this one"
+    if s.etcd_endpoints and not s.ha_peers:
+        yield (
+            ("etcd_endpoints", "ha_peers"),
+            "needs ha_peers: who stands for the leadership asks the others how far they are",
+        )
+
+
+def parse_peers(text: str) -> dict[int, str]:
+    """`0=10.0.0.7:10912, 1=10.0.0.8:10912` -> {0: "10.0.0.7:10912", ...}. Raises ValueError."""
+    peers: dict[int, str] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        number, mark, address = (part.strip() for part in word.partition("="))
+        if not (mark and number.isdecimal() and _HOST_AND_PORT.fullmatch(address)):
+            raise ValueError(f"{word!r} is no id=host:port, such as 0=10.0.0.7:10912")
+        if int(number) > NODE_MAX:
+            raise ValueError(f"{number} is no number of a node: 0 to {NODE_MAX}")
+        if int(number) in peers or address in peers.values():
+            raise ValueError(f"{word!r} names a node or an address that was named before")
+        peers[int(number)] = address
+    return peers
+
+
+def parse_urls(text: str) -> list[str]:
+    """`http://10.0.0.7:2379, https://etcd:2379` -> both. Raises ValueError."""
+    urls = [word for part in text.split(",") if (word := part.strip().rstrip("/"))]
+    for url in urls:
+        scheme, mark, address = url.partition("://")
+        if not (mark and scheme in ("http", "https") and _HOST_AND_PORT.fullmatch(address)):
+            raise ValueError(f"{url!r} is no address of etcd, such as http://10.0.0.7:2379")
+    return urls
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

@@ -11,7 +11,18 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from towline.limits import GIB, KERNEL_BYTES_MAX, KIB, MESSAGE_BODY_MAX, MIB, PAGE, QUEUES_MAX, REQUEST_SIZE_MAX
+from towline.format.put_ring import REQUESTS_SIZE_MAX, REQUESTS_SIZE_MIN
+from towline.limits import (
+    GIB,
+    KERNEL_BYTES_MAX,
+    KIB,
+    MESSAGE_BODY_MAX,
+    MIB,
+    NODE_MAX,
+    PAGE,
+    QUEUES_MAX,
+    REQUEST_SIZE_MAX,
+)
 
 INT32_MAX = 2**31 - 1
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -99,9 +110,6 @@ class StoreKeys(Group):
     )
     enable_consume_queue_ext: bool = switch(False, "write ConsumeQueueExt units beside the queues")
     mapped_file_size_consume_queue_ext: int = size(48 * MIB, "size of a ConsumeQueueExt file", highest=INT32_MAX)
-    bit_map_length_consume_queue_ext: int = key(
-        64, "bits", "length of the filter bitmap of an extension unit", lowest=0
-    )
     max_message_size: int = size(MESSAGE_BODY_MAX, "largest body of a message")
     auto_message_version_on_topic_len: bool = switch(
         True, "record version 2 for %RETRY% topics above 127 bytes; without it such a topic is refused"
@@ -182,7 +190,6 @@ class IndexKeys(Group):
     title: ClassVar[str] = "Index"
 
     message_index_enable: bool = switch(True, "index messages by key and unique key")
-    message_index_safe: bool = switch(False, "recovery starts early enough to rebuild the index without holes")
     max_hash_slot_num: int = count(5_000_000, "hash slots of an index file; every reader must use the same")
     max_index_num: int = count(
         20_000_000, "entries of an index file, the unused entry 0 included; every reader must use the same", lowest=2
@@ -210,9 +217,7 @@ class ReadKeys(Group):
     max_filter_message_size: int = size(
         6_000_000, "ConsumeQueue bytes that a filtered pull walks at most", differs="16000; a pull is a batch here"
     )
-    travel_cq_file_num_when_get_message: int = count(1, "ConsumeQueue files that one pull may cross")
     offset_check_in_slave: bool = switch(False, "a slave corrects a pull's offset that lies outside its queue")
-    disk_fall_recorded: bool = switch(True, "count how far readers are behind the log's end")
     slave_read_enable: bool = switch(False, "tell a reader that is far behind to read from a slave")
     long_polling_enable: bool = switch(True, "hold a pull that finds nothing until a message arrives")
     short_polling_time_mills: int = ms(1000, "without long polling: hold a pull that finds nothing this long")
@@ -246,7 +251,6 @@ class PutKeys(Group):
     auto_create_topic_enable: bool = switch(True, "the first message of an unknown topic creates it")
     default_topic_queue_nums: int = count(8, "queues of a topic that is created so", highest=KIB)
     auto_create_subscription_group: bool = switch(True, "the first request of an unknown consumer group creates it")
-    put_message_timeout: int = ms(8000, "a put with no deadline of its own is given up after this time")
     wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer for its turn is refused as busy")
     os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, other puts are refused as busy")
     flush_consumer_offset_interval: int = ms(5000, "pause between two writes of the consumer offsets", lowest=1)
@@ -271,14 +275,16 @@ class FilterKeys(Group):
     expect_consumer_num_use_filter: int = count(32, "filtering groups of a topic that the bitmap is sized for")
     max_error_rate_of_bloom_filter: int = percent(20, "false positives of the bitmap", lowest=1, highest=99)
     enable_property_filter: bool = switch(False, "allow SQL92 filters on properties")
-    filter_support_retry: bool = switch(False, "filters apply to retry topics too")
 
 
 class HaKeys(Group):
     title: ClassVar[str] = "Replication"
 
     broker_role: BrokerRole = key(
-        BrokerRole.ASYNC_MASTER, "", "SYNC_MASTER: PUT_OK means on the in-sync slaves as well; SLAVE: follows a master"
+        BrokerRole.ASYNC_MASTER,
+        "",
+        "SYNC_MASTER: PUT_OK means on all in-sync slaves as well, under its SYNC_FLUSH on their disks, under "
+        "ASYNC_FLUSH in their memory; SLAVE: follows a master",
     )
     ha_master_address: str | None = key(None, "host:port", "SLAVE: the master's `ha_listen_port`")
     ha_send_heartbeat_interval: int = ms(5000, "a link that is silent so long sends a heartbeat", lowest=1)
@@ -286,22 +292,48 @@ class HaKeys(Group):
     ha_transfer_batch_size: int = size(
         MIB, "most log bytes of a frame", differs="32768; a frame costs a turn of an interpreted loop here"
     )
-    ha_max_gap_not_in_sync: int = size(256 * MIB, "a slave further behind is not in sync", old="haSlaveFallbehindMax")
-    ha_max_time_slave_not_catchup: int = ms(15_000, "a slave that did not catch up for so long leaves the in-sync set")
+    ha_max_gap_not_in_sync: int = size(
+        256 * MIB, "a slave further behind does not join the in-sync set, and leaves it", old="haSlaveFallbehindMax"
+    )
+    ha_max_time_slave_not_catchup: int = ms(
+        15_000, "a slave that did not catch up for so long leaves the in-sync set; one that is away leaves it at once"
+    )
     slave_timeout: int = ms(
         3000, "SYNC_MASTER: a put that is not on the slaves by then is answered FLUSH_SLAVE_TIMEOUT"
     )
     total_replicas: int = count(1, "nodes that hold the log, the master included; at least `in_sync_replicas`")
     in_sync_replicas: int = count(
-        1, "nodes, the master included, that a put under SYNC_MASTER waits for; 2 where SYNC_MASTER is set"
+        1,
+        "nodes, the master included, that hold a put under SYNC_MASTER before PUT_OK, and the least the in-sync set "
+        "has; 2 where SYNC_MASTER is set",
     )
-    min_in_sync_replicas: int = count(1, "with fewer nodes in sync puts are refused")
-    all_ack_in_sync_state_set: bool = switch(False, "a put waits for the whole in-sync set")
-    enable_auto_in_sync_replicas: bool = switch(False, "wait for fewer nodes, down to the minimum, while some are away")
-    ha_flow_control_enable: bool = switch(False, "limit what the sender sends in a second")
+    min_in_sync_replicas: int = count(
+        1,
+        "with fewer nodes of the in-sync set connected puts are refused before anything is written; from 2 on no "
+        "failover loses what was acknowledged",
+    )
+    all_ack_in_sync_state_set: bool = switch(
+        False,
+        "a put waits for a late slave of the in-sync set until `ha_max_time_slave_not_catchup`; off: after half of "
+        "`slave_timeout` the slave leaves the set, where `in_sync_replicas` nodes remain",
+        differs="there it also decides what is confirmed; here that is always what the whole set holds",
+    )
+    enable_auto_in_sync_replicas: bool = switch(
+        False, "while nodes are away the in-sync set may become smaller, down to `min_in_sync_replicas`"
+    )
+    ha_flow_control_enable: bool = switch(False, "limit what is sent to each slave in a second")
     max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit")
     sync_from_last_file: bool = switch(False, "an empty slave begins with the master's last segment")
-    async_learner: bool = switch(False, "this slave never counts as in sync")
+    seed: str = key(
+        "oldest",
+        "",
+        "where an empty slave begins: `oldest` or `last` segment of the master, or the one that holds `offset:N`, or "
+        "the first message at or after `time:MS` (epoch ms)",
+    )
+    seed_byte_in_second: int = size(
+        0, "most that the master sends this slave in a second until it has caught up once, 0: any", lowest=0
+    )
+    async_learner: bool = switch(False, "this slave follows, never counts as in sync, and is never elected")
 
 
 class NodeKeys(Group):
@@ -310,7 +342,10 @@ class NodeKeys(Group):
     broker_name: str = key("towline", "", "name that a master and its slaves share")
     broker_cluster_name: str = key("DefaultCluster", "", "name of the cluster; a peer of another one is refused")
     broker_id: int = count(
-        0, "number of the node among those of one name; 1 where SLAVE is set, which may not be 0", lowest=0
+        0,
+        "number of the node among those of one name; 1 where SLAVE is set, which may not be 0",
+        lowest=0,
+        highest=NODE_MAX,
     )
     broker_ip1: str = key(
         "127.0.0.1",
@@ -326,12 +361,25 @@ class NodeKeys(Group):
 class TowlineKeys(Group):
     title: ClassVar[str] = "Towline's own"
 
-    listen_host: str = key("127.0.0.1", "", "address to listen on")
+    listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
+    keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
+    insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
     serve_port: int = port(10_921, "port for pulls and lookups")
     schedule_port: int = port(
         10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"
     )
     request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
+    shared_memory_puts: bool = switch(
+        True, "producers on this machine, of the node's own user, may put through rings in shared memory"
+    )
+    shared_memory_puts_size: int = size(
+        2 * MIB,
+        "bytes of the requests that a producer may have in its ring, a power of two; a larger request, and one of more "
+        "than half of it, goes over the socket",
+        lowest=REQUESTS_SIZE_MIN,
+        highest=REQUESTS_SIZE_MAX,
+    )
+    shared_memory_puts_max: int = count(64, "rings of a node; further producers use the socket", highest=KIB)
     put_waiting_max: int = count(65_536, "most requests that wait for their acknowledgement; more are refused as busy")
     flush_backlog_max: int = size(512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy")
     populate_ahead_bytes: int = size(
@@ -339,13 +387,35 @@ class TowlineKeys(Group):
     )
     pull_bytes_max: int = size(8 * MIB, "most record bytes of a pull, whatever it asks for")
     ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
-    metadata_interval_ms: int = ms(1000, "a slave asks its master for topics and offsets so often", lowest=1)
+    ha_peers: str = key(
+        "", "id=host:port,...", "`broker_id` and `ha_listen_port` of every node of this name, this one's too"
+    )
+    promoted_role: BrokerRole = key(
+        BrokerRole.ASYNC_MASTER,
+        "",
+        "what a slave is once it is promoted; SYNC_MASTER where `in_sync_replicas` is 2 or more",
+    )
+    etcd_endpoints: str = key(
+        "", "http://host:port,...", "leadership is a lease in this etcd; empty: promotion is by hand"
+    )
+    lease_ms: int = ms(3000, "a master that cannot renew its lease for so long has lost it", lowest=1000)
+    metadata_interval_ms: int = ms(
+        1000,
+        "a slave asks its master for topics and offsets so often, and is told of changes at once",
+        lowest=1,
+        highest=60_000,
+    )
     consumer_expires_ms: int = ms(10_000, "a member of a group that is silent for so long has left it", lowest=100)
     rebalance_lock_max_live_time: int = ms(60_000, "a queue lock that is not renewed ends after this time", lowest=1)
     dispatchers: str = key("", "package.module:function", "what reput does with each record besides queues and index")
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
     file_reserved_bytes: int = size(
         0, "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size", lowest=0
+    )
+    keep_until_archived: bool = switch(
+        False,
+        "neither age nor `file_reserved_bytes` takes a segment that `towline pipeline archive` has not archived yet; a "
+        "full disk does, unless `clean_file_forcibly_enable` is off",
     )
     reserve_file_size: int = size(
         16 * MIB, "room kept in the file `reserve` for state files and queues on a full disk; 0: none", lowest=0

@@ -103,8 +103,8 @@ class StoreStats:
 
     # --- the writer
 
-    def add(self, topic: bytes, queue_id: int, messages: int, size: int) -> None:
-        """One group of a request, or one answer, of `size` record bytes."""
+    def add(self, topic: bytes, queue_id: int, messages: int, size: int, requests: int = 1) -> None:
+        """One group of a request, or one answer, or several of them, of `size` record bytes together."""
         at = self._at.get((topic, queue_id)) or self._new(topic, queue_id)
         if not at:
             self.count(Total.UNCOUNTED, messages)
@@ -112,18 +112,18 @@ class StoreStats:
         words = self._words
         words[at] += messages
         words[at + 1] += size
-        words[at + 2] += 1
+        words[at + 2] += requests
 
-    def took(self, ms: int) -> bool:
-        """One request was answered so long after it came. Whether that is slow."""
+    def took(self, ms: int, count: int = 1) -> bool:
+        """`count` requests were answered so long after they came. Whether that is slow."""
         words = self._words
-        words[_BUCKETS_AT + bisect_left(BUCKETS_MS, ms)] += 1
-        words[_TIME] += ms
+        words[_BUCKETS_AT + bisect_left(BUCKETS_MS, ms)] += count
+        words[_TIME] += ms * count
         if ms > words[_TIME_MAX]:
             words[_TIME_MAX] = ms
         if ms <= SLOW_PUT_MS:
             return False
-        self.count(Total.SLOW)
+        self.count(Total.SLOW, count)
         return True
 
     def count(self, total: Total, amount: int = 1) -> None:

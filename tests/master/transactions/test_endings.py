@@ -94,6 +94,7 @@ class World:
             body=b"%d" % offset,
             properties=encode_properties(pairs) + more,
             queue_offset=offset,
+            physical_offset=1000 * offset,
             store_timestamp=stored_ms,
         )
         self.reader.halves[offset] = record
@@ -355,3 +356,27 @@ def test_a_producer_that_has_gone_leaves_its_checks_to_the_next(world: World) ->
     world.watches.add("another", Watch(b"other", 3, 0))
     world.turn()
     assert [(peer, len(records)) for peer, records in world.asked] == [(b"here", 1), (b"other", 0)]
+
+
+def test_open_halves_that_the_log_begins_behind_are_put_aside_or_counted_as_lost(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for offset in range(4):
+        world.store(offset)
+    world.end(1, 1)
+    world.turn()
+    del world.reader.halves[2]
+    world.checks.rescue(3000, world.now)
+    assert world.checks.lost == 1
+    assert "transaction key2 of g was cleaned away" in caplog.text
+    batches = [world.outbox.answer(PutStatus.PUT_OK) for _ in range(2)]
+    assert [topic for topic, _, _ in batches[1]] == [b"TRANS_CHECK_MAX_TIME_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+    assert decode(batches[1][0][2][0]).body == b"0"
+    assert [each.half.first for each in world.ledger.before(1 << 40)] == [3]
+    for request_id, first in ((2, 0), (3, 1), (4, 2)):
+        world.end(request_id, first)
+    world.turn()
+    assert world.answers[0][0] == 1
+    assert world.refusals == [(2, "ALREADY_PUT_ASIDE"), (3, "ALREADY_COMMITTED"), (4, "ALREADY_ENDED")]
+    world.checks.rescue(3000, world.now)
+    assert (world.checks.lost, len(world.outbox.sent)) == (1, 0)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class Room:
     bloom: Bloom | None = None
     evaluated: int = 0
     newest: int = 0
+    epoch: int = 256
+    epoch_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # of every epoch before
 
     def __post_init__(self) -> None:
         self.store = Store(self.root / "store")
@@ -70,6 +72,8 @@ class Room:
             lambda topic, queue: self.ends.get((topic, queue), (0, 0)),
             lambda topic, queue, time: self.times[queue],
             lambda: self.settled,
+            lambda: self.epoch,
+            lambda topic, queue, epoch: self.epoch_ends.get((topic, queue)) if epoch < self.epoch else None,
         )
         line = Line(self._send, self._refuse)
         filters = None
@@ -125,6 +129,16 @@ class Room:
     def watch(self, member: str, generation: int, group: str = "g") -> int:
         facts = {"group": group, "member": member, "instance": member, "generation": generation}
         return self.ask("group_watch", member.encode(), **facts)
+
+    def lock(
+        self, member: str, queues: object, *, instance: str = "", claims: Iterable[object] = ()
+    ) -> list[list[object]]:
+        """Those that it has. The first answer of a group waits for a file."""
+        facts = {"member": member, "instance": instance or member, "queues": queues, "claims": list(claims)}
+        number = self.ask("group_lock", member.encode(), group="g", **facts)
+        if number in self.refused:
+            raise self.refused[number]
+        return list(self.until_answered(number)["locked"])
 
     def configure(self, **settings: object) -> dict[str, Any]:
         return dict(self.until_answered(self.ask("group_configure", group="g", settings=settings))["settings"])

@@ -5,6 +5,7 @@ import pytest
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
 from tests.serve.groups.faces import Room
+from towline.log.config_file import ConfigFile
 
 LIVE_MS = 60_000
 ONE, TWO = ("t", 0), ("t", 1)
@@ -42,33 +43,29 @@ def test_leaving_frees_and_what_is_over_is_forgotten():
     locks.lock(A, [ONE], 0)
     locks.lock(B, [TWO], 0)
     locks.leave(A)
+    locks.forget(1)
     assert len(locks) == 1
     locks.forget(LIVE_MS)
     assert len(locks) == 0
 
 
 class TestThroughQuestions:
-    def _lock(self, room: Room, member: str, queues: list[list[object]]) -> list[list[object]]:
-        told = room.told("group_lock", group="g", member=member, instance=member, queues=queues)
-        return list(told["locked"])
-
     def test_who_leaves_in_order_frees_at_once_and_who_dies_after_its_time(self, room: Room):
         for name in "abc":
             room.join(name)
-        assert self._lock(room, "a", [["t", 0]]) == [["t", 0]]
-        assert self._lock(room, "b", [["t", 1]]) == [["t", 1]]
+        assert room.lock("a", [["t", 0]]) == [["t", 0]]
+        assert room.lock("b", [["t", 1]]) == [["t", 1]]
         room.told("group_leave", group="g", member="a", instance="a")
         room.service.gone(b"b")
-        assert self._lock(room, "c", [["t", 0], ["t", 1]]) == [["t", 0]]
+        assert room.lock("c", [["t", 0], ["t", 1]]) == [["t", 0]]
         for _ in range(LIVE_MS // 5_000):
             room.join("c")
             room.advance(5_000)
-        assert self._lock(room, "c", [["t", 1]]) == [["t", 1]]
+        assert room.lock("c", [["t", 1]]) == [["t", 1]]
 
     def test_another_process_with_the_name_of_a_dead_one_waits_for_its_locks(self, room: Room):
         def lock(instance: str) -> list[list[object]]:
-            told = room.told("group_lock", group="g", member="a", instance=instance, queues=[["t", 0]])
-            return list(told["locked"])
+            return room.lock("a", [["t", 0]], instance=instance)
 
         room.join("a", instance="first")
         assert lock("first") == [["t", 0]]
@@ -92,8 +89,75 @@ class TestThroughQuestions:
             ("t", Refusal.ILLEGAL_QUESTION),
         ):
             with pytest.raises(GroupRefused) as error:
-                room.told("group_lock", group="g", member="a", instance="a", queues=queues)
+                room.lock("a", queues)
             assert error.value.refusal is refusal
         with pytest.raises(GroupRefused) as error:
-            self._lock(room, "stranger", [["t", 0]])
+            room.lock("stranger", [["t", 0]])
         assert error.value.refusal is Refusal.UNKNOWN_MEMBER
+
+    def test_bad_claims_are_refused(self, room: Room):
+        room.join("a")
+        with pytest.raises(GroupRefused) as error:
+            room.lock("a", [["t", 0]], claims=["t"])
+        assert error.value.refusal is Refusal.ILLEGAL_QUESTION
+
+    def test_what_is_still_in_hand_stays_locked_when_its_member_leaves(self, room: Room):
+        for name in "ab":
+            room.join(name)
+        room.lock("a", [["t", 0], ["t", 1]])
+        room.told("group_leave", group="g", member="a", instance="a", busy=[["t", 1]])
+        assert room.lock("b", [["t", 0], ["t", 1]]) == [["t", 0]]
+
+
+class TestAfterARestart:
+    """Locks are in memory; who held one goes on until its time is over, whether it is heard of or not."""
+
+    def _restarted(self, room: Room) -> None:
+        room.join("a")
+        room.lock("a", [["t", 0], ["t", 1]])
+        room.begin()
+        room.join("a")
+        room.join("b")
+
+    def _heard(self, room: Room, ms: int) -> None:
+        end = room.clock.ms + ms
+        while room.clock.ms < end:
+            room.advance(min(5_000, end - room.clock.ms))
+            room.join("a")
+            room.join("b")
+
+    def test_only_who_held_a_queue_gets_it_until_every_lock_from_before_is_over(self, room: Room):
+        self._restarted(room)
+        assert room.lock("b", [["t", 0], ["t", 1], ["t", 2]]) == []
+        assert room.lock("a", [["t", 0], ["t", 2]], claims=[["t", 0]]) == [["t", 0]]
+        self._heard(room, LIVE_MS - 1)
+        assert room.lock("b", [["t", 1]]) == []
+        self._heard(room, 1)
+        assert room.lock("b", [["t", 1], ["t", 2]]) == [["t", 1], ["t", 2]]
+
+    def test_a_claim_is_worth_nothing_against_a_lock_that_is_known(self, room: Room):
+        self._restarted(room)
+        assert room.lock("a", [["t", 0]], claims=[["t", 0]]) == [["t", 0]]
+        assert room.lock("b", [["t", 0]], claims=[["t", 0]]) == []
+
+    def test_what_its_holder_gives_back_is_known_to_be_free(self, room: Room):
+        self._restarted(room)
+        own = {"group": "g", "member": "a", "instance": "a", "queues": [["t", 0], ["t", 1]]}
+        room.told("group_unlock", **own, claims=[["t", 0]])
+        room.advance(5_000)
+        room.join("b")
+        assert room.lock("b", [["t", 0], ["t", 1]]) == [["t", 0]]
+        assert room.lock("a", [["t", 1]], claims=[["t", 1]]) == [["t", 1]]
+        room.told("group_leave", group="g", member="a", instance="a")
+        assert room.lock("b", [["t", 1]]) == [["t", 1]]
+
+    def test_a_group_that_nobody_was_in_before_does_not_wait(self, room: Room):
+        room.begin()
+        room.join("a")
+        assert room.lock("a", [["t", 0]]) == [["t", 0]]
+
+    def test_a_first_lock_is_granted_when_the_start_after_this_one_would_know_of_it(self, room: Room):
+        room.join("a")
+        number = room.ask("group_lock", group="g", member="a", instance="a", queues=[["t", 0]])
+        room.until_answered(number)
+        assert "g" in (ConfigFile(room.store.config / "subscriptionGroup.json").load() or {})["subscriptionGroupTable"]

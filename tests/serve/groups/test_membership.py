@@ -3,10 +3,14 @@
 import pytest
 
 from serve.groups.errors import GroupRefused, Refusal
+from serve.groups.locks import QueueLocks
+from serve.groups.members import Joining, Membership
 from serve.groups.table import Groups
 from tests.serve.groups.faces import EXPIRES_MS, Room
 from towline.errors import UnknownTopic
 from towline.format.groups import GROUP_SIZE_MAX
+
+ASKED = {"group": "g", "instance": "i", "topics": {"t": {"expression": "*", "type": "TAG"}}}
 
 
 def refusal(error: pytest.ExceptionInfo[GroupRefused]) -> Refusal:
@@ -129,6 +133,44 @@ class TestJoining:
         with pytest.raises(GroupRefused) as error:
             room.join("b", model="broadcasting")
         assert refusal(error) is Refusal.CONSUME_DISABLED
+
+    def test_after_a_restart_a_generation_is_newer_than_what_any_member_knows(self, room: Room):
+        known = room.join("a")["generation"]
+        room.clock.ms = 0  # the clock went back by more than the restart took
+        room.begin()
+        first = room.ask("group_join", b"a", **ASKED, member="a", generation=known - 1)
+        second = room.ask("group_join", b"b", **ASKED, member="b", generation=known)
+        room.advance(1_000)
+        told = room.answers[first]
+        assert told == room.answers[second]
+        assert told["generation"] > known
+
+    def test_a_generation_that_no_group_can_reach_is_refused(self, room: Room):
+        with pytest.raises(GroupRefused) as error:
+            room.join("a", generation=1 << 62)
+        assert refusal(error) is Refusal.ILLEGAL_QUESTION
+
+    def test_there_are_not_more_members_over_all_groups_than_allowed(self):
+        membership = Membership(
+            lambda _: 1,
+            expires_ms=EXPIRES_MS,
+            first_generation=lambda _: 1,
+            locks_of=lambda _: QueueLocks(1_000),
+            of_all_max=2,
+        )
+
+        def join(group: str, member: str) -> None:
+            membership.join(group, Joining(member, member, "clustering", "average", {}), 0)
+
+        join("g", "a")
+        join("h", "a")
+        with pytest.raises(GroupRefused) as error:
+            join("i", "a")
+        assert refusal(error) is Refusal.TOO_MANY_MEMBERS
+        assert membership.get("i") is None
+        join("h", "a")
+        membership.leave("g", "a")
+        join("i", "a")
 
     def test_there_are_not_more_groups_than_allowed(self):
         groups = Groups(auto_create=True, groups_max=2)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from serve.groups.errors import GroupRefused, Refusal
+from serve.groups.locks import QueueLocks
 from serve.groups.members import Joining, Membership, Subscription
 
 EXPIRES_MS = 100
@@ -26,8 +27,8 @@ class MembersAreThoseHeardOf(RuleBasedStateMachine):
         self.membership = Membership(
             lambda topic: self.queues.get(topic, 0),
             expires_ms=EXPIRES_MS,
-            lock_ms=1_000,
-            first_generation=lambda: 1,
+            first_generation=lambda _: 1,
+            locks_of=lambda _: QueueLocks(1_000),
             members_max=MEMBERS_MAX,
         )
         self.model: dict[tuple[str, str], tuple[str, int]] = {}  # (group, member) -> instance, when heard of

@@ -1,6 +1,7 @@
 """Offsets: where a group begins, what a commit does, resets, lag, topics that go, and the file they are kept in."""
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,35 @@ class TestCommitting:
             room.offsets("nowhere")
 
 
+class TestEpochs:
+    def test_what_was_read_under_an_earlier_master_holds_as_far_as_its_epoch_went(self, room: Room, caplog):
+        room.join("a")
+        room.epoch_ends = {("t", 0): 30, ("t", 1): 90}
+        assert room.commit({"0": 50, "1": 50}, member="a", epoch=255) == {"clamped": {"t": {"0": 30}}}
+        assert {queue: room.offsets()[queue] for queue in "01"} == {"0": 30, "1": 50}
+        assert room.told("group_list")["clamped"] == 1
+        assert "its offset 50 of queue 0 of t was read in epoch 255, which ended at 30" in caplog.text
+
+    def test_what_was_read_in_this_epoch_is_not_compared(self, room: Room):
+        room.join("a")
+        room.epoch_ends = {("t", 0): 30}
+        assert room.commit({"0": 50}, member="a", epoch=256) == {}
+        assert room.commit({"0": 60}, member="a") == {}
+        assert room.offsets()["0"] == 60
+
+    def test_an_old_master_does_not_take_what_was_read_under_a_later_one(self, room: Room):
+        room.join("a")
+        with pytest.raises(GroupRefused) as refused:
+            room.commit({"0": 5}, member="a", epoch=257)
+        assert refused.value.code == "NOT_MASTER"
+
+    @pytest.mark.parametrize("epoch", [-1, "1", 1.5, None, True])
+    def test_what_is_no_epoch_is_refused(self, room: Room, epoch: object):
+        room.join("a")
+        with pytest.raises(GroupRefused, match="epoch of group_commit"):
+            room.commit({"0": 5}, member="a", epoch=epoch)
+
+
 class TestResetting:
     @pytest.mark.parametrize(
         ("to", "at"), [("first", 10), ("last", 100), ({"timestamp": 5}, 33), ({"offset": 44}, 44), ({"offset": 1}, 10)]
@@ -148,7 +178,7 @@ class TestAdministration:
         assert [row["lag"] for row in shown["queues"]] == [50, 0, 90, 90]
         assert shown["lag"] == 230
         assert [row["owner"] for row in shown["queues"]] == ["a", "a", "b", "b"]
-        room.told("group_lock", group="g", member="b", instance="b", queues=[["t", 0]])
+        room.lock("b", [["t", 0]])
         assert room.told("group_describe", group="g")["queues"][0]["owner"] == "b"
 
     def test_a_group_that_is_used_is_not_deleted(self, room: Room):
@@ -369,3 +399,40 @@ def test_resets_of_a_deleted_group_are_forgotten(room: Room):
     room.until_answered(room.ask("group_delete", group="g"))
     room.advance(30_000)
     assert room.join("a")["resets"] == {}
+
+
+def test_a_reset_counts_for_members_that_were_away_over_a_restart_too(room: Room):
+    generation = room.join("a")["generation"]
+    room.commit({"0": 90}, "a", generation=generation)
+    room.reset("first")
+    room.begin()
+    room.advance(1_000)
+    told = room.join("a", generation=generation)
+    assert told["resets"]["t"] > generation
+    assert told["generation"] > told["resets"]["t"]
+    assert room.commit({"0": 95}, "a", generation=generation) == {"kept": {"t": {"0": 10}}}
+    assert room.commit({"0": 95}, "a", generation=told["generation"]) == {}
+    room.until_answered(room.ask("group_reset", group="g", topic="t", to="first"))
+    room.begin()  # and whoever had not even asked to come in again
+    assert room.commit({"0": 95}, "a", generation=told["generation"]) == {"kept": {"t": {"0": 10}}}
+
+
+def test_resets_go_with_their_topic_and_a_file_without_sense_is_damaged(room: Room, caplog: pytest.LogCaptureFixture):
+    room.join("a")
+    room.reset("first")
+    file = ConfigFile(room.store.config / "consumerOffset.json")
+    content = file.load() or {}
+    assert set(content["towlineResets"]["g"]) == {"t"}
+    for bad in ({"g": 7}, {"g": {"t": -1}}, {"g": {"t": 1 << 62}}, ["g"]):
+        room.service.close()
+        file.save(content)
+        file.save(content | {"towlineResets": bad})
+        with caplog.at_level(logging.WARNING):
+            room.begin()
+        assert "consumerOffset.json.bak is used" in caplog.text
+        caplog.clear()
+        assert room.join("a")["resets"] == content["towlineResets"]["g"]
+    room.queues = {"u": 2}
+    room.advance(1_000)
+    room.service.close()
+    assert "towlineResets" not in (file.load() or {})

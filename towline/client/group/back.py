@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from towline.client.admin import AdminClient
+from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused
 from towline.client.forms import StoredForm, delayed, sent_back
 from towline.client.producer import Producer
@@ -27,12 +28,18 @@ class WayBack:
     """
 
     def __init__(
-        self, group: str, cluster: str, endpoint: Callable[[], str], retries_max: Callable[[], int], timeout_ms: int
+        self,
+        group: str,
+        cluster: str,
+        endpoint: Callable[[], Endpoints],
+        retries_max: Callable[[], int],
+        timeout_ms: int,
     ) -> None:
         self._group, self._cluster, self._timeout_ms = group, cluster, timeout_ms
         self._endpoint, self._retries_max = endpoint, retries_max
         self._lock = threading.Lock()
         self._producer: Producer | None = None
+        self._produces_to: Endpoints = ""
         self._there: set[str] = set()
 
     def send(self, message: GroupMessage, level: int | None) -> bool:
@@ -61,9 +68,13 @@ class WayBack:
 
     def _open(self, topic: str) -> Producer:
         """The producer, when the topic is there."""
+        endpoint = self._endpoint()
         with self._lock:
+            if self._producer is not None and endpoint != self._produces_to:  # another node is master now
+                self._producer.close(flush=False)
+                self._producer = None
+                self._there.clear()
             if topic not in self._there:
-                endpoint = self._endpoint()
                 with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
                     try:
                         admin.create_topic(topic, 1)
@@ -72,6 +83,7 @@ class WayBack:
                             raise
                 self._there.add(topic)
                 if self._producer is None:
+                    self._produces_to = endpoint
                     self._producer = Producer(endpoint, name=f"group {self._group}", cluster=self._cluster)
             assert self._producer is not None
             return self._producer

@@ -9,27 +9,31 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from towline.client.columns import Columns
-from towline.client.consumer import Moved, Start
+from towline.client.endpoints import Endpoints
 from towline.client.errors import ClientClosed
 from towline.client.neighbours import neighbour
+from towline.client.reader import Moved, Start
+from towline.client.routes import Way, puts_of, ways
 from towline.errors import NoAnswer, TowlineError
 from towline.format.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
-from towline.link.endpoints import parse
 
 from .back import RETRIES_DEFAULT, WayBack
 from .errors import NotAssigned
 from .member import Member, Rebalance
 from .message import GroupMessage
 from .offsets import OffsetsFile
+from .parts import Part, Parts
 from .places import first_offset
 from .queue import Handed, Stage
 from .rules import Rules
@@ -37,6 +41,9 @@ from .shelf import Shelf
 from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Taken: TypeAlias = tuple[Part, Handed, Columns]
 
 ITERATION_MS: Final = 1_000
 CLOSE_MS: Final = 5_000
@@ -46,7 +53,9 @@ SUSPEND_S: Final = 1.0  # before a message that could not be handled is tried ag
 class GroupConsumer:
     """A member of a consumer group. Any number of threads may take messages; each is given others.
 
-    endpoint        of a master's serve process: tcp://host:port or ipc://path
+    endpoint        of a master's serve process: tcp://host:port or ipc://path; those of several nodes, in a text with
+                    commas or a sequence, of which the one that is master is found. Or cluster:PATH of a cluster file:
+                    queues of all its groups of nodes are shared out, and one without a master is passed over
     topics          one topic, several, or {topic: what}, where what is "*", tags as "a || b", or Sql("price > 10")
     member          name in the group, unique; made up by default
     model           clustering: the members share the queues. broadcasting: each reads all, and keeps its offsets in
@@ -69,7 +78,7 @@ class GroupConsumer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: Endpoints,
         group: str,
         topics: Topics,
         *,
@@ -87,10 +96,10 @@ class GroupConsumer:
         suspend_ms: int = 15_000,
         timeout_ms: int = 10_000,
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
-        put_endpoint: str = "",
+        put_endpoint: Endpoints = "",
         cluster: str = "",
     ) -> None:
-        self._endpoint = str(parse(endpoint))
+        found = ways(endpoint, "serve")
         broadcasting = model == "broadcasting"
         _check(start, model, strategy)
         _check_sizes(max_bytes, max_count, buffer_bytes, commit_interval_ms)
@@ -113,20 +122,37 @@ class GroupConsumer:
             commit_interval_ms=commit_interval_ms,
             max_count=max_count,
             max_bytes=max_bytes,
-            buffer_bytes=buffer_bytes,
+            buffer_bytes=max(1, buffer_bytes // len(found)),
             suspend_ms=suspend_ms,
             timeout_ms=timeout_ms,
         )
         self._body_size_max = body_size_max
-        self._offsets = OffsetsFile(Path(offsets_file)) if broadcasting and offsets_file is not None else None
-        self._shelf = Shelf(ordered=ordered, manual=not auto_commit)
-        self._member = Member(self._endpoint, self._rules, self._shelf, self._offsets)
-        self._put_endpoint = put_endpoint
-        self._back = WayBack(group, cluster, self._find_put, self._retries_max, timeout_ms)
+        self._parts = self._made(found, puts_of(endpoint, put_endpoint), offsets_file)
         self._begun = threading.Lock()
         self._closed, self._ended = threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
+
+    def _made(self, found: tuple[Way, ...], puts: tuple[Way, ...], offsets_file: Path | str | None) -> Parts:
+        lock = threading.Condition()
+        made = []
+        for place, way in enumerate(found):
+            offsets = None
+            if self._rules.broadcasting and offsets_file is not None:
+                offsets = OffsetsFile(Path(f"{offsets_file}.{way.name}" if len(found) > 1 else offsets_file))
+            rules = replace(self._rules, place=place)
+            shelf = Shelf(ordered=rules.ordered, manual=not rules.auto_commit, lock=lock)
+            member = Member(way.endpoints, rules, shelf, offsets)
+            put = puts[place] if puts else None
+            back = WayBack(
+                rules.group,
+                rules.cluster,
+                partial(_put_of, member, put),
+                partial(_retries_of, member),
+                rules.timeout_ms,
+            )
+            made.append(Part(way.name, member, shelf, back, offsets))
+        return Parts(made, lock)
 
     # --- messages
 
@@ -136,30 +162,30 @@ class GroupConsumer:
         Raises UnknownTopic, AskRefused (such as CONSUME_DISABLED), MemberTaken, FilterRefused, NoAnswer when the node
         is out of reach, LinkRefused, MalformedRecord, ClientClosed.
         """
-        columns = self.poll_columns(timeout_ms)
-        return [] if columns is None else self._messages(columns)
+        taken = self._take(time.monotonic() + timeout_ms / 1000, whole=True)
+        return [] if taken is None else self._messages(taken[0], taken[2])
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
         """The same as columns: the cheap way for many messages."""
         taken = self._take(time.monotonic() + timeout_ms / 1000, whole=True)
-        return None if taken is None else taken[1]
+        return None if taken is None else taken[2]
 
     def __iter__(self) -> Iterator[GroupMessage]:
         """Every message, until the consumer is closed; each is finished when the next is asked for."""
         while (taken := self._take_next(whole=False)) is not None:
-            handed, columns = taken
+            part, handed, columns = taken
             offsets = columns.queue_offset.tolist()
-            for message, offset in zip(self._messages(columns), offsets, strict=True):
-                if self._closed.is_set() or not self._shelf.gives(handed, offset):
+            for message, offset in zip(self._messages(part, columns), offsets, strict=True):
+                if self._closed.is_set() or not part.shelf.gives(handed, offset):
                     break
                 yield message
             else:
-                self._shelf.done()
+                part.shelf.done()
 
     def batches(self) -> Iterator[Columns]:
         """Every message in columns, until the consumer is closed."""
         while (taken := self._take_next(whole=True)) is not None:
-            yield taken[1]
+            yield taken[2]
 
     def listen(
         self, callback: Callable[[GroupMessage], object], *, threads: int = 1, attempts_max: int | None = None
@@ -174,7 +200,7 @@ class GroupConsumer:
         errors: list[BaseException] = []
 
         def work() -> None:
-            with self._shelf.lock:
+            with self._parts.lock:
                 self._listening.add(threading.get_ident())
             try:
                 self._listen(callback, attempts_max)
@@ -184,9 +210,9 @@ class GroupConsumer:
                 errors.append(error)
                 self._stop()
             finally:
-                with self._shelf.lock:
+                with self._parts.lock:
                     self._listening.discard(threading.get_ident())
-                    self._shelf.lock.notify_all()
+                    self._parts.lock.notify_all()
 
         workers = [
             threading.Thread(target=work, name=f"listener {number}", daemon=True) for number in range(1, threads)
@@ -209,34 +235,49 @@ class GroupConsumer:
         again.
         """
         if message is None:
-            self._shelf.finish()
+            self._finish()
+            self._parts.each(lambda part: part.member.commit(self._rules.timeout_ms))
         else:
-            self._shelf.finish_up_to((message.stored_topic, message.queue_id), message.queue_offset + 1)
-        self._member.commit(self._rules.timeout_ms)
+            part = self._parts.named(message.broker_name)
+            part.shelf.finish_up_to((message.stored_topic, message.queue_id), message.queue_offset + 1)
+            part.member.commit(self._rules.timeout_ms)
 
     # --- positions
 
-    def assignment(self) -> dict[tuple[str, int], int]:
-        """(topic, queue id) of every queue that is read now -> offset of the next message to be handed out."""
-        with self._shelf.lock:
-            return {key: queue.next for key, queue in self._shelf.queues.items() if queue.stage is Stage.READING}
+    @property
+    def broker_names(self) -> list[str]:
+        """The groups of nodes that are read. A single one has the name ""."""
+        return [part.name for part in self._parts.all]
 
-    def seek(self, topic: str, queue_id: int, offset: int) -> None:
-        """The next message of this queue is the one at `offset`, which the next commit commits. Raises NotAssigned."""
-        with self._shelf.lock:
-            queue = self._shelf.queues.get((topic, queue_id))
+    def assignment(self, broker_name: str = "") -> dict[tuple[str, int], int]:
+        """(topic, queue id) of every queue that is read now -> offset of the next message to be handed out.
+
+        Of several groups of nodes `broker_name` names one. Raises UnknownGroup.
+        """
+        shelf = self._parts.named(broker_name).shelf
+        with shelf.lock:
+            return {key: queue.next for key, queue in shelf.queues.items() if queue.stage is Stage.READING}
+
+    def seek(self, topic: str, queue_id: int, offset: int, broker_name: str = "") -> None:
+        """The next message of this queue is the one at `offset`, which the next commit commits.
+
+        Raises NotAssigned, UnknownGroup.
+        """
+        part = self._parts.named(broker_name)
+        with part.shelf.lock:
+            queue = part.shelf.queues.get((topic, queue_id))
             if queue is None or queue.stage is not Stage.READING:
                 raise NotAssigned(topic, queue_id)
             queue.go(offset)
-        self._member.ring()
+        part.member.ring()
 
     def seek_to_time(self, when: datetime | int) -> None:
         """Each queue of now goes to its first message stored at or after `when`, a datetime or ms since 1970."""
-        for topic, queue_id in self.assignment():
-            if topic not in self._rules.optional:
-                self.seek(
-                    topic, queue_id, first_offset(self._member.ask, topic, queue_id, when, self._rules.timeout_ms)
-                )
+        for part in self._parts.all:
+            for topic, queue_id in self.assignment(part.name):
+                if topic not in self._rules.optional:
+                    offset = first_offset(part.member.ask, topic, queue_id, when, self._rules.timeout_ms)
+                    self.seek(topic, queue_id, offset, part.name)
 
     def pause(self, *queues: tuple[str, int]) -> None:
         """Nothing more comes from these queues of ours (all, when none is named) until `resume`, or a rebalance."""
@@ -257,33 +298,38 @@ class GroupConsumer:
 
     @property
     def members(self) -> list[str]:
-        """The group's members as the node said last."""
-        return list(self._member.members)
+        """The group's members as the nodes said last."""
+        return sorted({member for part in self._parts.all for member in part.member.members})
 
     @property
     def generation(self) -> int:
-        """Grows by one with each change of the group; 0 before it was joined."""
-        return self._member.generation
+        """Grows by one with each change of the group; 0 before it was joined. Of several groups of nodes, the sum."""
+        return sum(part.member.generation for part in self._parts.all)
 
     @property
     def rebalances(self) -> deque[Rebalance]:
         """The newest comings and goings of queues."""
-        return self._member.rebalances
+        return _together([part.member.rebalances for part in self._parts.all])
 
     @property
     def moved(self) -> deque[Moved]:
         """Where reading went on elsewhere than it stood: messages may have been deleted before they were read."""
-        return self._member.pulling.moved
+        return _together([part.member.pulling.moved for part in self._parts.all])
 
     @property
     def missed(self) -> int:
         """Queue offsets passed over because the node deleted them before they were read."""
-        return self._member.pulling.missed
+        return sum(part.member.pulling.missed for part in self._parts.all)
+
+    @property
+    def from_slaves(self) -> int:
+        """Messages that came from slaves, since a master said that they lie far behind (its slave_read_enable)."""
+        return sum(part.member.pulling.from_slaves for part in self._parts.all)
 
     @property
     def warnings(self) -> list[str]:
-        """What the node finds strange about the group, such as members that subscribe differently."""
-        return list(self._member.warnings)
+        """What the nodes find strange about the group, such as members that subscribe differently."""
+        return [warning for part in self._parts.all for warning in part.member.warnings]
 
     def close(self) -> None:
         """Commits what is finished, what this thread has in hand included, and leaves the group.
@@ -293,7 +339,7 @@ class GroupConsumer:
         if threading.get_ident() in self._listening:
             self._stop()
         else:
-            self._shelf.finish()
+            self._finish()
             self._end()
 
     def __enter__(self) -> Self:
@@ -305,7 +351,7 @@ class GroupConsumer:
         if kind is None:
             self.close()
         else:
-            self._shelf.put_back()
+            self._put_back()
             self._end()
 
     # --- inside
@@ -314,47 +360,61 @@ class GroupConsumer:
         if self._closed.is_set():
             raise ClientClosed("consumer")
         with self._begun:
-            if self._member.ident is None:
-                self._member.start()
+            for part in self._parts.all:
+                if part.member.ident is None:
+                    part.member.start()
 
     def _stop(self) -> None:
         """Nothing more is handed out."""
         self._closed.set()
-        self._shelf.fail(ClientClosed("consumer"), fatal=True)
+        for part in self._parts.all:
+            part.shelf.fail(ClientClosed("consumer"), fatal=True)
+
+    def _finish(self) -> None:
+        """All that this thread was given, of every group of nodes."""
+        for part in self._parts.all:
+            part.shelf.finish()
+
+    def _put_back(self) -> None:
+        for part in self._parts.all:
+            part.shelf.put_back()
 
     def _end(self) -> None:
         self._stop()
-        with self._shelf.lock:  # what listeners have in hand is finished, if they manage in time
-            self._shelf.lock.wait_for(lambda: not self._listening, CLOSE_MS / 1000)
+        with self._parts.lock:  # what listeners have in hand is finished, if they manage in time
+            self._parts.lock.wait_for(lambda: not self._listening, CLOSE_MS / 1000)
         with self._begun:
             if self._ended:
                 return
             self._ended = True
-            if self._member.ident is not None:
-                self._member.close(CLOSE_MS)
-            else:
-                self._member.never()
-            self._back.close()
-            if self._offsets is not None:
-                self._offsets.close()
+            for part in self._parts.all:
+                if part.member.ident is not None:
+                    part.member.close(CLOSE_MS)
+                else:
+                    part.member.never()
+                part.back.close()
+                if part.offsets is not None:
+                    part.offsets.close()
 
-    def _take(self, deadline: float, *, whole: bool) -> tuple[Handed, Columns] | None:
+    def _take(self, deadline: float, *, whole: bool) -> Taken | None:
         self._begin()
         while True:
-            handed = self._shelf.take(deadline, whole=whole)
-            self._member.ring()
-            if handed is None:
+            found = self._parts.take(deadline, whole=whole)
+            for part in self._parts.all:
+                part.member.ring()
+            if found is None:
                 return None
+            part, handed = found
             try:
-                kept = self._wanted(handed)
+                kept = _wanted(part, handed)
             except TowlineError:
-                self._shelf.refuse(handed)
+                part.shelf.refuse(handed)
                 raise
             if kept is not None:
-                return handed, kept
-            self._shelf.done()
+                return part, handed, kept
+            part.shelf.done()
 
-    def _take_next(self, *, whole: bool) -> tuple[Handed, Columns] | None:
+    def _take_next(self, *, whole: bool) -> Taken | None:
         """Waits for it; None when the consumer is closed."""
         while not self._closed.is_set():
             try:
@@ -367,22 +427,8 @@ class GroupConsumer:
                 return taken
         return None
 
-    def _wanted(self, handed: Handed) -> Columns | None:
-        """The node compares hashes of tags; different tags may share one. None when nothing is left."""
-        answer = handed.answer
-        columns = Columns(answer.sizes, answer.records, queue_id=handed.queue.queue_id)
-        if int(columns.queue_offset[0]) < answer.first:  # some of it was given before
-            columns = columns.select(columns.queue_offset >= answer.first)
-        tags = handed.queue.subscription.tags
-        if not tags:
-            return columns
-        kept = np.fromiter((tag in tags for tag in columns.tags()), dtype=np.bool_, count=len(columns))
-        if kept.all():
-            return columns
-        return columns.select(kept) if kept.any() else None
-
-    def _messages(self, columns: Columns) -> list[GroupMessage]:
-        rows, size, back = columns.rows(), self._body_size_max, self._back.send
+    def _messages(self, part: Part, columns: Columns) -> list[GroupMessage]:
+        rows, size, back = columns.rows(), self._body_size_max, part.back.send
         return [GroupMessage(rows, row, body_size_max=size, send_back=back) for row in range(len(columns))]
 
     def _listen(self, callback: Callable[[GroupMessage], object], attempts_max: int | None) -> None:
@@ -402,7 +448,7 @@ class GroupConsumer:
                     self._handle_in_place(callback, message, attempts_max)
                 else:
                     self._handle(callback, message)
-        self._shelf.finish()
+        self._finish()
 
     @contextmanager
     def _kept_on_failure(self) -> Iterator[None]:
@@ -410,7 +456,7 @@ class GroupConsumer:
         try:
             yield
         except BaseException:
-            self._shelf.put_back()
+            self._put_back()
             raise
 
     def _handle(self, callback: Callable[[GroupMessage], object], message: GroupMessage) -> None:
@@ -448,20 +494,49 @@ class GroupConsumer:
             if self._closed.wait(SUSPEND_S):
                 raise ClientClosed("consumer")
 
-    def _retries_max(self) -> int:
-        return int(self._member.settings.get("retryMaxTimes", RETRIES_DEFAULT))
-
-    def _find_put(self) -> str:
-        return self._put_endpoint or neighbour(self._endpoint, "put", self._member.welcome)
-
     def _set_paused(self, queues: tuple[tuple[str, int], ...], paused: bool) -> None:
-        with self._shelf.lock:
-            for key in queues or list(self._shelf.queues):
-                if key not in self._shelf.queues:
-                    raise NotAssigned(*key)
-                self._shelf.queues[key].paused = paused
-                self._shelf.list(self._shelf.queues[key])
-        self._member.ring()
+        known = False
+        for part in self._parts.all:
+            with part.shelf.lock:
+                for key in queues or list(part.shelf.queues):
+                    if key in part.shelf.queues:
+                        known = True
+                        part.shelf.queues[key].paused = paused
+                        part.shelf.list(part.shelf.queues[key])
+            part.member.ring()
+        if queues and not known:
+            raise NotAssigned(*queues[0])
+
+
+def _wanted(part: Part, handed: Handed) -> Columns | None:
+    """The node compares hashes of tags; different tags may share one. None when nothing is left."""
+    answer = handed.answer
+    columns = Columns(answer.sizes, answer.records, queue_id=handed.queue.queue_id, broker_name=part.name)
+    if int(columns.queue_offset[0]) < answer.first:  # some of it was given before
+        columns = columns.select(columns.queue_offset >= answer.first)
+    tags = handed.queue.subscription.tags
+    if not tags:
+        return columns
+    kept = np.fromiter((tag in tags for tag in columns.tags()), dtype=np.bool_, count=len(columns))
+    if kept.all():
+        return columns
+    return columns.select(kept) if kept.any() else None
+
+
+def _put_of(member: Member, put: Way | None) -> Endpoints:
+    """Where messages go back to: as it was named, or the put process beside the serve that is read."""
+    if put is None:
+        return neighbour(member.endpoint, "put", member.welcome)
+    return put.endpoints() if callable(put.endpoints) else put.endpoints
+
+
+def _retries_of(member: Member) -> int:
+    return int(member.settings.get("retryMaxTimes", RETRIES_DEFAULT))
+
+
+def _together(parts: list[deque[T]]) -> deque[T]:
+    """The one, or what there is of all."""
+    return parts[0] if len(parts) == 1 else deque(item for part in parts for item in part)
 
 
 def _check(start: Start, model: str, strategy: str) -> None:

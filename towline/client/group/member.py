@@ -12,18 +12,21 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from towline.client.asks import Reply
+from towline.client.asks import AskedNoMaster, Reply
 from towline.client.connection import own_facts
-from towline.client.consumer import to_ms
+from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused, ClientClosed
-from towline.client.sending import Asking
+from towline.client.reader import to_ms
+from towline.client.waking import Asking
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.allocation import allocate
 from towline.link.dealer import Link
 
+from .claims import Claims
 from .errors import MemberTaken
 from .offsets import OffsetsFile
 from .places import Places, first_offsets
@@ -41,6 +44,7 @@ AGAIN_S: Final = 0.5  # between attempts to join, to lock, to begin
 HAND_OVER_S: Final = 0.1  # whoever gives a queue away commits first; it usually manages in this time
 WATCH_S: Final = 10.0
 REBALANCES_MAX: Final = 1_000
+COMMIT: Final = "group_commit"
 _PATIENT: Final = ("STARTING", "MEMBER_TAKEN")  # refusals that may end by themselves
 
 
@@ -54,7 +58,13 @@ class Rebalance:
 
 
 class Member(threading.Thread):
-    def __init__(self, endpoint: str, rules: Rules, shelf: Shelf, offsets: OffsetsFile | None) -> None:
+    def __init__(
+        self,
+        endpoints: Endpoints | Callable[[], Endpoints],
+        rules: Rules,
+        shelf: Shelf,
+        offsets: OffsetsFile | None,
+    ) -> None:
         super().__init__(name=f"towline member {rules.member} of {rules.group}", daemon=True)
         self.rules = rules
         self.rebalances: deque[Rebalance] = deque(maxlen=REBALANCES_MAX)
@@ -64,15 +74,17 @@ class Member(threading.Thread):
         self.warnings: list[str] = []
         self._shelf = shelf
         self._offsets = offsets
-        self._talk = Talk(endpoint, own_facts("consumer", rules.member, rules.cluster))
+        self._talk = Talk(endpoints, own_facts("consumer", rules.member, rules.cluster))
         self.pulling = Pulling(rules, shelf, self._talk)
-        self._endpoint = endpoint
         self._questions: deque[Asking] = deque()
+        self._epoch = 0  # of the master under which the positions were read
         self._resets: dict[str, int] = {}
         self._finished: dict[tuple[str, int], int] = {}  # of queues that are to begin anew; everything before is done
+        self._claims = Claims()
         self._joined = False
         self._expires_s = self._lock_s = 60.0
         self._join_at = self._watch_at = self._begin_at = self._lock_at = self._try_at = 0.0
+        self._bury_at = 0.0
         self._commit_at = time.monotonic() + rules.commit_interval_ms / 1000
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
@@ -83,6 +95,15 @@ class Member(threading.Thread):
     @property
     def welcome(self) -> dict[str, Any]:
         return self._talk.connection.welcome
+
+    @property
+    def endpoint(self) -> str:
+        """Of the node that welcomed us last."""
+        return self._talk.connection.endpoint
+
+    @property
+    def is_joined(self) -> bool:
+        return self._joined
 
     def ring(self) -> None:
         """There is room for another answer, or something else to do."""
@@ -97,7 +118,7 @@ class Member(threading.Thread):
             if not self.is_alive():
                 raise ClientClosed("consumer")
             if time.monotonic() >= asking.deadline:
-                raise NoAnswer(self._endpoint, timeout_ms, f"the question {op!r} was not answered")
+                raise NoAnswer(self.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
             raise asking.error
         assert asking.reply is not None
@@ -109,7 +130,7 @@ class Member(threading.Thread):
         if offsets and self._offsets is not None:
             self._offsets.save(offsets)
         elif offsets:
-            self.ask("group_commit", self._commit_facts(offsets, generation), timeout_ms)
+            self.ask(COMMIT, self._commit_facts(offsets, generation), timeout_ms)
         self._shelf.committed(offsets)
 
     def close(self, timeout_ms: int) -> None:
@@ -162,6 +183,7 @@ class Member(threading.Thread):
             self._talk.wait(wake - now)
             for parts in self._talk.receive(link):
                 self.pulling.came(parts)
+            self.pulling.look_aside(now)
             if link.lost or self._talk.is_late(now) or self.pulling.are_late(now):
                 self._lose()
         except (LinkRefused, MalformedFrame) as error:
@@ -182,12 +204,12 @@ class Member(threading.Thread):
         try:
             return self._talk.connection.open(GREETING_STEP_MS)
         except NoAnswer as error:
-            self._trouble(NoAnswer(self._endpoint, self.rules.timeout_ms, error.trouble), now)
+            self._trouble(NoAnswer(error.endpoint, self.rules.timeout_ms, error.trouble), now)
             self._try_at = now + GREETING_STEP_MS / 1000
             return None
 
-    def _lose(self) -> None:
-        self._talk.lose()
+    def _lose(self, learned: tuple[str, ...] = ()) -> None:
+        self._talk.lose(learned)
         self._joined = False
         self._join_at = 0.0
         self.pulling.lose()
@@ -204,7 +226,10 @@ class Member(threading.Thread):
         """A question was answered with an error that its task did not expect."""
         if self._closing is not None:
             return  # such as a watch that ends because we have left
-        if isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
+        if isinstance(error, AskedNoMaster) and self._may_move(error):
+            self._lose(error.masters)
+            self._trouble(error, now)
+        elif isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._forget("the node does not know it any more")
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
             taken = error.error == "MEMBER_TAKEN"
@@ -216,13 +241,22 @@ class Member(threading.Thread):
             self._join_at = self._watch_at = self._begin_at = now + AGAIN_S
             self._shelf.fail(error)
 
+    def _may_move(self, error: AskedNoMaster) -> bool:
+        """Whether there is another node that may be the master."""
+        return self._talk.connection.has_choice or bool(error.masters)
+
     # --- what is due
 
     def _start_tasks(self, now: float) -> None:
         talk = self._talk
+        if now >= self._bury_at:
+            self._bury_at = now + SLEEP_MAX_S
+            self._shelf.bury()
         for _ in range(len(self._questions)):  # what cannot be sent now goes back to the end
             asking = self._questions.popleft()
-            if now < asking.deadline:
+            if asking.op == COMMIT and not self._joined and self._closing is None:
+                self._questions.append(asking)
+            elif now < asking.deadline:
                 talk.start(f"asking {id(asking)}", self._put(asking))
         if self._closing is not None:
             talk.start("part", self._part())
@@ -257,6 +291,12 @@ class Member(threading.Thread):
         """A question of another thread; asked again when its link is lost."""
         try:
             reply = yield Question(asking.op, asking.facts)
+        except AskedNoMaster as error:
+            if not self._may_move(error):
+                asking.finish(None, error)
+                return
+            self._questions.append(asking)  # for the node that is
+            raise
         except TowlineError as error:
             asking.finish(None, error)
         except GeneratorExit:
@@ -270,6 +310,7 @@ class Member(threading.Thread):
     def _join(self) -> Task:
         rules = self.rules
         start = rules.start if isinstance(rules.start, str) else to_ms(rules.start)
+        yield from self._settle()
         reply = yield Question(
             "group_join",
             {
@@ -285,6 +326,33 @@ class Member(threading.Thread):
             held_s=WATCH_S,
         )
         self._told(reply.facts)
+
+    def _settle(self) -> Task:
+        """Under another master than before: what it does not have of what we read comes again under the same numbers,
+        as other messages, and is not passed over (H15)."""
+        epoch = self._talk.connection.epoch
+        if self.generation and epoch > self._epoch:
+            with self._shelf.lock:
+                topics = {topic for topic, _ in (*self._shelf.queues, *self._finished)}
+            ends: Places = {}
+            for topic in sorted(topics):
+                try:
+                    reply = yield Question("epoch_ends", {"topic": topic, "epoch": self._epoch})
+                except UnknownTopic:
+                    continue
+                ends |= {(topic, int(queue_id)): int(end) for queue_id, end in reply.facts["ends"].items()}
+            self._take_back(ends)
+        self._epoch = max(epoch, self._epoch)
+
+    def _take_back(self, ends: Places) -> None:
+        self._finished |= {key: min(offset, ends.get(key, offset)) for key, offset in self._finished.items()}
+        with self._shelf.lock:
+            for key, end in ends.items():
+                queue = self._shelf.queues.get(key)
+                if queue is not None and queue.stage is Stage.READING and queue.fetch > end:
+                    self.pulling.took_back(queue, end)
+                    self._finished[key] = min(queue.handled, end)
+                    self._restart(queue)
 
     def _watch(self) -> Task:
         facts = {"group": self.rules.group, "member": self.rules.member, "instance": self.rules.instance}
@@ -319,10 +387,14 @@ class Member(threading.Thread):
             )
         }
         self._divide(wanted, before)
-        self._joined = True
+        if not self._joined:
+            self._joined, self._lock_at = True, time.monotonic()  # another process may not know of our locks
 
     def _share(self, strategy: str, count: int, members: list[str]) -> list[int]:
         everything = list(range(count))
+        # In every group of nodes another member comes first, so that few queues of many groups have many readers.
+        first = self.rules.place % max(1, len(members))
+        members = members[first:] + members[:first]
         return everything if self.rules.broadcasting else allocate(strategy, everything, members, self.rules.member)
 
     def _reset(self, resets: dict[str, int], *, first: bool) -> None:
@@ -441,8 +513,10 @@ class Member(threading.Thread):
             keys = list(self._shelf.queues)
         if not keys:
             return
-        reply = yield Question("group_lock", {**self._us(), "queues": [list(key) for key in keys]})
+        facts = {"queues": [list(key) for key in keys], "claims": self._claims.of(keys, asked)}
+        reply = yield Question("group_lock", self._us() | facts)
         locked = {(str(topic), int(queue_id)) for topic, queue_id in reply.facts["locked"]}
+        self._claims.answered(keys, locked, asked + self._lock_s)
         now = time.monotonic()
         with self._shelf.lock:
             ours = [self._shelf.queues[key] for key in keys if key in self._shelf.queues]
@@ -459,7 +533,8 @@ class Member(threading.Thread):
     def _let_go(self) -> None:
         """Queues that others wait for, as soon as nobody has a message of theirs in hand."""
         with self._shelf.lock:
-            idle = [queue for queue in self._shelf.queues.values() if queue.stage is Stage.LEAVING and not queue.busy]
+            idle = [queue for queue in self._shelf.queues.values() if queue.stage is Stage.LEAVING]
+            idle = [queue for queue in idle if not self._shelf.is_busy(queue)]
             offsets = {queue.key: queue.handled for queue in idle if queue.handled != UNKNOWN}
             for queue in idle:
                 queue.leave()
@@ -474,9 +549,14 @@ class Member(threading.Thread):
         except AskRefused as error:  # whoever locks them next reads again what was not committed
             log.warning("group %s: %s", self.rules.group, error.describe())
         with self._shelf.lock:
-            given = [list(key) for key in keys if key not in self._shelf.queues]  # the others are ours again
+            given = [key for key in keys if key not in self._shelf.queues]  # the others are ours again
         if given:
-            yield Question("group_unlock", {**self._us(), "queues": given})
+            yield self._unlock(given)
+
+    def _unlock(self, keys: list[tuple[str, int]]) -> Question:
+        """To be asked at once."""
+        claims = self._claims.give_back(keys, time.monotonic())
+        return Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys], "claims": claims})
 
     # --- committing and leaving
 
@@ -488,7 +568,7 @@ class Member(threading.Thread):
         for (topic, queue_id), offset in offsets.items():
             table.setdefault(topic, {})[str(queue_id)] = offset
         number = self.generation if generation is None else generation
-        return {**self._us(), "generation": number, "offsets": table}
+        return {**self._us(), "generation": number, "epoch": self._epoch, "offsets": table}
 
     def _commit(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> Task:
         """`generation` is that of the queues, when they are ours no more."""
@@ -497,14 +577,19 @@ class Member(threading.Thread):
         if self._offsets is not None:
             self._offsets.save(offsets)
         else:
-            yield Question("group_commit", self._commit_facts(offsets, generation))
+            yield Question(COMMIT, self._commit_facts(offsets, generation))
         self._shelf.committed(offsets)
 
     def _part(self) -> Task:
         try:
             if self.rules.auto_commit:
                 yield from self._commit(self._shelf.handled())
-            yield Question("group_leave", self._us())
+            with self._shelf.lock:
+                queues = list(self._shelf.queues.values())
+                busy = [list(queue.key) for queue in queues if self._shelf.is_busy(queue)]
+            if self.rules.ordered:
+                yield self._unlock([queue.key for queue in queues if list(queue.key) not in busy])
+            yield Question("group_leave", self._us() | {"busy": busy})
         except TowlineError as error:
             log.warning("member %s leaves %s: %s", self.rules.member, self.rules.group, error.describe())
         self._parted = True

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from towline.client.asks import Reply
-from towline.client.consumer import Start, to_ms
+from towline.client.reader import Start, to_ms
 
 from .talk import Question
 

@@ -10,14 +10,25 @@ import time
 from collections import deque
 from typing import Final
 
-from towline.client.consumer import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved
 from towline.client.errors import FilterRefused
+from towline.client.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved
 from towline.errors import MalformedFrame
-from towline.format.frames import PULL_ANSWER, Buffer, Kind, Pull, encode_pull, expect, kind_of, read_json
+from towline.format.frames import (
+    PULL_ANSWER,
+    READ_FROM_SLAVE,
+    Buffer,
+    Kind,
+    Pull,
+    encode_pull,
+    expect,
+    kind_of,
+    read_json,
+)
 from towline.format.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
 
+from .aside import AGAIN_S
 from .queue import DEPTH, UNKNOWN, Answer, GroupQueue, Stage
 from .rules import Rules
 from .shelf import Shelf
@@ -32,26 +43,54 @@ _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
 
 class Pulling:
-    """Used by the I/O thread. `missed` counts offsets deleted before they were read; `moved` says where."""
+    """Used by the I/O thread. `missed` counts offsets deleted before they were read; `moved` says where.
+
+    `from_slaves` counts messages that a slave has read for us.
+    """
 
     def __init__(self, rules: Rules, shelf: Shelf, talk: Talk) -> None:
         self._rules, self._shelf, self._talk = rules, shelf, talk
         self._out: dict[int, GroupQueue] = {}
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
-        self.missed = 0
+        self.missed = self.from_slaves = 0
 
     def send(self, link: Link, now: float, until: float) -> float:
         """A pull for every queue that wants one. Returns when to look again, at most `until`."""
         with self._shelf.lock:
             queues = self._shelf.queues
+            slave = None
+            if any(queue.far for queue in queues.values()):
+                slave = self._talk.aside.link(now)
+                until = until if slave is not None else min(until, self._talk.aside.due(now))
             share = self._rules.buffer_bytes // max(1, len(queues) * (DEPTH + 1))
             size = max(PULL_BYTES_MIN, min(self._rules.max_bytes, share))
             for queue in queues.values():
                 if queue.wants_pull(now):
-                    self._send(link, queue, size, now)
+                    self._send(slave if queue.far and slave is not None else link, queue, size, now)
+                    queue.at_slave = bool(queue.request_id) and queue.far and slave is not None
                 elif queue.stage is Stage.READING and queue.not_before > now:
                     until = min(until, queue.not_before)
         return until
+
+    def look_aside(self, now: float) -> None:
+        """What slaves have answered. Whatever is wrong with one, the master is asked instead."""
+        if not self._talk.aside.is_open:
+            return
+        why = ""
+        try:
+            for parts in self._talk.aside.receive():
+                self.came(parts)
+        except MalformedFrame as error:
+            why = error.describe()
+        with self._shelf.lock:
+            out = [queue for queue in self._shelf.queues.values() if queue.at_slave]
+            if not why and not any(queue.request_id and queue.late <= now for queue in out):
+                return
+            for queue in out:
+                self._out.pop(queue.request_id, None)
+                queue.request_id, queue.far, queue.at_slave = 0, False, False
+        log.info("a slave is not read any more: %s", why or "it is silent")
+        self._talk.aside.drop(now + AGAIN_S)
 
     def are_late(self, now: float) -> bool:
         with self._shelf.lock:
@@ -62,27 +101,36 @@ class Pulling:
         self._out.clear()
         with self._shelf.lock:
             for queue in self._shelf.queues.values():
-                queue.request_id = 0
+                queue.request_id, queue.far, queue.at_slave = 0, False, False
+
+    def took_back(self, queue: GroupQueue, end: int) -> None:
+        """The queue of another master ends there; what was read beyond is not there any more."""
+        log.warning("%s/%d goes on at %d instead of %d under another master", *queue.key, end, queue.fetch)
+        self.moved.append(Moved(queue.queue_id, queue.fetch, end, GetStatus.OFFSET_RESET))
 
     def came(self, parts: list[Buffer]) -> None:
         """The answer to a pull. Raises MalformedFrame."""
         if kind_of(parts[0]) != Kind.PULL_ANSWER:
             raise MalformedFrame(f"the node sent a message of kind {kind_of(parts[0])}")
-        _, number, _, request_id, count, following, low, end, _ = expect(PULL_ANSWER, parts[0])
+        _, number, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
         queue = self._out.pop(request_id, None)
         if queue is None:
             return
         with self._shelf.lock:
             if queue.request_id != request_id:
                 return  # its position was moved, or it is not ours any more
-            queue.request_id = 0
+            slave, queue.request_id, queue.at_slave = queue.at_slave, 0, False
+            queue.far = bool(count) if slave else bool(flags & READ_FROM_SLAVE)
+            if slave and not count:
+                return  # the master says what that means
             if number == GetStatus.REFUSED and len(parts) == 2:
                 queue.not_before = time.monotonic() + REFUSED_PAUSE_S
                 self._shelf.fail(_refusal(parts[1]))
                 return
             if len(parts) != (3 if count else 1) or (count and following <= queue.fetch):
                 raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
-            queue.end = end
+            queue.end = max(queue.end, end) if slave else end
+            self.from_slaves += count if slave else 0
             if count:
                 queue.came(Answer(parts[1], parts[2], queue.fetch, following))
                 self._shelf.list(queue)
@@ -99,7 +147,7 @@ class Pulling:
             queue.fetch,
             rules.max_count,
             size,
-            rules.suspend_ms,
+            0 if queue.far else rules.suspend_ms,  # who is far behind waits for nothing
             wanted.codes,
             sql,
             rules.group if sql else "",

@@ -53,6 +53,7 @@ class GroupQueue:
     fetch      where the next pull begins
     taken      everything before it was handed out, or nothing there is for us
     committed  as the node, or the local file, has it; UNKNOWN before the first time
+    far        the master had better not read it for us: pulls go to a slave, if there is one, while that has something
     serial     grows when the position is moved by hand; what was handed out before does not count any more
     """
 
@@ -70,8 +71,9 @@ class GroupQueue:
     late: float = 0.0
     not_before: float = 0.0
     locked_until: float = math.inf
-    busy: bool = False  # ordered: somebody has messages of it in hand
     paused: bool = False
+    far: bool = False
+    at_slave: bool = False  # the pull that is out
     listed: bool = False  # it stands in the shelf's line of queues with something to hand out
     ready: deque[Answer] = field(default_factory=deque)
     in_hand: list[Handed] = field(default_factory=list)
@@ -112,7 +114,7 @@ class GroupQueue:
         """The next message is the one at `offset`; what is under way, buffered or in hand does not count any more."""
         self.fetch = self.taken = offset
         self.serial += 1
-        self.request_id, self.not_before, self.busy = 0, 0.0, False
+        self.request_id, self.not_before = 0, 0.0
         self.ready.clear()
         self.in_hand.clear()
 

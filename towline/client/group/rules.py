@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from towline.client.consumer import Start
+from towline.client.reader import Start
 
 from .subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Sizes are bytes, times ms. `optional` topics need not exist."""
+    """Sizes are bytes, times ms. `optional` topics need not exist. `place` is that of the group of nodes among all."""
 
     group: str
     member: str
@@ -28,3 +28,4 @@ class Rules:
     buffer_bytes: int
     suspend_ms: int
     timeout_ms: int
+    place: int = 0

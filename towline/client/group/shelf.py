@@ -26,12 +26,14 @@ class Hand:
 class Shelf:
     """Every method is for any thread and takes the lock itself, unless it says otherwise."""
 
-    def __init__(self, *, ordered: bool, manual: bool) -> None:
-        self.lock = threading.Condition()
+    def __init__(self, *, ordered: bool, manual: bool, lock: threading.Condition | None = None) -> None:
+        """`lock` may be other shelves' too: whoever waits for all of them waits for it."""
+        self.lock = lock or threading.Condition()
         self.queues: dict[tuple[str, int], GroupQueue] = {}
         self._ordered, self._manual = ordered, manual
         self._line: deque[GroupQueue] = deque()
         self._hands: dict[int, Hand] = {}
+        self._busy: dict[tuple[str, int], Handed] = {}  # ordered: what is in somebody's hand, wherever its queue is now
         self._error: TowlineError | None = None
         self._fatal: TowlineError | None = None
 
@@ -54,6 +56,11 @@ class Shelf:
                 if remaining <= 0:
                     return None
                 self.lock.wait(remaining)
+
+    def settle(self) -> None:
+        """This thread asks for more, here or elsewhere: what it was given last is finished."""
+        with self.lock:
+            self._finish_newest()
 
     def gives(self, handed: Handed, offset: int) -> bool:
         """The message at `offset` may be given; those before it are finished.
@@ -157,7 +164,17 @@ class Shelf:
         with self.lock:
             self._error = self._fatal
 
+    def bury(self) -> None:
+        """What a thread had in hand that died comes again: nobody else will finish it, nor what waits behind it."""
+        with self.lock:
+            for number in [number for number, hand in self._hands.items() if not hand.thread.is_alive()]:
+                self._bury(number)
+
     # --- under the lock
+
+    def is_busy(self, queue: GroupQueue) -> bool:
+        """Whether a thread has messages of it in hand, in order."""
+        return queue.key in self._busy
 
     def _raise(self) -> None:
         error, self._error = self._error, self._fatal
@@ -168,12 +185,13 @@ class Shelf:
         for _ in range(len(self._line)):
             queue = self._line.popleft()
             queue.listed = False  # whoever changes what keeps it from being handed out lists it again
-            if not queue.ready or queue.busy or not queue.may_deliver(queue.serial, now):
+            if not queue.ready or self.is_busy(queue) or not queue.may_deliver(queue.serial, now):
                 continue
             answer = queue.ready.popleft()
             handed = Handed(queue, queue.serial, answer, answer.first, answer.first)
             queue.taken = max(queue.taken, answer.following)
-            queue.busy = self._ordered
+            if self._ordered:
+                self._busy[queue.key] = handed
             queue.in_hand.append(handed)
             hand = self._mine()
             if hand is None:
@@ -188,7 +206,7 @@ class Shelf:
         hand = self._hands.get(threading.get_ident())
         if hand is None or hand.thread is threading.current_thread():
             return hand
-        self._put_back(threading.get_ident())
+        self._bury(threading.get_ident())
         return None
 
     def _put_back(self, number: int) -> None:
@@ -196,14 +214,24 @@ class Shelf:
         if newest is not None:
             self._let_go(newest)
 
+    def _bury(self, number: int) -> None:
+        for handed in _all_of(self._hands.pop(number)):
+            queue = handed.queue
+            self._let_go(handed)
+            if handed.serial == queue.serial:
+                queue.go(queue.handled)
+
     def _finish_newest(self) -> None:
         hand = self._mine()
         if hand is None or hand.newest is None:
             return
         handed, hand.newest = hand.newest, None
+        if handed.serial == handed.queue.serial:
+            self._finish_piece(hand, handed)
+        self._let_go(handed)
+
+    def _finish_piece(self, hand: Hand, handed: Handed) -> None:
         queue = handed.queue
-        if handed.serial != queue.serial:
-            return
         if handed.given < handed.end:
             old = handed.answer
             queue.came_back(Answer(old.sizes, old.records, handed.given, old.following))
@@ -217,12 +245,14 @@ class Shelf:
                 kept.at, kept.end = min(kept.at, handed.at), max(kept.end, handed.end)
             else:
                 hand.kept[queue] = handed
-        self._let_go(handed)
 
     def _let_go(self, handed: Handed) -> None:
-        if handed.serial == handed.queue.serial:
-            handed.queue.busy = False
-            self.list(handed.queue)
+        """Its queue may be handed out again, or the one that has come in its place."""
+        key = handed.queue.key
+        if self._busy.get(key) is handed:
+            del self._busy[key]
+        if key in self.queues:
+            self.list(self.queues[key])
 
 
 def _all_of(hand: Hand) -> list[Handed]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from towline.client.message import ANY_TAG
 from towline.format.java_hash import string_hash
@@ -72,8 +72,3 @@ def retry_topic(group: str) -> str:
 
 def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
-
-
-def pull_facts(subscription: Subscription, group: str) -> dict[str, Any]:
-    """The second part of a pull whose node evaluates an expression."""
-    return {"type": subscription.kind, "expression": subscription.expression, "group": group}

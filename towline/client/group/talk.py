@@ -5,18 +5,21 @@ is lost are closed; whoever started them starts them again when it is time.
 """
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from towline.client.asks import Reply, encode_ask, read_answer
 from towline.client.connection import Connection
-from towline.client.sending import Bell
+from towline.client.endpoints import Endpoints, masters
+from towline.client.waking import Bell
 from towline.errors import TowlineError
 from towline.format.frames import ANSWER, Buffer, Kind, expect, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
+
+from .aside import Aside
 
 ANSWER_S: Final = 5.0  # an answer that is later than this, and than the node may hold it, means a dead link
 
@@ -42,11 +45,12 @@ class _Asked:
 
 
 class Talk:
-    def __init__(self, endpoint: str, facts: Mapping[str, str]) -> None:
+    def __init__(self, endpoints: Endpoints | Callable[[], Endpoints], facts: Mapping[str, str]) -> None:
         self.bell = Bell()
         self._context = new_context()
         self._poller = Poller(self.bell.fileno())
-        self.connection = Connection(self._context, endpoint, facts, self._poller)
+        self.connection = Connection(self._context, endpoints, facts, self._poller, masters)
+        self.aside = Aside(self._context, endpoints, facts, self._poller, self.connection)
         self._asked: dict[int, _Asked] = {}
         self._running: set[str] = set()
         self._next_id = 0
@@ -90,9 +94,11 @@ class Talk:
     def is_late(self, now: float) -> bool:
         return any(asked.deadline <= now for asked in self._asked.values())
 
-    def lose(self) -> None:
+    def lose(self, learned: tuple[str, ...] = ()) -> None:
         """The link is of no use any more, and nothing that was asked over it will be answered."""
-        self.connection.close()
+        if self.connection.is_open:
+            self.connection.move_on(learned)
+            self.aside.drop()
         asked, self._asked = self._asked, {}
         self._running.clear()
         for each in asked.values():
@@ -100,6 +106,8 @@ class Talk:
 
     def close(self) -> None:
         self.lose()
+        self.aside.drop()
+        self.connection.close()
         self.bell.close()
         close_context(self._context)
 

@@ -1,0 +1,101 @@
+"""`towline bench peers`: Towline beside other servers. The work is in `loadtest.peers`."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from .interrupts import Interrupts
+from .output import Json, add_row, door, progress_console, show, table
+
+EXTRA: Final = "drill"  # has what draws pictures
+RESULT: Final = "peers.json"
+Names = Annotated[str, typer.Option(metavar="A,B", help="Only these, separated by commas; all by default.")]
+Rounds = Annotated[int, typer.Option(min=0, help="Turns at most of each system at each work; 0: as the form has it.")]
+Output = Annotated[Path, typer.Option(help="Directory for the result, the pictures and the page.", file_okay=False)]
+Minutes = Annotated[float, typer.Option(min=0.0, help="No turn begins that would end later; 0: there is no such end.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with a run of this form that was broken off in --output.")
+]
+
+
+def bench_peers(
+    full: Annotated[bool, typer.Option("--full", help="All works, in up to 5 rounds: half an hour, 15 GB.")] = False,
+    systems: Names = "",
+    works: Names = "",
+    rounds: Rounds = 0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Of each timed work; 0: as the form has it.")] = 0.0,
+    minutes: Minutes = 0.0,
+    output: Output = Path("build/bench/peers"),
+    resume: Resume = False,
+    as_json: Json = False,
+) -> int:
+    """Measure Towline beside RocketMQ, Kafka, NATS JetStream and Redis Streams, in turns on this machine.
+
+    Works: put, single, tail, rate, sync, replay, python, replica, slow-sync, stored, queues. What is not installed is
+    left out with a sentence. Works below TMPDIR and removes all it made there. The quick form takes below 10 minutes.
+    What is done when Ctrl-C or a kill ends a run stands in the directory of --output: --resume goes on from there.
+    """
+    harness, pictures = door("loadtest.peers.harness", EXTRA), door("loadtest.peers.pictures", EXTRA)
+    made = door("loadtest.peers.works", EXTRA)
+    extent = made.FULL if full else made.QUICK
+    extent = replace(extent, rounds=rounds, fewer={}) if rounds else extent
+    groups = made.groups(replace(extent, seconds=seconds) if seconds else extent)
+    tasks = [task for name in _chosen("works", works, groups) for task in groups[name]]
+    known = door("loadtest.peers.systems", EXTRA).SYSTEMS
+    within_s = 60 * minutes if minutes else math.inf
+    plan = made.Plan(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
+    console = progress_console()
+    with Interrupts(), console.status("measuring") as status:
+
+        def note(text: str, left_s: float) -> None:
+            said = f"{text}; about {_minutes(left_s)} left"
+            if console.is_terminal:
+                status.update(said)
+            else:
+                console.print(said, markup=False, soft_wrap=True)
+
+        def keep(result: dict[str, Any]) -> None:
+            output.mkdir(parents=True, exist_ok=True)
+            fresh = output / f"{RESULT}.new"
+            fresh.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(output / RESULT)
+
+        result = harness.measure(plan, note, keep, output, resume=resume)
+        keep(result)
+        files = [output / RESULT, *pictures.draw(output, result)]
+    show(result, as_json, lambda console: render_peers(console, result, files))
+    return 0
+
+
+def render_peers(console: Console, result: dict[str, Any], files: list[Path]) -> None:
+    for section in door("loadtest.peers.report", EXTRA).sections(result):
+        made = table(*section.columns)
+        for row in section.rows:
+            add_row(made, *row)
+        console.print(f"\n{section.title}", style="bold")
+        console.print(made)
+    machine = result["machine"]
+    console.print(
+        f"\n{machine['cpus']} CPUs, load {machine['load']:.1f} before; medians of up to {result['rounds']} rounds; "
+        f"{_minutes(result['seconds'])}"
+    )
+    for file in files:
+        console.print(str(file), soft_wrap=True)
+
+
+def _chosen(what: str, asked: str, known: Any) -> list[str]:
+    """The names that were asked for, in the order they are known. Raises typer.BadParameter."""
+    names = [name.strip() for name in asked.split(",") if name.strip()]
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is none of the {what}: {', '.join(known)}")
+    return [name for name in known if not names or name in names]
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

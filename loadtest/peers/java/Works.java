@@ -1,0 +1,224 @@
+package towline.peers;
+
+import java.util.Arrays;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
+
+/** Does a work on a topic, once. */
+final class Works {
+    private static final long SILENT_S = 20;
+    private static final long POLL_MS = 100;
+    private static final long REPLAY_SILENT_NS = 5_000_000_000L;
+    private static final int NUMBER = 8; // letters of a message's number
+    private final Peer peer;
+    private final Work work;
+    private final String topic;
+    private final Times times = new Times();
+    private final AtomicReference<Throwable> trouble = new AtomicReference<>();
+    private final byte[] body;
+
+    private Works(Peer peer, Work work, String topic) {
+        this.peer = peer;
+        this.work = work;
+        this.topic = topic;
+        this.body = work.letters();
+    }
+
+    /** The answer. `go` is called when the clock may be started. */
+    static String done(Peer peer, Work work, String topic, Runnable go) throws Exception {
+        Works works = new Works(peer, work, topic);
+        switch (work.kind()) {
+            case "put":
+            case "fill":
+                go.run();
+                return works.windowed();
+            case "single":
+                go.run();
+                return works.single();
+            case "rate":
+                go.run();
+                return works.rated(new Semaphore(0), true);
+            case "tail":
+                return works.tail(go);
+            case "replay":
+                return works.replay(go);
+            default:
+                throw new IllegalArgumentException(work.kind() + " is not for a Java client");
+        }
+    }
+
+    private String windowed() throws Exception {
+        int total = work.total();
+        int together = peer.takesBatches() ? Math.min(work.together(), work.window()) : 1;
+        byte[][] bodies = new byte[together][];
+        Arrays.fill(bodies, body);
+        Semaphore room = new Semaphore(work.window());
+        long start = System.nanoTime();
+        long until = start + (long) (work.seconds() * 1e9);
+        int queue = 0;
+        while (total > 0 ? times.size() < total : System.nanoTime() < until) {
+            int count = total > 0 ? Math.min(together, total - times.size()) : together;
+            await(room, count);
+            int first = times.begin(System.nanoTime(), count);
+            peer.send(topic, queue, count == together ? bodies : Arrays.copyOf(bodies, count), timed(first, count, room));
+            queue = (queue + 1) % work.queues();
+        }
+        await(room, work.window());
+        return times.answer(start);
+    }
+
+    private String single() throws Exception {
+        long start = System.nanoTime();
+        long until = start + (long) (work.seconds() * 1e9);
+        for (long now = start; now < until; ) {
+            int number = times.begin(now, 1);
+            peer.put(topic, number % work.queues(), body);
+            now = System.nanoTime();
+            times.end(number, 1, now);
+        }
+        return times.answer(start);
+    }
+
+    /** Open loop: a message is sent when it is due, or as soon as can be, and timed from when it was due. */
+    private String rated(Semaphore finished, boolean untilAcknowledged) throws Exception {
+        int total = work.total();
+        double step = 1e9 / work.rate();
+        long start = System.nanoTime();
+        for (int number = 0; number < total; number++) {
+            long due = start + (long) (number * step);
+            for (long now = System.nanoTime(); now < due; now = System.nanoTime()) {
+                LockSupport.parkNanos(due - now);
+            }
+            times.begin(due, 1);
+            Peer.Outcome outcome = untilAcknowledged ? timed(number, 1, finished) : watched();
+            peer.send(topic, number % work.queues(), new byte[][] {numbered(number)}, outcome);
+        }
+        await(finished, total);
+        return times.answer(start);
+    }
+
+    /** As `rated`, but a message has ended when a reader has it that began to wait before the first was sent. */
+    private String tail(Runnable go) throws Exception {
+        Semaphore arrived = new Semaphore(0);
+        try (Peer.Reader reader = peer.reader(topic, work.queues(), true)) {
+            Thread reading = new Thread(() -> readNumbered(reader, arrived));
+            reading.setDaemon(true);
+            reading.start();
+            go.run();
+            String answer = rated(arrived, false);
+            reading.join();
+            return answer;
+        }
+    }
+
+    private void readNumbered(Peer.Reader reader, Semaphore arrived) {
+        int[] left = {work.total()};
+        try {
+            while (left[0] > 0 && trouble.get() == null) {
+                long[] now = {0};
+                reader.read(POLL_MS, each -> {
+                    now[0] = now[0] == 0 ? System.nanoTime() : now[0];
+                    times.end(numberOf(each), 1, now[0]);
+                    left[0]--;
+                    arrived.release();
+                });
+            }
+        } catch (Exception met) {
+            trouble.compareAndSet(null, met);
+        }
+    }
+
+    /** From the beginning until as many came, or none comes any more. */
+    private String replay(Runnable go) throws Exception {
+        try (Peer.Reader reader = peer.reader(topic, work.queues(), false)) {
+            go.run();
+            long start = System.nanoTime();
+            long last = start;
+            int done = 0;
+            while (done < work.count() && System.nanoTime() - last < REPLAY_SILENT_NS) {
+                int count = reader.read(POLL_MS, Works::looked);
+                if (count > 0) {
+                    done += count;
+                    last = System.nanoTime();
+                }
+            }
+            return Times.answer(done, last - start, "[]", "[]");
+        }
+    }
+
+    private static void looked(byte[] body) {
+        if (body.length == 0) {
+            throw new IllegalStateException("a message without a body was never put");
+        }
+    }
+
+    private byte[] numbered(int number) {
+        byte[] made = body.clone();
+        for (int at = NUMBER - 1, left = number; at >= 0; at--, left >>>= 4) {
+            made[at] = (byte) ('a' + (left & 15));
+        }
+        return made;
+    }
+
+    private static int numberOf(byte[] body) {
+        int number = 0;
+        for (int at = 0; at < NUMBER; at++) {
+            number = number << 4 | body[at] - 'a';
+        }
+        return number;
+    }
+
+    private Peer.Outcome timed(int first, int count, Semaphore finished) {
+        return new Peer.Outcome() {
+            @Override
+            public void acknowledged() {
+                times.end(first, count, System.nanoTime());
+                finished.release(count);
+            }
+
+            @Override
+            public void failed(Throwable met) {
+                trouble.compareAndSet(null, met);
+            }
+        };
+    }
+
+    private Peer.Outcome watched() {
+        return new Peer.Outcome() {
+            @Override
+            public void acknowledged() {
+                // The reader says when it is over.
+            }
+
+            @Override
+            public void failed(Throwable met) {
+                trouble.compareAndSet(null, met);
+            }
+        };
+    }
+
+    /** Throws what a send met, or TimeoutException where nothing happens. */
+    private void await(Semaphore permits, int count) throws Exception {
+        long silentFrom = System.nanoTime();
+        int before = permits.availablePermits();
+        while (!permits.tryAcquire(count, POLL_MS, TimeUnit.MILLISECONDS)) {
+            int now = permits.availablePermits();
+            if (now != before) {
+                before = now;
+                silentFrom = System.nanoTime();
+            }
+            if (trouble.get() != null) {
+                throw new IllegalStateException(trouble.get());
+            }
+            if (System.nanoTime() - silentFrom > SILENT_S * 1_000_000_000L) {
+                throw new TimeoutException("the server says nothing for " + SILENT_S + " s");
+            }
+        }
+        if (trouble.get() != null) {
+            throw new IllegalStateException(trouble.get());
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""Jobs that run on Spark: rebuild, verify, archive, replay, statistics and others."""

@@ -1,0 +1,317 @@
+"""`rebuild`: the ConsumeQueues and IndexFiles of a store anew from its CommitLog, by many tasks at once.
+
+Built beside the old ones and exchanged with them when they are whole, so a run that fails or is killed leaves the store
+as it was, and the next one begins anew. docs/decisions/0035 says why nothing is shuffled.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from towline.format.consume_queue import hole
+from towline.format.index_file import file_name
+from towline.limits import GIB
+from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.diverged import Diverged
+from towline.log.index_build import index_parts
+from towline.log.put_in_place import put_in_place, save_derived, sync_files
+from towline.log.queue_build import Stretch
+from towline.log.queue_cover import Whole, cover, remove_deleted
+from towline.log.rebuild import FILES_OPEN_MAX, carry_over, now_ms
+from towline.log.recovery import FoundLog, find_log, recover
+from towline.log.topics_file import read_table
+from towline.node.context import runtime_of
+from towline.node.pool_left import pooled_in
+from towline.node.remembered import forget
+from towline.node.store_access import alone
+from towline.node.store_shape import shape_of, units_of
+from towline.places import Store
+from towline.spark.errors import NotAStore
+
+from .errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt
+from .job import Column, Job, Result, many
+from .options import option, store_option
+from .progress import Progress
+from .rebuild_tasks import (
+    Built,
+    IndexWork,
+    Piece,
+    Plan,
+    Row,
+    build_index,
+    build_piece,
+    gather_pieces,
+    told,
+    write_files,
+)
+from .rebuild_units import build_units, subscriptions, work_of
+from .scratch import Scratch, fence, make_scratch
+from .tasks import SparkTasks, Tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIECE_BYTES: Final = GIB  # of the log for one task: a task costs some 70 ms, in which a core reads 250 MB
+FENCE_S: Final = 60.0
+_MANIFEST: Final = (
+    "kind string, topic binary, queue_id int, at bigint, first bigint, end bigint, records bigint, keys bigint, "
+    "said string"
+)
+_PIECES: Final = f"base bigint, entries binary, {_MANIFEST}"
+_NAME: Final = "rebuild"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildOptions:
+    store: str = store_option("Store directory of a node that does not run, or of a real broker.")
+    parts: Literal["all", "queues", "index"] = option("What is built anew.", default="all")
+    shuffle: bool = option(
+        "Let one task write each queue file, whole and once: for file systems that are not coherent for small writes.",
+        default=False,
+    )
+    old: Literal["keep", "remove"] = option("What stood there before: kept in diverged/, or removed.", default="keep")
+    config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
+
+
+Shuffle = Callable[
+    [Plan, tuple[Piece, ...], int], list[Row]
+]  # the rows of a manifest, with so many tasks for the files
+
+
+def shuffled(
+    spark: "SparkSession", progress: Progress, plan: Plan, pieces: tuple[Piece, ...], parallel: int
+) -> list[Row]:
+    """Entries are brought together by queue file, and one task writes it."""
+    key = ("topic", "queue_id", "base")
+    with progress.stage(spark, "the log, shuffled"):
+        gathered = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(partial(gather_pieces, plan, pieces), _PIECES)
+        by_file = gathered.repartition(parallel, *key).sortWithinPartitions(*key, "first")
+        rows: list[Row] = by_file.mapInArrow(partial(write_files, plan), _MANIFEST).toArrow().to_pylist()
+    return rows
+
+
+@dataclass(kw_only=True)
+class Rebuilt:
+    """Queues as they stand now, and what was read for them. `kept` is where the old ones are."""
+
+    found: FoundLog
+    queues: list[Stretch] = field(default_factory=list)
+    records: int = 0
+    keys: int = 0
+    index_files: int = 0
+    kept: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def lap(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - started, 3)
+
+
+def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
+    """Raises StoreTaken or DutyTaken while a node runs; NotRebuilt, QueueGap, AttemptsGoOn with the store as it was."""
+    store = Store(Path(options.store).resolve())
+    if store.restoring.exists():
+        raise NotAStore(str(store.root), "a restore into it has not ended: `towline store restore` goes on with it")
+    config = Path(options.config) if options.config is not None else None
+    settings, delays_ms = shape_of(store, config)
+    wants_index = options.parts != "queues" and settings.index_slots is not None
+    if options.parts == "index" and not wants_index:
+        raise IllegalOption("parts", "the store has no index, or its sizes are not known: give --config")
+    with alone(store):
+        if pooled := pooled_in(runtime_of(store.root)):
+            raise LogInPool(str(store.root), pooled)
+        done = Rebuilt(found=find_log(store, settings))
+        scratch = make_scratch(store.staging, _NAME)
+        try:
+            plan = Plan(
+                store=str(store.root),
+                scratch=scratch,
+                settings=settings,
+                delays_ms=delays_ms,
+                end=done.found.end,
+                queues=options.parts != "index",
+                units=units_of(store, config) if options.parts != "index" else None,
+            )
+            if plan.units is not None:
+                subscriptions(store.root, plan.units.bloom)  # what is wrong with them is said before anything is read
+            _build(plan, tasks, done, shuffle=shuffle if options.shuffle and plan.queues else None, index=wants_index)
+            _exchange(store, options, plan, done)
+        finally:
+            _leave(scratch)
+    return done
+
+
+def pieces_of(found: FoundLog, segment_size: int, parallel: int) -> tuple[Piece, ...]:
+    """The log in pieces of whole segments, about PIECE_BYTES each, so that all who work at once have as much."""
+    base = found.log_min - found.log_min % segment_size
+    rounds = max(1, round((found.end - base) / (PIECE_BYTES * parallel)))
+    segments = -(-(found.end - base) // segment_size)
+    count = min(rounds * parallel, segments)
+    borders = [base + -(-number * segments // count) * segment_size for number in range(count + 1)] if count else []
+    return tuple(Piece(max(start, found.log_min), min(end, found.end)) for start, end in pairwise(borders))
+
+
+def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, shuffle: Shuffle | None, index: bool) -> None:
+    files = ConsumeQueueFiles(plan.whole_queues, plan.settings.queue_file_size, FILES_OPEN_MAX)
+    for directory in dict.fromkeys((plan.built_queues, plan.whole_queues, plan.built_index)):
+        directory.mkdir()
+    files.watch()  # no error of write-back is missed by the last sync
+    pieces = pieces_of(done.found, plan.settings.segment_size, tasks.parallel)
+    try:
+        with done.lap("queues"):
+            if shuffle is None or not pieces:
+                parts = tasks.run("the log", partial(build_piece, plan), pieces)
+            else:
+                parts = told(shuffle(plan, pieces, tasks.parallel))
+            log = _checked(pieces, parts)
+        done.records, done.keys = sum(part.records for part in log), sum(part.keys for part in log)
+        stretches = (stretch for part in parts for stretch in part.stretches)
+        wholes = cover(stretches, (hole for part in parts for hole in part.holes))
+        if plan.units is not None:
+            with done.lap("units"):
+                _build_units(plan, tasks, [whole.built for whole in wholes])
+        if index:
+            with done.lap("index"):
+                done.index_files = _build_index(plan, tasks, pieces, [part.keys for part in log])
+        with done.lap("finish"):
+            fence(plan.scratch, FENCE_S)
+            if plan.queues:
+                done.queues = _finish(plan, files, wholes, done.found)
+            files.sync_all()
+    finally:
+        files.close()
+
+
+def _checked(pieces: Sequence[Piece], parts: Sequence[Built]) -> list[Built]:
+    """The parts of the pieces, in order. Raises NotRebuilt with what a task met."""
+    refused = sorted((part.piece.start, part.refused) for part in parts if part.piece and part.refused)
+    if refused:
+        raise NotRebuilt(refused[0][1])
+    by_piece = {part.piece: part for part in parts}
+    missing = [piece for piece in pieces if piece not in by_piece]
+    if missing:
+        raise NotRebuilt(f"nobody told what was built of the log from {missing[0].start} to {missing[0].end}")
+    return [by_piece[piece] for piece in pieces]
+
+
+def _build_index(plan: Plan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
+    now = datetime.now()
+    work = [
+        IndexWork(part, file_name(now + timedelta(milliseconds=part.number)))
+        for part in index_parts([piece.start for piece in pieces], keys, plan.settings.index_indexes)
+    ]
+    refused = [said for said in tasks.run("index files", partial(build_index, plan), work) if said]
+    if refused:
+        raise NotRebuilt(refused[0])
+    return len(work)
+
+
+def _build_units(plan: Plan, tasks: Tasks, queues: Sequence[Stretch]) -> None:
+    plan.built_units.mkdir()
+    refused = [said for said in tasks.run("units", partial(build_units, plan), work_of(queues, tasks.parallel)) if said]
+    if refused:
+        raise NotRebuilt(refused[0])
+
+
+def _finish(plan: Plan, files: ConsumeQueueFiles, wholes: list[Whole], found: FoundLog) -> list[Stretch]:
+    """What no task can know: holes and fillers before a queue's first entry, queues without records, deleted topics."""
+    for whole in wholes:
+        name, queue_id = whole.built.name, whole.built.queue_id
+        for missing in whole.holes:
+            files.write(name, queue_id, missing.first, hole(missing.at) * (missing.end - missing.first))
+        files.fill_before(name, queue_id, whole.built.first)
+    store, built = Store(Path(plan.store)), [whole.built for whole in wholes]
+    last = max((path_base for path_base in _bases(store)), default=0)
+    stale = range(found.end, max(found.end, last + plan.settings.segment_size))
+    built += carry_over(store.consumequeue, files, built, found.log_min, stale)
+    remove_deleted(files, read_table(store), found.log_min, found.end, built)
+    for units in list(plan.built_units.glob("*/*")):
+        if not (plan.whole_queues / units.relative_to(plan.built_units)).is_dir():
+            shutil.rmtree(units)
+    return sorted(built)
+
+
+def _bases(store: Store) -> Iterator[int]:
+    return (int(path.name) for path in store.commitlog.iterdir() if path.name.isdecimal())
+
+
+def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) -> None:
+    """New for old. A kill between the two exchanges leaves a store of which both halves are of the same log."""
+    diverged, now = Diverged(store.root), now_ms()
+
+    def take(old: Path) -> None:
+        done.kept.append(str(diverged.take(old, now)))
+
+    with done.lap("exchange"):
+        forget(store, runtime_of(store.root))
+        if plan.queues:
+            if store.consumequeue_ext.exists():  # an entry that leads to no unit is filtered by its record
+                take(store.consumequeue_ext)
+            put_in_place(plan.whole_queues, store.consumequeue, take)
+            if plan.units is not None:
+                put_in_place(plan.built_units, store.consumequeue_ext, take)
+        if "index" in done.seconds:
+            put_in_place(plan.built_index, store.index, take)
+        whole = options.parts == "all" and ("index" in done.seconds or not any(store.index.glob("*")))
+        if whole and (done.found.durable is not None or store.identity.exists()):
+            sync_files(store.commitlog)
+            save_derived(store, plan.settings.segment_size, done.found.log_min, done.found.end)
+            recover(store, plan.settings)
+        while options.old == "remove" and done.kept:  # not before all that is new stands in its place
+            shutil.rmtree(done.kept.pop())
+
+
+def _leave(scratch: Scratch) -> None:
+    """Nobody writes into what is removed, unless he has been given up long ago."""
+    with suppress(AttemptsGoOn):
+        fence(scratch, FENCE_S)
+    shutil.rmtree(scratch.path, ignore_errors=True)
+
+
+# --- the job
+
+COLUMNS: Final = (
+    Column("topic", "string", "topic of the queue"),
+    Column("queueId", "int", "number of the queue"),
+    Column("minOffset", "bigint", "first number that the queue holds"),
+    Column("maxOffset", "bigint", "behind the last number"),
+    Column("entries", "bigint", "numbers that it holds, holes included"),
+)
+
+
+def run(spark: "SparkSession", options: RebuildOptions, progress: Progress) -> Result:
+    started = time.monotonic()
+    done = rebuild(options, SparkTasks(spark, progress), partial(shuffled, spark, progress))
+    seconds = time.monotonic() - started
+    read = done.found.end - done.found.log_min
+    entries = sum(queue.end - queue.first for queue in done.queues)
+    rows = [(queue.name, queue.queue_id, queue.first, queue.end, queue.end - queue.first) for queue in done.queues]
+    summary = {
+        "log_min": done.found.log_min,
+        "log_end": done.found.end,
+        "records": done.records,
+        "keys": done.keys,
+        "queues": len(done.queues),
+        "entries": entries,
+        "index_files": done.index_files,
+        "kept": done.kept,
+        "seconds": done.seconds,
+        "bytes_per_s": round(read / seconds),
+    }
+    sentence = (
+        f"{done.records:,} records: {len(done.queues):,} queues with {entries:,} entries and "
+        f"{many(done.index_files, 'index file')} with {many(done.keys, 'key')} were built and put in place"
+    )
+    return Result(rows=rows, summary=summary, sentence=sentence)
+
+
+JOB: Final = Job(options=RebuildOptions, columns=COLUMNS, run=run)

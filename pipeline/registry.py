@@ -1,0 +1,53 @@
+"""The jobs by name. A job's module, and what it imports, is loaded when the job is asked for."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+from .errors import UnknownJob
+from .job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """`module` has the job as `JOB`; `summary` is one line for people."""
+
+    module: str
+    summary: str
+
+
+JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
+    {
+        "archive": Entry(
+            "pipeline.archive", "Full segments to Parquet by topic and day, checked; cleaning may wait for it."
+        ),
+        "compact": Entry("pipeline.compact", "The newest message of each key of a topic, to Parquet or into a topic."),
+        "export": Entry("pipeline.export", "Messages of a store or an archive as JSON lines, CSV or Parquet."),
+        "lag": Entry("pipeline.lag", "How far every consumer group is behind, in messages and in time."),
+        "lookup": Entry("pipeline.lookup", "Find the messages of many keys at once, by the index or by a scan."),
+        "rebuild": Entry("pipeline.rebuild", "Queues and index anew from the log, by many tasks at once."),
+        "replay": Entry(
+            "pipeline.replay", "A topic and time range of a store into a topic of a node, each message once."
+        ),
+        "restore": Entry(
+            "pipeline.restore", "A topic and time range of an archive into a topic of a node, each message once."
+        ),
+        "stats": Entry("pipeline.stats", "Counts, sizes, delays, retries and top keys by topic, queue and minute."),
+        "verify": Entry("pipeline.verify", "Every file of a store, by segment; its log against another store's."),
+    }
+)
+
+
+def load(name: str) -> Job:
+    """Raises UnknownJob with the nearest name, ModuleNotFoundError where a package is not installed."""
+    entry = JOBS.get(name)
+    if entry is None:
+        raise UnknownJob(
+            name, max(JOBS, default="", key=lambda known: difflib.SequenceMatcher(None, name, known).ratio())
+        )
+    job = import_module(entry.module).JOB
+    assert isinstance(job, Job)
+    return job

@@ -1,0 +1,42 @@
+"""Offsets that were read under an earlier master: they hold as far as this one has what was read (H15)."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from . import questions
+from .errors import GroupRefused, Refusal
+from .questions import Question
+
+
+class Epochs:
+    """`current` is this master's epoch; `end_of` how far a queue got in an earlier one, None for the newest."""
+
+    def __init__(
+        self, current: Callable[[], int], end_of: Callable[[str, int, int], int | None], log: logging.Logger
+    ) -> None:
+        self._current, self._end_of, self._log = current, end_of, log
+
+    def asked(self, question: Question) -> int:
+        """The epoch in which the offsets of a commit were read; the current one where it says nothing.
+
+        Raises GroupRefused NOT_MASTER when there was a later master than this one.
+        """
+        ours = self._current()
+        epoch = questions.number(question, "epoch", ours)
+        if epoch > ours:
+            sentence = f"the offsets were read in epoch {epoch}, and this master is of epoch {ours}"
+            raise GroupRefused(Refusal.NOT_MASTER, sentence)
+        return epoch
+
+    def taken_back(self, group: str, topic: str, offsets: Mapping[int, int], epoch: int) -> dict[int, int]:
+        """Of those offsets the ones beyond the end of their epoch, as far as they hold. Each is logged."""
+        found = {}
+        for queue, at in offsets.items():
+            end = self._end_of(topic, queue, epoch)
+            if end is not None and at > end:
+                found[queue] = end
+                self._log.warning(
+                    "group %s: its offset %d of queue %d of %s was read in epoch %d, which ended at %d",
+                    group, at, queue, topic, epoch, end,
+                )  # fmt: skip
+        return found

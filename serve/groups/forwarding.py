@@ -1,0 +1,204 @@
+"""What a slave's serve does with questions that only its master answers: commits go there, the others are told where.
+
+The master is found by asking the peers who they are. That and the master's answer are waited for by a thread, so that
+nobody's pull waits.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any, Final
+
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
+from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+from towline.node.asking import ask_peers
+from towline.node.context import Node
+from towline.node.greeting import own_facts
+from towline.node.master_link import master_addresses
+from towline.node.peer_door import STATE
+from towline.node.ring import key_of
+from towline.node.roles import MASTER
+
+from .errors import GroupRefused, Refusal
+from .watching import Asker
+
+FORWARDED: Final = ("group_commit",)
+FORWARDER: Final = "forwarder"  # the role in the greeting to the master's serve
+WAITING_MAX: Final = 4_096
+FIND_MS: Final = 500
+KNOWN_S: Final = 1.0  # what was found out about the master is believed so long
+ANSWER_MS: Final = 3_000
+STEP_MS: Final = 100
+
+Facts = Mapping[str, Any]
+Done = tuple[Asker, Facts | TowlineError]
+
+
+class NotMaster(GroupRefused):
+    """`masters`: service name -> endpoints of the master, as far as they are known."""
+
+    def __init__(self, op: str, masters: Mapping[str, list[str]]) -> None:
+        super().__init__(Refusal.NOT_MASTER, f"this node is a slave, and {op} is for the master")
+        self.masters = dict(masters)
+
+
+class MasterRefused(GroupRefused):
+    """The master's own answer to a question that was forwarded, word for word."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(Refusal.NOT_MASTER, str(facts.get("sentence", "")))
+        self.facts = facts
+
+
+class Forwarder:
+    """`submit` and `finished` are for one thread. Nothing runs before the first question."""
+
+    def __init__(self, node: Node) -> None:
+        self._jobs: SimpleQueue[tuple[Asker, Facts] | None] = SimpleQueue()
+        self._done: SimpleQueue[Done] = SimpleQueue()
+        self._waiting = 0
+        self._master = MasterServe(node)
+        self._log = node.log
+        self._thread: threading.Thread | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Questions without an answer."""
+        return self._waiting
+
+    def submit(self, asker: Asker, question: Facts) -> None:
+        """Raises NotMaster when too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise NotMaster(str(question["op"]), {})
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
+            self._thread.start()
+        self._waiting += 1
+        self._jobs.put((asker, question))
+
+    def finished(self) -> list[Done]:
+        found = []
+        while not self._done.empty():
+            found.append(self._done.get())
+        self._waiting -= len(found)
+        return found
+
+    def close(self) -> None:
+        """What is under way is given up."""
+        self._master.stopping.set()
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+        self._master.close()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            asker, question = job
+            try:
+                self._done.put((asker, self._master.answer(question)))
+            except TowlineError as error:
+                self._done.put((asker, error))
+            except Exception:
+                self._log.exception("a question for the master could not be forwarded")
+                self._done.put((asker, NotMaster(str(question["op"]), {})))
+
+
+class MasterServe:
+    """The serve process of the master that this node follows. Used by one thread."""
+
+    def __init__(self, node: Node) -> None:
+        self.stopping = threading.Event()
+        self._node = node
+        self._key = key_of(node)
+        self._context = new_context()
+        self._poller = Poller()
+        self._link: Link | None = None
+        self._endpoints: dict[str, list[str]] = {}
+        self._known_until = 0.0
+        self._told = ""
+        self._next_id = 0
+
+    def answer(self, question: Facts) -> Facts:
+        """The master's answer. Raises MasterRefused with its refusal, NotMaster for what is not forwarded, or cannot
+        be now."""
+        masters = self._find()
+        if question["op"] not in FORWARDED:
+            raise NotMaster(str(question["op"]), masters)
+        for endpoint in masters.get("serve", ()):
+            try:
+                return self._ask(endpoint, question)
+            except (NoAnswer, LinkRefused, MalformedFrame) as error:
+                self.close_link()
+                self._known_until = 0.0
+                self._tell(f"commits cannot be forwarded: {error}")
+        raise NotMaster(str(question["op"]), masters)
+
+    def close(self) -> None:
+        self.close_link()
+        close_context(self._context)
+
+    def close_link(self) -> None:
+        if self._link is not None:
+            self._poller.remove(self._link)
+            self._link.close()
+            self._link = None
+
+    def _find(self) -> dict[str, list[str]]:
+        """Service -> endpoints of the master of the greatest epoch among the peers; empty when none says that it is."""
+        if time.monotonic() < self._known_until or self.stopping.is_set():
+            return self._endpoints
+        addresses = {where: where for where in master_addresses(self._node.settings)}
+        answers, _ = ask_peers(self._node, addresses, {"op": STATE}, FIND_MS)
+        masters = [facts for facts in answers.values() if facts.get("role") == MASTER]
+        newest = max(masters, key=lambda facts: int(facts.get("epoch", 0)), default={})
+        services = {name: newest.get(name) for name in ("put", "serve")}
+        self._endpoints = {name: list(map(str, found)) for name, found in services.items() if isinstance(found, list)}
+        self._known_until = time.monotonic() + KNOWN_S
+        return self._endpoints
+
+    def _ask(self, endpoint: str, question: Facts) -> Facts:
+        deadline = time.monotonic() + ANSWER_MS / 1000
+        link = self._linked(endpoint)
+        self._next_id += 1
+        if not link.send([ASK.pack(Kind.ASK, self._next_id), json_part(dict(question))]):
+            raise NoAnswer(endpoint, 0, "the link takes no question")
+        while not link.lost and not self.stopping.is_set() and time.monotonic() < deadline:
+            parts = link.receive()
+            if parts is None:
+                self._poller.poll(STEP_MS)
+                continue
+            if kind_of(parts[0]) != Kind.ANSWER or len(parts) != 2:
+                raise MalformedFrame(f"kind {kind_of(parts[0])} in {len(parts)} parts answers no commit")
+            _, status, request_id, _ = expect(ANSWER, parts[0])
+            if request_id == self._next_id:
+                self._told = ""
+                facts = read_json(parts[1])
+                if status:
+                    raise MasterRefused(facts)
+                return facts
+        raise NoAnswer(endpoint, ANSWER_MS, "it does not answer a forwarded commit")
+
+    def _linked(self, endpoint: str) -> Link:
+        link = self._link
+        if link is not None and link.endpoint == endpoint and not link.lost:
+            return link
+        self.close_link()
+        link = Link(self._context, endpoint, own_facts(self._node, FORWARDER), key=self._key)
+        try:
+            link.greet(FIND_MS)
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+        self._poller.add(link)
+        self._node.log.info("commits of groups are forwarded to %s", endpoint)
+        return link
+
+    def _tell(self, why: str) -> None:
+        if why != self._told:
+            self._told = why
+            self._node.log.warning("%s", why)

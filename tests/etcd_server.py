@@ -1,0 +1,68 @@
+"""A real etcd for tests, one node, on ports of its own. Where the program is missing the test is skipped."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.processes.waiting import await_
+from tests.requirements import need
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EtcdServer:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self._peer = f"http://127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = ["etcd", "--data-dir", str(self.root / "data"), "--name", "test", "--logger", "zap"]
+        command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
+        command += ["--listen-peer-urls", self._peer, "--initial-advertise-peer-urls", self._peer]
+        command += ["--initial-cluster", f"test={self._peer}"]
+        with (self.root / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        await_(self._is_healthy, 20.0, "etcd serves")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _is_healthy(self) -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
+            return bool(answer.status == 200)
+        return False
+
+
+def running(root: Path) -> Iterator[EtcdServer]:
+    """For a fixture."""
+    if shutil.which("etcd") is None:
+        need({"etcd": "there is no etcd (Debian: etcd-server)"})
+    root.mkdir(exist_ok=True)
+    server = EtcdServer(root)
+    server.start()
+    yield server
+    server.kill()

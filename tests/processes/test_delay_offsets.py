@@ -1,0 +1,77 @@
+"""Offsets that speak of more than the log holds, as after a promotion: they go back to the queues' ends, counted."""
+
+import time
+from pathlib import Path
+
+from towline.client.consumer import Consumer
+from towline.client.message import Message, ReceivedMessage
+from towline.client.producer import Producer
+from towline.client.transaction import State, TransactionProducer
+from towline.link.endpoints import ipc_endpoint
+from towline.log.config_file import ConfigFile
+from towline.runtime.positions import Counter, Duty
+
+from .nodes import TestNode, check_nothing_is_left, ended
+from .waiting import await_
+
+DEADLINE_S = 60.0
+BEYOND = 1000
+HALVES, OPS = "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS"
+
+
+def send_all(node: TestNode) -> None:
+    """One message of each kind that comes later."""
+    with Producer(node.endpoint) as producer, TransactionProducer(node.endpoint, "g") as sender:
+        producer.send(Message("later", b"level", delay_level=1))
+        producer.send(Message("later", b"time", deliver_at=time.time_ns() // 1_000_000 + 500))
+        sender.send(Message("later", b"half"), lambda _: State.COMMIT)
+
+
+def read(node: TestNode, count: int) -> list[bytes]:
+    found: list[ReceivedMessage] = []
+    with Consumer(ipc_endpoint(node.runtime, "serve"), "later", start="first", suspend_ms=50) as consumer:
+
+        def complete() -> bool:
+            found.extend(consumer.poll(100))
+            return len(found) >= count and consumer.at_end
+
+        await_(complete, DEADLINE_S, f"{count} messages")
+    return sorted(message.body for message in found)
+
+
+def add(node: TestNode, name: str, **more: dict[str, object]) -> None:
+    """Members of an offsets file, as another log's would be."""
+    file = ConfigFile(node.store.config / name)
+    content = file.load()
+    assert content is not None
+    for member, value in more.items():
+        content[member] = {**content[member], **value} if isinstance(value, dict) else value
+    file.save(content)
+
+
+def test_what_counts_as_delivered_and_is_not_in_the_log_is_forgotten(tmp_path: Path) -> None:
+    node = TestNode("master", tmp_path, message_delay_level="1s", listen_port=0, ha_listen_port=0)
+    cleaning = ended(node)
+    next(cleaning)
+    try:
+        node.start()
+        send_all(node)
+        assert read(node, 3) == [b"half", b"level", b"time"]
+        assert node.stop()
+        add(node, "delayOffset.json", offsetTable={"1": 1 + BEYOND})
+        add(node, "timerOffset.json", upTo=1 + BEYOND, **{"from": 1 + BEYOND})
+        add(node, "consumerOffset.json", offsetTable={HALVES: {"0": 1 + BEYOND}, OPS: {"0": 2 + BEYOND}})
+        node.start()
+        line = node.positions.duty(Duty.SCHEDULE)
+        await_(lambda: line.counter(Counter.FALLBACKS) >= 2 * BEYOND, DEADLINE_S, "it is counted")
+        send_all(node)
+        assert read(node, 6) == [b"half", b"half", b"level", b"level", b"time", b"time"]
+        table = ConfigFile(node.store.config / "delayOffset.json")
+        await_(lambda: (table.load() or {})["offsetTable"] == {"1": 2}, DEADLINE_S, "the offset is the queue's")
+        assert node.stop()
+        check_nothing_is_left(node)
+        saved = ConfigFile(node.store.config / "consumerOffset.json").load()
+        assert saved is not None
+        assert saved["offsetTable"][HALVES]["0"] == 2
+    finally:
+        next(cleaning, None)

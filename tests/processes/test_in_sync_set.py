@@ -1,0 +1,225 @@
+"""Who is waited for, without etcd: the in-sync set as it stands on every disk, and what puts are answered (H14)."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import termios
+from collections.abc import Iterator
+
+import pytest
+
+from towline.format.refusals import Cause, read_sentence
+from towline.format.status import PutStatus
+from towline.log.in_sync_file import InSyncFile
+from towline.node.context import runtime_of
+from towline.node.status import read_status
+from towline.runtime.positions import Duty, Position
+
+from .groups import Group
+from .nodes import TestNode, end, ended
+from .waiting import await_
+from .wire import WireClient, records_of
+
+TOPIC = b"orders"
+APPEARS_S = 20.0
+PAUSED_MS = 4000  # slave_timeout: a slave that stands still leaves the set after half of it
+
+
+def started(root, count, **settings) -> Iterator[Group]:
+    group = Group(root, count, **({"slave_timeout": PAUSED_MS, "ha_send_heartbeat_interval": 200} | settings))
+    ending = ended(*group.nodes)
+    next(ending)
+    group.start()
+    client = WireClient(group.nodes[0].endpoint)
+    client.create_topic(TOPIC.decode(), 1)
+    client.close()
+    yield group
+    next(ending, None)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    yield from started(tmp_path_factory.mktemp("three"), 3)
+
+
+@pytest.fixture
+def client(three):
+    await_in_sync(three, 0, 1, 2)
+    made = WireClient(three.nodes[0].endpoint)
+    yield made
+    made.close()
+
+
+def recorded(group, number):
+    """The members as that node has them on its disk."""
+    record = InSyncFile(group.nodes[number].store).load()
+    return None if record is None else record.ids
+
+
+def await_in_sync(group, *members):
+    """Until all of them have that set."""
+    every = [list(members)] * len(members)
+    await_(lambda: [recorded(group, member) for member in members] == every, APPEARS_S, f"{members} are in sync")
+
+
+@contextlib.contextmanager
+def standing_still(group, *numbers):
+    """The receivers of these slaves."""
+    pids = [group.nodes[number].pids()["receive"] for number in numbers]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def seen(group, number):
+    """How the master sees that slave."""
+    slaves = read_status(group.nodes[0].store.root)["slaves"]
+    return next(slave for slave in slaves if slave["node"] == number)
+
+
+def test_a_slave_that_stands_still_leaves_before_a_put_times_out_and_comes_back(three, client):
+    with standing_still(three, 2):
+        assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+        assert [recorded(three, number) for number in range(3)] == [[0, 1], [0, 1], [0, 1, 2]]
+        assert not seen(three, 2)["in_sync"]
+        await_(lambda: seen(three, 2)["why_not"] == "catching up", 20, "status says that it is behind")
+        assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    await_in_sync(three, 0, 1, 2)
+    status = read_status(three.nodes[0].store.root)["in_sync"]
+    assert (status["members"], status["degraded"]) == ([0, 1, 2], False)
+    assert three.nodes[1].at(Position.IN_SYNC) == three.nodes[0].at(Position.IN_SYNC) == 0b111
+
+
+def test_nobody_leaves_before_all_that_remain_have_the_smaller_set_on_disk(three, client):
+    """Both slaves stand still: of three two must remain, and neither can record anything."""
+    with standing_still(three, 1, 2):
+        before = three.nodes[0].at(Position.REPLICATED)
+        assert client.put(records_of(TOPIC, 3)).status == PutStatus.FLUSH_SLAVE_TIMEOUT
+        assert three.nodes[0].at(Position.REPLICATED) == before
+        assert recorded(three, 0) == [0, 1, 2]
+    await_(lambda: three.nodes[0].at(Position.REPLICATED) > before, APPEARS_S, "they have it")
+
+
+def test_a_killed_receiver_is_back_in_the_set_with_nothing_lost(three, client):
+    pids = three.nodes[1].pids()
+    os.kill(pids["receive"], signal.SIGKILL)
+    answers = [client.put(records_of(TOPIC, 3)).status for _ in range(20)]
+    assert set(answers) == {PutStatus.PUT_OK}
+    three.nodes[1].await_restarted("receive", pids)
+    await_in_sync(three, 0, 1, 2)
+
+
+def test_a_sender_that_is_killed_goes_on_with_the_recorded_set(three, client):
+    pids = three.nodes[0].pids()
+    before = InSyncFile(three.nodes[0].store).load()
+    os.kill(pids["send"], signal.SIGKILL)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    three.nodes[0].await_restarted("send", pids)
+    await_in_sync(three, 0, 1, 2)
+    after = InSyncFile(three.nodes[0].store).load()
+    assert (after.epoch, after.members) == (before.epoch, before.members)
+    assert after.version > before.version
+
+
+def test_a_master_that_promised_to_follow_another_acknowledges_nothing_any_more(three, client):
+    """The last of this group: it has another master afterwards, or none."""
+    master = three.nodes[0]
+    with standing_still(three, 1, 2):
+        client.send(records_of(TOPIC, 3))  # it waits for both
+        await_(lambda: master.at(Position.APPENDED) > master.at(Position.REPLICATED), APPEARS_S, "it is stored")
+        candidate = WireClient(f"ipc://{master.runtime}/ha.sock")
+        said = candidate.ask({"op": "promise", "epoch": 1000 * 256 + 1, "node": 1})
+        assert said["granted"] is True
+    assert client.answer().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+    candidate.close()
+    assert json.loads(master.store.promise.read_text())["epoch"] == 1000 * 256 + 1
+
+
+@pytest.fixture(scope="module")
+def auto(tmp_path_factory):
+    settings = {"enable_auto_in_sync_replicas": True, "min_in_sync_replicas": 1}
+    yield from started(tmp_path_factory.mktemp("auto"), 2, **settings)
+
+
+def test_where_the_operator_allows_it_a_master_goes_on_alone_and_says_so(auto):
+    await_in_sync(auto, 0, 1)
+    client = WireClient(auto.nodes[0].endpoint)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    auto.nodes[1].kill_all(seed=1)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    assert read_status(auto.nodes[0].store.root)["in_sync"]["degraded"]
+    assert recorded(auto, 0) == [0]
+    auto.nodes[1].start()
+    await_in_sync(auto, 0, 1)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    yield from started(tmp_path_factory.mktemp("two"), 2)
+
+
+def test_where_two_are_asked_for_a_put_is_refused_before_it_is_written(two):
+    await_in_sync(two, 0, 1)
+    master, client = two.nodes[0], WireClient(two.nodes[0].endpoint)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    two.nodes[1].kill_all(seed=1)
+    await_(lambda: not any(slave.connected for slave in master.positions.slaves()), APPEARS_S, "it is noticed")
+    end = master.at(Position.APPENDED)
+    answer = client.put(records_of(TOPIC, 3))
+    assert answer.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+    cause, numbers, _ = read_sentence(answer.sentence)
+    assert (cause, numbers["in_sync"], numbers["limit"]) == (Cause.REPLICAS, 1, 2)
+    assert master.at(Position.APPENDED) == end
+    assert recorded(two, 0) == [0, 1]
+    client.close()
+
+
+def test_a_master_that_is_alone_wakes_its_sender_with_each_put(tmp_path):
+    """Only the sender says that nobody is waited for: without a ring each answer would wait for its sleep to end."""
+    settings = {"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2, "min_in_sync_replicas": 1}
+    settings |= {"enable_auto_in_sync_replicas": True, "flush_disk_type": "ASYNC_FLUSH"}
+    node = TestNode("master", tmp_path, **settings)
+    with contextlib.ExitStack() as stack:
+        stack.callback(end, node)
+        node.start()
+        client = WireClient(node.endpoint)
+        stack.callback(client.close)
+        client.create_topic(TOPIC.decode(), 1)
+        assert client.put(records_of(TOPIC, 1)).status == PutStatus.PUT_OK
+        line, bell = node.positions.duty(Duty.SEND), os.open(runtime_of(node.store.root).bell("send"), os.O_RDWR)
+        stack.callback(os.close, bell)
+        pids = node.pids()
+        others = [pid for label, pid in pids.items() if label not in ("supervisor", "zygote", "put", "send")]
+        signal_all(others, signal.SIGSTOP)  # nobody else rings
+
+        def asleep() -> bool:
+            signal_all([pids["send"]], signal.SIGSTOP)
+            if line.sleeping and not waiting_bytes(bell):
+                return True
+            signal_all([pids["send"]], signal.SIGCONT)
+            return False
+
+        await_(asleep, APPEARS_S, "the sender sleeps")
+        client.send(records_of(TOPIC, 1))
+        await_(lambda: waiting_bytes(bell), APPEARS_S, "the sender is rung for")
+        signal_all([pids["send"], *others], signal.SIGCONT)
+        assert client.answer().status == PutStatus.PUT_OK
+
+
+def signal_all(pids, number):
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def waiting_bytes(pipe: int) -> int:
+    """Of a FIFO, without taking them."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

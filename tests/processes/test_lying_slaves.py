@@ -1,0 +1,244 @@
+"""Whoever connects to the HA port and lies about what it holds loses its link, and nothing counts as replicated (H14).
+
+The slave is a test on a real socket; the master is a node under SYNC_MASTER that waits for it.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from towline.errors import LinkRefused
+from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Kind, expect, kind_of
+from towline.format.status import PutStatus
+from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+from towline.log.identity import IdentityFile
+from towline.runtime.positions import Counter, Duty, Position
+
+from .nodes import TestNode, ended
+from .waiting import await_
+from .wire import WireClient, records_of
+
+TOPIC = b"orders"
+TIMEOUT_MS = 700
+APPEARS_S = 20.0
+CREDIT = 1 << 40
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory) -> Iterator[TestNode]:
+    settings = {"broker_role": "SYNC_MASTER", "listen_port": 0, "ha_listen_port": 0, "slave_timeout": TIMEOUT_MS}
+    settings |= {"ha_send_heartbeat_interval": 100}  # a link that has gone is noticed when something is sent on it
+    node = TestNode("master", tmp_path_factory.mktemp("lies") / "master", **settings)
+    ending = ended(node)
+    next(ending)
+    node.start()
+    client = WireClient(node.endpoint)
+    client.create_topic(TOPIC.decode(), 1)
+    client.close()
+    yield node
+    next(ending, None)
+
+
+class FakeSlave:
+    """Says what it is told to. It takes what it is sent, and keeps where that ended."""
+
+    def __init__(self, master: TestNode, **facts: object) -> None:
+        self.master = master
+        self.context = new_context()
+        identity = IdentityFile(master.store.root).load()
+        greeting = {
+            "role": "slave",
+            "cluster": identity.cluster,
+            "store": "",
+            "name": "towline-5",
+            "node": 5,
+            "instance": 1,
+            "epochs": [],
+            "end": 0,
+            "empty": True,
+            "segment_size": 4 << 20,
+            "promised": 0,
+            "before": None,
+        }
+        self.link = Link(self.context, f"ipc://{master.runtime}/ha.sock", greeting | facts, frame_size_max=32 << 20)
+        self.poller = Poller(self.link)
+        self.sent = 0
+        self.told = ""  # why its link was ended
+
+    def join(self) -> "FakeSlave":
+        """Holds the whole log, honestly; the master counts on it."""
+        welcome = self.link.greet(5000)
+        self.epoch, self.sent = welcome["epoch"], welcome["start"]
+        self.say(self.sent, self.sent)
+        await_(self.follow, APPEARS_S, "the slave has the log")
+        await_(self._is_level, APPEARS_S, "nothing is on its way to it")  # or what comes next waits for that
+        return self
+
+    def _is_level(self) -> bool:
+        self.follow()
+        return self.sent == self.master.at(Position.APPENDED)
+
+    def say(self, appended: int, flushed: int, **changes: int) -> None:
+        assert self.link.send([HA_ACK.pack(Kind.HA_ACK, changes.get("epoch", self.epoch), appended, flushed, CREDIT)])
+
+    def follow(self) -> bool:
+        """Acknowledges what comes. True once it is in the in-sync set as the master told it."""
+        recorded = False
+        for parts in self.received():
+            if kind_of(parts[0]) == Kind.HA_SET:
+                _, *fields = expect(HA_SET, parts[0])
+                self.record = fields
+                self.link.send([HA_SET.pack(Kind.HA_SET_ACK, *fields)])
+                recorded = bool(fields[3] >> 5 & 1)
+        self.say(self.sent, self.sent)
+        return recorded
+
+    def received(self) -> list:
+        found = []
+        self.poller.poll(20)
+        while (parts := self._next()) is not None:
+            found.append(parts)
+            if kind_of(parts[0]) == Kind.HA_DATA:
+                _, size, _, offset, _ = expect(HA_DATA, parts[0])
+                self.sent = offset + size
+        return found
+
+    def _next(self) -> list | None:
+        try:
+            return self.link.receive()
+        except LinkRefused as refused:
+            self.told = refused.sentence
+            return None
+
+    def take(self, upto: int) -> None:
+        """Receives without a word, up to `upto` bytes of the log."""
+        await_(lambda: self.received() is not None and self.sent >= upto, APPEARS_S, "the bytes are here")
+
+    def lost(self) -> bool:
+        self.received()
+        return self.link.lost
+
+    def close(self) -> None:
+        self.link.close()
+        close_context(self.context)
+
+
+@pytest.fixture
+def slave(master):
+    made = FakeSlave(master).join()
+    yield made
+    made.close()
+    await_(lambda: not connected(master), APPEARS_S, "the master knows that it has gone")
+
+
+def connected(master):
+    return [slave.node for slave in master.positions.slaves() if slave.connected]
+
+
+def refusals(master):
+    return master.positions.duty(Duty.SEND).counter(Counter.REFUSED)
+
+
+@pytest.fixture
+def waiting(master, slave):
+    """A put that waits for the slave, which has its bytes and says nothing."""
+    client = WireClient(master.endpoint)
+    client.send(records_of(TOPIC, 3))
+    await_(lambda: master.at(Position.APPENDED) > master.at(Position.REPLICATED), APPEARS_S, "it is stored")
+    slave.take(master.at(Position.APPENDED))
+    yield client
+    client.close()
+
+
+def test_an_honest_slave_is_believed(master, slave, waiting):
+    slave.say(slave.sent, slave.sent)
+    assert waiting.answer().status == PutStatus.PUT_OK
+    assert master.at(Position.REPLICATED) == master.at(Position.APPENDED)
+
+
+def test_bytes_in_memory_do_not_count_where_the_disk_was_promised(master, slave, waiting):
+    before = master.at(Position.REPLICATED)
+    slave.say(slave.sent, before)
+    assert waiting.answer().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+    assert master.at(Position.REPLICATED) == before
+
+
+LIES = [
+    pytest.param(lambda s: s.say(s.sent + 1, s.sent), "more than was sent", id="more than was sent on this link"),
+    pytest.param(lambda s: s.say(1 << 62, 1 << 62), "more than was sent", id="any number at all"),
+    pytest.param(lambda s: s.say(s.sent - 1, 0), "takes back", id="less than it had acknowledged"),
+    pytest.param(lambda s: s.say(s.sent, s.sent + 1), "more is on disk", id="more on its disk than in its log"),
+    pytest.param(lambda s: s.say(s.sent, s.sent, epoch=s.epoch + 256), "follows epoch", id="another epoch"),
+    pytest.param(lambda s: s.say(-1, -1), "takes back", id="a number below zero"),
+    pytest.param(
+        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1] + 1, 0, s.record[3])]),
+        "not ours",
+        id="an in-sync set that was never recorded",
+    ),
+    pytest.param(
+        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1], 0, 1 << 5)]),
+        "was told",
+        id="another in-sync set than it was told",
+    ),
+    pytest.param(lambda s: s.link.send([HA_ACK.pack(Kind.HA_ACK, 0, 0, 0, 0)[:9]]), "a head of", id="half a frame"),
+    pytest.param(lambda s: s.link.send([HA_DATA.pack(Kind.HA_DATA, 0, s.epoch, s.sent, s.sent)]), "no word", id="data"),
+]
+
+
+@pytest.mark.parametrize(("lie", "said"), LIES)
+def test_a_lie_costs_the_link_is_counted_and_moves_nothing(master, slave, waiting, lie, said):
+    replicated, refused = master.at(Position.REPLICATED), refusals(master)
+    slave.say(slave.sent, replicated)  # all of it in its memory, the rest of it not on its disk yet
+    lie(slave)
+    await_(slave.lost, APPEARS_S, "the link is cut")
+    assert waiting.answer().status in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+    assert master.at(Position.REPLICATED) == replicated
+    assert refusals(master) > refused
+    assert said in slave.told
+    assert f"is cut: {slave.told}" in master.store.node_log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        pytest.param({"cluster": "another"}, "CLUSTER", id="another cluster"),
+        pytest.param({"store": "0" * 32}, "STORE", id="another store"),
+        pytest.param({"node": 0}, "NODE_TAKEN", id="the master's own number"),
+        pytest.param({"node": 63}, "FACTS", id="a number that no node can have"),
+        pytest.param({"promised": 1 << 40}, "EPOCH", id="a promise to a later master"),
+    ],
+)
+def test_a_stranger_is_refused_before_it_can_say_anything(master, facts, code):
+    replicated, refused = master.at(Position.REPLICATED), refusals(master)
+    stranger = FakeSlave(master, **facts)
+    with pytest.raises(LinkRefused) as caught:
+        stranger.link.greet(5000)
+    stranger.close()
+    assert caught.value.code == code
+    assert refusals(master) == refused + 1
+    assert f"is refused ({code}): {caught.value.sentence}" in master.store.node_log.read_text()
+    assert master.at(Position.REPLICATED) == replicated
+    assert not connected(master)
+
+
+def test_a_learner_is_sent_everything_and_counts_for_nothing(master):
+    learner = FakeSlave(master, node=6, name="towline-6", learner=True)
+    welcome = learner.link.greet(5000)
+    learner.epoch, learner.sent = welcome["epoch"], welcome["start"]
+    learner.say(learner.sent, learner.sent)
+    client = WireClient(master.endpoint)
+    client.send(records_of(TOPIC, 3))
+    before = master.at(Position.REPLICATED)
+
+    def follows() -> bool:
+        learner.follow()
+        return learner.sent >= master.at(Position.APPENDED) > before
+
+    await_(follows, APPEARS_S, "it has the bytes")
+    assert client.answer().status == PutStatus.FLUSH_SLAVE_TIMEOUT
+    assert master.at(Position.REPLICATED) == before
+    client.close()
+    learner.close()
+    await_(lambda: not connected(master), APPEARS_S, "the master knows that it has gone")

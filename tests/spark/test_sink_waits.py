@@ -1,0 +1,188 @@
+"""What the sink waits for, when it does not come: each wait ends by an error that says where it stood."""
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.processes.nodes import TestNode, ending, free_port
+from tests.processes.waiting import await_
+from towline.client.admin import AdminClient
+from towline.client.asks import Reply
+from towline.client.columns import Columns
+from towline.client.errors import DeliveryTimeout, ResultPending
+from towline.client.producer import Producer
+from towline.client.sends import SendFuture
+from towline.errors import NoAnswer
+from towline.runtime.positions import Position
+from towline.spark import sending as module
+from towline.spark.rows import unique_keys
+from towline.spark.sending import Sending
+from towline.spark.sink_errors import NotWritten
+
+STEM = "0123456789ABCDEF01234567"
+SHORT_MS = 300
+CHUNKS = 50  # less than may be under way at once
+BOUND_S = 20.0  # less than one wait after the other would take
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
+    root = tmp_path_factory.mktemp("waits") / "master"
+    made = TestNode("master", root, listen_port=0, ha_listen_port=free_port(), default_topic_queue_nums=1)
+    with ending(made):
+        made.start()
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request and a question that nobody answers end soon."""
+    monkeypatch.setattr(module, "SEND_TIMEOUT_MS", 500)
+    monkeypatch.setattr(module, "ANSWER_MS", 500)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def rows(sending: Sending, topic: str, count: int, size: int = 10) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": [bytes(size)] * count})
+    sending.send(topic, batch, unique_keys(STEM, 0, count))
+
+
+def test_a_node_that_dispatches_no_more_is_not_waited_for_for_ever(node: TestNode) -> None:
+    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending, frozen(node.pids()["reput"]):
+        rows(sending, "undispatched", 3)
+        sending.finish()
+        end = node.at(Position.APPENDED)
+        assert node.at(Position.DISPATCHED) < end
+        with pytest.raises(NotWritten, match=rf"is not known after 300 ms: dispatched stands at \d+, .* at {end}"):
+            sending.settle()
+        with pytest.raises(NotWritten, match="indexed stands at"):
+            sending.lookup("undispatched", f"{STEM}00000000")
+        with pytest.raises(NotWritten, match="dispatched stands at"):
+            sending.there("undispatched", STEM.encode())
+
+
+class Lost:
+    """The outcome of a request, which is lost some time after it was handed over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = time.monotonic() + seconds
+
+    def exception(self, _: float | None = None) -> Exception:
+        await_(lambda: time.monotonic() >= self.at, 30, "the moment of the loss")
+        return DeliveryTimeout("lost", 0, 1, "the connection was lost")
+
+
+def test_lost_requests_are_waited_for_together(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To send again takes as long as one request takes, however many there are."""
+    with Sending(node.endpoint, timeout_ms=2_000, compression=None) as sending:
+        rows(sending, "lost", 1)
+        sending.finish()
+        began = time.monotonic()
+        monkeypatch.setattr(Producer, "send_records", lambda *_: Lost(0.5))
+        rows(sending, "lost", CHUNKS, 2 * module.CHUNK_BYTES)
+        with pytest.raises(NotWritten, match=f"({CHUNKS} messages are not surely stored|not known) after 2000 ms"):
+            sending.finish()
+    assert time.monotonic() - began < BOUND_S
+
+
+@pytest.mark.usefixtures("short")
+def test_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
+    made = TestNode("master", tmp_path / "gone", listen_port=0, ha_listen_port=free_port())
+    with ending(made):
+        made.start()
+        with Sending(made.endpoint, timeout_ms=1_000) as sending:
+            rows(sending, "gone", 3)
+            sending.finish()
+            made.kill_supervisor()
+            rows(sending, "gone", 3)
+            with pytest.raises(NoAnswer):
+                sending.finish()
+            with pytest.raises(NoAnswer):
+                sending.lookup("gone", f"{STEM}00000000")
+        with pytest.raises(NoAnswer), Sending(made.endpoint, timeout_ms=1_000) as sending:
+            rows(sending, "gone", 3)
+
+
+def test_queues_that_end_before_where_they_were_said_to_are_named(
+    node: TestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending:
+        rows(sending, "cut", 5)
+        sending.finish()
+        await_(lambda: len(sending.there("cut", STEM.encode())) == 5, 30, "the rows are seen")
+        bounds = AdminClient.bounds
+        monkeypatch.setattr(AdminClient, "bounds", lambda *told: {0: (0, bounds(*told)[0][1] + 1)})
+        with pytest.raises(NotWritten, match=r"cut was read up to, of: \{0: \(5, 6\)\}"):
+            sending.there("cut", STEM.encode())
+
+
+def test_a_request_without_an_outcome_is_an_error(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the producer's thread had died."""
+
+    def silent(_: SendFuture, timeout_ms: float | None = None) -> None:
+        assert timeout_ms is not None
+        raise ResultPending(int(timeout_ms))
+
+    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending:
+        monkeypatch.setattr(SendFuture, "exception", silent)
+        rows(sending, "silent", 3)
+        with pytest.raises(NotWritten, match="3 messages are not surely stored after 300 ms: no result after 300 ms"):
+            sending.finish()
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_what_a_restart_or_another_master_cut_off_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """The log ended at 100 and ends at 80 now: its new end is what has to be dispatched."""
+    later = {"appended": 80, "epoch": epoch}
+    first = {"appended": 100, "epoch": 1, "dispatched": 50}
+    answers = itertools.chain([first, later | {"dispatched": 60}], itertools.repeat(later | {"dispatched": 80}))
+
+    class Asked:
+        def ask(self, op: str, **_: Any) -> Reply:
+            assert op == "log_ends"
+            return Reply(next(answers), Columns(b"", b""))
+
+    monkeypatch.setattr(Sending, "_asked", Asked())
+    with Sending("ipc:///tmp/nobody", timeout_ms=SHORT_MS) as sending:
+        sending.settle()
+
+
+def test_a_request_that_leaves_late_is_not_looked_for_too_early(
+    node: TestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be taken for a second after it left the producer, which is later than when it was handed over."""
+    looked: list[float] = []
+    there = Sending._there
+    launch = Producer.send_records
+
+    def looking(*told: Any, **more: Any) -> Any:
+        looked.append(time.monotonic())
+        return there(*told, **more)
+
+    lost = Lost(2.0)
+    futures = iter([lost])
+    monkeypatch.setattr(Sending, "_there", looking)
+    monkeypatch.setattr(Producer, "send_records", lambda *told: next(futures, None) or launch(*told))
+    with Sending(node.endpoint) as sending:
+        rows(sending, "late", 3)
+        assert sending.finish().sent == 3
+    assert looked[0] - lost.at >= module.TAKE_TIMEOUT_MS / 1000

@@ -1,0 +1,148 @@
+"""Options: any case, every value checked, wrong names refused with the nearest right one."""
+
+import pytest
+
+from towline.arrow.errors import UnknownColumn
+from towline.limits import MIB
+from towline.spark.errors import BadOption, UnknownOption
+from towline.spark.options import NAMES, Offsets, SourceOptions
+
+
+def parsed(**options: str) -> SourceOptions:
+    return SourceOptions.parse({"path": "/store"} | options)
+
+
+def test_names_come_in_any_case():
+    found = parsed(STARTINGTIMESTAMP="17", readmode="SCAN", VerifyCRC="True", batchBYTES="64k")
+    assert (found.starting_timestamp, found.read_mode, found.verify_crc) == (17, "scan", True)
+    assert found.batch_bytes == 64 * 1024
+
+
+def test_without_options_everything_is_read():
+    found = parsed()
+    assert (found.read_mode, found.fail_on_data_loss, found.verify_crc, found.on_corruption) == (
+        "auto",
+        True,
+        False,
+        "fail",
+    )
+    assert (found.batch_rows, found.batch_bytes, found.split_bytes) == (16_384, 32 * MIB, 64 * MIB)
+    assert not found.names_topics
+    assert found.wants("any", 7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("verify_crc", "verifyCrc"),
+        ("topics", ""),
+        ("failOnDataloss1", "failOnDataLoss"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(wrong, right):
+    with pytest.raises(UnknownOption) as refused:
+        parsed(**{wrong: "x"})
+    assert refused.value.meant == right
+    assert wrong in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("subscribe", "a,,b"),
+        ("subscribe", " "),
+        ("subscribePattern", "("),
+        ("assign", "[1]"),
+        ("assign", '{"a": ["0"]}'),
+        ("assign", '{"a": [-1]}'),
+        ("startingOffsets", "first"),
+        ("startingOffsets", '{"a": {"x": 1}}'),
+        ("startingOffsets", '{"a": {"0": -3}}'),
+        ("startingOffsets", '{"a": 4}'),
+        ("endingOffsets", "earliest"),
+        ("startingTimestamp", "yesterday"),
+        ("startingPhysicalOffset", "-1"),
+        ("subExpression", "||"),
+        ("readMode", "fast"),
+        ("minPartitions", "0"),
+        ("splitBytes", "1m"),
+        ("splitBytes", "64 apples"),
+        ("failOnDataLoss", "yes"),
+        ("onCorruption", "ignore"),
+        ("batchRows", "0"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_options_name(name, text):
+    with pytest.raises(BadOption) as refused:
+        parsed(**{name: text})
+    assert refused.value.name == name
+
+
+def test_columns_must_exist():
+    assert parsed(columns="topic, body").columns == ("topic", "body")
+    with pytest.raises(UnknownColumn, match="queueOffset"):
+        parsed(columns="topic,queueOfset")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": "a", "subscribePattern": "a.*"},
+        {"subscribe": "a", "assign": '{"a": [0]}'},
+        {"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "2"},
+        {"endpoint": "tcp://127.0.0.1:1"},
+        {"readMode": "queue", "startingPhysicalOffset": "0"},
+    ],
+)
+def test_options_that_exclude_each_other(options):
+    with pytest.raises(BadOption):
+        parsed(**options)
+
+
+def test_a_path_may_be_a_uri_of_a_file():
+    for text in (
+        "/data/my store",
+        "file:/data/my%20store",
+        "file:///data/my%20store",
+        "file://localhost/data/my store",
+    ):
+        assert parsed(path=text).path == "/data/my store"
+    for text in ("hdfs://host/data", "s3a://bucket/store", "file://host/data"):
+        with pytest.raises(BadOption, match="directory"):
+            parsed(path=text)
+
+
+def test_either_a_path_or_an_endpoint():
+    with pytest.raises(BadOption, match="either"):
+        SourceOptions.parse({})
+    assert SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1"}).endpoint
+    with pytest.raises(BadOption, match="by its queues"):
+        SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "startingPhysicalOffset": "0"})
+
+
+def test_offsets_by_queue_and_by_broker():
+    found = parsed(startingOffsets='{"a": {"0": 23, "1": -2, "2": -1}, "b": {"broker-1": {"0": 5}}}').starting_offsets
+    assert found is not None
+    assert [found.of("a", "x", queue) for queue in range(4)] == [23, "earliest", "latest", None]
+    assert (found.of("b", "broker-1", 0), found.of("b", "broker-2", 0)) == (5, None)
+    assert parsed(startingOffsets="Earliest").starting_offsets == Offsets("earliest")
+
+
+def test_assigned_queues_only():
+    found = parsed(assign='{"a": [0, 2]}')
+    assert [found.wants("a", 0), found.wants("a", 1), found.wants("b", 0)] == [True, False, False]
+
+
+def test_a_pattern_fits_the_whole_name():
+    found = parsed(subscribePattern="Topic[AB]")
+    assert [found.wants(topic, 0) for topic in ("TopicA", "TopicC", "TopicAB", "xTopicA")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_every_option_is_in_the_table_once():
+    assert len({name.lower() for name in NAMES}) == len(NAMES)

@@ -1,0 +1,113 @@
+"""Questions to all groups of nodes of a cluster."""
+
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from .admin import ALWAYS_MS, FOUND_MAX, AdminClient
+from .endpoints import Endpoints
+from .errors import UnknownGroup
+from .message import ReceivedMessage
+from .routes import Way, ways
+
+Result = TypeVar("Result")
+
+PUT: Final = "put"
+SERVE: Final = "serve"
+
+
+class ClusterAdmin:
+    """Asks the master of every group of nodes, and tells the answers apart by the group's name. Used by one thread.
+
+    `endpoint` is cluster:PATH or etcd:http://HOST:PORT/NAME. Half an answer is none: every call raises what
+    `AdminClient` raises for any of the groups. What changes something has then changed it in the groups before, in the
+    order of `names`, and may be called again.
+    """
+
+    def __init__(self, endpoint: Endpoints, *, name: str = "", cluster: str = "", timeout_ms: int = 5_000) -> None:
+        """Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent."""
+        self._facts: dict[str, Any] = {"name": name, "cluster": cluster, "timeout_ms": timeout_ms}
+        self._ways: dict[tuple[str, str], Way] = {}
+        for service in (PUT, SERVE):
+            self._ways |= {(way.name, service): way for way in ways(endpoint, service)}
+        self._clients: dict[tuple[str, str], AdminClient] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Of the groups of nodes."""
+        return [name for name, service in self._ways if service == PUT]
+
+    def of(self, broker_name: str, service: str = SERVE) -> AdminClient:
+        """To ask one group alone: its `put` for topics, its `serve` for everything else. Raises UnknownGroup."""
+        key = broker_name, service
+        if key not in self._ways:
+            raise UnknownGroup(broker_name, ", ".join(self.names))
+        if key not in self._clients:
+            self._clients[key] = AdminClient(self._ways[key].endpoints, masters_only=True, **self._facts)
+        return self._clients[key]
+
+    # --- topics
+
+    def topics(self) -> dict[str, list[dict[str, Any]]]:
+        """Group of nodes -> its topics, as `AdminClient.topics`."""
+        return self._each(AdminClient.topics)
+
+    def create_topic(self, topic: str, queues: int, **more: Any) -> dict[str, dict[str, Any]]:
+        """So many queues in every group. One that has the topic already refuses it: AskRefused TopicExists."""
+        return self._each(lambda admin: admin.create_topic(topic, queues, **more), PUT)
+
+    def alter_topic(self, topic: str, **changes: Any) -> dict[str, dict[str, Any]]:
+        return self._each(lambda admin: admin.alter_topic(topic, **changes), PUT)
+
+    def delete_topic(self, topic: str) -> dict[str, dict[str, Any]]:
+        return self._each(lambda admin: admin.delete_topic(topic), PUT)
+
+    def bounds(self, topic: str) -> dict[str, dict[int, tuple[int, int]]]:
+        """Group of nodes -> queue id -> lowest offset, and the offset after the newest message."""
+        return self._each(lambda admin: admin.bounds(topic))
+
+    # --- messages
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: datetime | int = 0,
+        end: datetime | int = ALWAYS_MS,
+        max_count: int = FOUND_MAX,
+    ) -> dict[str, list[ReceivedMessage]]:
+        """Group of nodes -> messages with this key, at most `max_count` of each."""
+        return self._each(lambda admin: admin.by_key(topic, key, begin=begin, end=end, max_count=max_count))
+
+    def by_unique_key(self, topic: str, unique_key: str) -> dict[str, list[ReceivedMessage]]:
+        return self._each(lambda admin: admin.by_unique_key(topic, unique_key))
+
+    # --- consumer groups
+
+    def groups(self) -> dict[str, list[dict[str, Any]]]:
+        """Group of nodes -> its consumer groups, as `AdminClient.groups`."""
+        return self._each(AdminClient.groups)
+
+    def describe_group(self, group: str) -> dict[str, dict[str, Any]]:
+        return self._each(lambda admin: admin.describe_group(group))
+
+    def group_offsets(self, group: str, *topics: str) -> dict[str, dict[str, dict[int, int]]]:
+        """Group of nodes -> topic -> queue id -> the offset at which the group goes on, -1 for none."""
+        return self._each(lambda admin: admin.group_offsets(group, *topics))
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _each(self, ask: Callable[[AdminClient], Result], service: str = SERVE) -> dict[str, Result]:
+        return {name: ask(self.of(name, service)) for name in self.names}

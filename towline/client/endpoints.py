@@ -1,0 +1,46 @@
+"""Where a client may find its node: one endpoint, or those of several nodes of which one is master."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from towline.errors import InvalidEndpoint
+from towline.link.endpoints import parse
+
+Endpoints: TypeAlias = str | Sequence[str]
+Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
+
+MASTER: Final = "master"
+
+
+def several(given: Endpoints) -> tuple[str, ...]:
+    """The endpoints of a text with commas, or of a sequence, each once and in order. Raises InvalidEndpoint."""
+    texts = given.split(",") if isinstance(given, str) else given
+    found = tuple(dict.fromkeys(str(parse(text)) for text in texts))
+    if not found:
+        raise InvalidEndpoint("", "no endpoint is given")
+    return found
+
+
+def anybody(_: Mapping[str, Any]) -> str:
+    """Every node fits."""
+    return ""
+
+
+def masters(welcome: Mapping[str, Any]) -> str:
+    """Why the node that said this is not the one that is looked for: "" for a master, and for a node that is silent
+    about its role."""
+    role = welcome.get("broker_role", MASTER)
+    return "" if role == MASTER else f"it is a {role}"
+
+
+def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
+    """Where a node says that its master serves `service`. What is no endpoint is passed over."""
+    named = facts.get("master")
+    texts = named.get(service, []) if isinstance(named, dict) else []
+    found = []
+    for text in texts if isinstance(texts, list) else []:
+        try:
+            found.append(str(parse(str(text))))
+        except InvalidEndpoint:
+            continue
+    return tuple(found)

@@ -1,0 +1,94 @@
+"""The groups of nodes that a member reads: in each it is a member of its own, with its own queues, offsets and locks.
+
+What their I/O threads fetch is handed out in turns, under one lock: who waits for messages waits for all of them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from towline.client.errors import UnknownGroup
+from towline.errors import NoAnswer, TowlineError, UnknownTopic
+
+from .back import WayBack
+from .member import Member
+from .offsets import OffsetsFile
+from .queue import Handed
+from .shelf import Shelf
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What there is for one group of nodes; `name` is "" where it is the only one."""
+
+    name: str
+    member: Member
+    shelf: Shelf
+    back: WayBack
+    offsets: OffsetsFile | None
+
+
+class Parts:
+    """Any thread may use it. Every shelf has the lock `lock`."""
+
+    def __init__(self, parts: Sequence[Part], lock: threading.Condition) -> None:
+        self.all = parts
+        self.lock = lock
+        self._turn = 0
+        self._away: dict[str, TowlineError] = {}
+
+    def named(self, name: str) -> Part:
+        """Raises UnknownGroup."""
+        for part in self.all:
+            if part.name == name or (not name and len(self.all) == 1):
+                return part
+        raise UnknownGroup(name, ", ".join(part.name for part in self.all))
+
+    def take(self, deadline: float, *, whole: bool) -> tuple[Part, Handed] | None:
+        """The next piece of a queue, of the group whose turn it is; waits until `deadline`. Raises what keeps all of
+        them from being read, or what one of them refuses."""
+        if len(self.all) == 1:
+            handed = self.all[0].shelf.take(deadline, whole=whole)
+            return None if handed is None else (self.all[0], handed)
+        with self.lock:
+            for part in self.all:
+                part.shelf.settle()
+            while True:
+                for _ in self.all:
+                    self._turn = (self._turn + 1) % len(self.all)
+                    handed = self._take_from(self.all[self._turn], whole)
+                    if handed is not None:
+                        return self.all[self._turn], handed
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return None
+                self.lock.wait(remaining)
+
+    def each(self, do: Callable[[Part], object]) -> None:
+        """For every group; the first error is raised when all were tried."""
+        trouble: TowlineError | None = None
+        for part in self.all:
+            try:
+                do(part)
+            except TowlineError as error:
+                trouble = trouble or error
+        if trouble is not None:
+            raise trouble
+
+    def _take_from(self, part: Part, whole: bool) -> Handed | None:
+        if part.member.is_joined:
+            self._away.pop(part.name, None)
+        try:
+            return part.shelf.take(0.0, whole=whole)
+        except (NoAnswer, UnknownTopic) as error:
+            if part.name not in self._away:
+                log.warning("group of nodes %s is not read for now: %s", part.name, error.describe())
+            self._away[part.name] = error
+            if len(self._away) < len(self.all):
+                return None
+            self._away.clear()
+            raise

@@ -1,0 +1,342 @@
+"""Reading one topic from one group of nodes: a link, the queues with their positions, one pull out for each.
+
+Nothing here waits, except for the answers to the questions with which reading begins, and for a link as long as told.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from towline.errors import MalformedFrame, NoAnswer
+from towline.format.frames import (
+    PULL_ANSWER,
+    READ_FROM_SLAVE,
+    RECORDS_IN_FILE,
+    Buffer,
+    Kind,
+    Pull,
+    encode_pull,
+    expect,
+    kind_of,
+    read_json,
+)
+from towline.format.status import GetStatus, PutStatus
+from towline.link.dealer import Link
+
+from .asks import AGAIN_MS, Caller
+from .columns import Columns
+from .errors import FilterRefused, ReadRefused
+from .log_files import LogFiles
+
+Start: TypeAlias = Literal["first", "last"] | datetime | int
+
+LATE_MS: Final = 5_000  # a held pull that is not answered this long after its time means a dead link
+EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although it has nothing
+MOVES_MAX: Final = 1_000
+_DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The node had nothing at a position, and reading went on at another: messages may have been skipped."""
+
+    queue_id: int
+    from_offset: int
+    to_offset: int
+    status: GetStatus
+    broker_name: str = ""  # of the group of nodes, where there are several
+
+
+@dataclass(slots=True)
+class Queue:
+    """Where reading stands. `request_id` is the pull that is out, 0 for none. Times are monotonic seconds."""
+
+    queue_id: int
+    position: int
+    end: int  # offset after the newest readable record, as last heard
+    request_id: int = 0
+    asked: float = 0.0
+    late: float = 0.0
+    not_before: float = 0.0
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read, and how. `tags` are compared on arrival: the node compares the hashes `codes`."""
+
+    topic: str
+    tags: frozenset[bytes]
+    codes: tuple[int, ...]
+    sql: str
+    group: str
+    queues: Sequence[int] | None
+    start: Start
+    max_count: int
+    max_bytes: int
+    suspend_ms: int
+    timeout_ms: int
+    reads_files: bool
+
+
+class Reader:
+    """Used by one thread. `moved` may be shared with other readers; `name` is the group's."""
+
+    def __init__(self, name: str, wanted: Wanted, caller: Caller, moved: deque[Moved]) -> None:
+        self.name = name
+        self.moved = moved
+        self.missed = 0
+        self.far_behind = False
+        self.queues: dict[int, Queue] = {}
+        self._wanted = wanted
+        self._caller = caller
+        self._pulls: dict[int, Queue] = {}
+        self._pulled_over: Link | None = None
+        self._files: LogFiles | None = None  # of the node at the other end of that link
+        self._epoch = 0  # of the master under which the positions were read
+        self._out_of_reach_since: float | None = None
+
+    @property
+    def at_end(self) -> bool:
+        """Everything that was readable when the node answered last has come, in every queue that is not paused."""
+        return bool(self.queues) and all(queue.paused or queue.position >= queue.end for queue in self.queues.values())
+
+    def turn(self, timeout_ms: int) -> Columns | None:
+        """The next records, if they are here. `timeout_ms` is for making a link.
+
+        Raises UnknownTopic, NoAnswer when the node is out of reach for too long, FilterRefused, ReadRefused,
+        LinkRefused, ClientClosed.
+        """
+        link = self._reach(timeout_ms)
+        if link is None:
+            return None
+        self._send_pulls(link)
+        while (parts := self._caller.receive(link)) is not None:
+            columns = self._take(link, parts)
+            if columns is not None:
+                return columns
+        return None
+
+    @property
+    def is_linked(self) -> bool:
+        return self._caller.connection.is_open
+
+    @property
+    def has_kept(self) -> bool:
+        """Messages that came while something else was waited for."""
+        return self._caller.has_kept
+
+    def due(self, deadline: float) -> float:
+        """When to look again, at most `deadline`."""
+        if self._caller.connection.link is None:
+            return min(deadline, time.monotonic() + AGAIN_MS / 1000)
+        until = deadline
+        for queue in self.queues.values():
+            if queue.request_id:
+                until = min(until, queue.late)
+            elif not queue.paused:
+                until = min(until, queue.not_before)
+        return until
+
+    def close(self) -> None:
+        self._leave_files()
+        self._caller.close()
+
+    # --- the first positions
+
+    def begin(self) -> None:
+        if self.queues:
+            return
+        facts = self._caller.ask("route", {"topic": self._wanted.topic}, self._wanted.timeout_ms).facts
+        there = range(int(facts["read_queues"]))
+        wanted = there if self._wanted.queues is None else self._wanted.queues
+        if any(queue_id not in there for queue_id in wanted):
+            raise ValueError(f"queues {list(wanted)} of {self._wanted.topic!r}, which has 0 to {len(there) - 1}")
+        while True:
+            epoch = self._caller.connection.epoch
+            queues = self._first_positions(wanted)
+            if epoch == self._caller.connection.epoch:  # otherwise some were another master's
+                break
+        self.queues, self._epoch = queues, epoch
+
+    def _first_positions(self, wanted: Sequence[int]) -> dict[int, Queue]:
+        bounds = self._caller.ask("bounds", {"topic": self._wanted.topic}, self._wanted.timeout_ms).facts["queues"]
+        ends = {int(row["queue"]): (int(row["min"]), int(row["max"])) for row in bounds}
+        queues = {}
+        for queue_id in wanted:
+            first, end = ends.get(queue_id, (0, 0))
+            if isinstance(self._wanted.start, str):
+                position = first if self._wanted.start == "first" else end
+            else:
+                position = self.offset_at(queue_id, self._wanted.start)
+            queues[queue_id] = Queue(queue_id, position, end)
+        return queues
+
+    def _settle(self) -> None:
+        """Under another master than before: what it does not have of what we read comes again under the same numbers,
+        as other messages, and is not passed over (H15)."""
+        epoch = self._caller.connection.epoch
+        if epoch > self._epoch:
+            facts = {"topic": self._wanted.topic, "epoch": self._epoch}
+            ends = self._caller.ask("epoch_ends", facts, self._wanted.timeout_ms).facts["ends"]
+            for queue in self.queues.values():
+                end = int(ends.get(str(queue.queue_id), queue.position))
+                if end < queue.position:
+                    self.moved.append(Moved(queue.queue_id, queue.position, end, GetStatus.OFFSET_RESET, self.name))
+                    self.go(queue, end)
+            self._epoch = epoch
+
+    def offset_at(self, queue_id: int, when: datetime | int) -> int:
+        facts = {"topic": self._wanted.topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
+        return int(self._caller.ask("offset_by_time", facts, self._wanted.timeout_ms).facts["offset"])
+
+    def go(self, queue: Queue, offset: int) -> None:
+        """An answer to the pull that is out does not count any more."""
+        self._pulls.pop(queue.request_id, None)
+        queue.position, queue.request_id, queue.not_before = offset, 0, 0.0
+
+    # --- pulls
+
+    def _reach(self, timeout_ms: int) -> Link | None:
+        """The link, or None when the node is out of reach, though not for too long yet."""
+        if self._pulls and min(queue.late for queue in self._pulls.values()) <= time.monotonic():
+            self._caller.lose()
+        try:
+            link = self._caller.link(min(self._wanted.timeout_ms, timeout_ms))
+            self.begin()
+            if link is not self._pulled_over:
+                self._settle()
+            if link is not self._caller.connection.link:
+                return None  # it was lost over a question
+        except NoAnswer:
+            now = time.monotonic()
+            since = self._out_of_reach_since = self._out_of_reach_since or now
+            if (now - since) * 1000 >= self._wanted.timeout_ms:
+                self._out_of_reach_since = None
+                raise
+            return None
+        self._out_of_reach_since = None
+        if link is not self._pulled_over:
+            for queue in self._pulls.values():
+                queue.request_id = 0
+            self._pulls.clear()
+            self._pulled_over = link
+            self._leave_files()
+            if self._wanted.reads_files:
+                self._files = LogFiles.of(self._caller.connection.endpoint, self._caller.welcome)
+        return link
+
+    def _leave_files(self) -> None:
+        """From here on records have to be sent."""
+        if self._files is not None:
+            self._files.rest()
+            self._files = None
+
+    def _send_pulls(self, link: Link) -> None:
+        now = time.monotonic()
+        for queue in self.queues.values():
+            if not queue.request_id and not queue.paused and queue.not_before <= now:
+                self._send_pull(link, queue, now)
+
+    def _send_pull(self, link: Link, queue: Queue, now: float) -> None:
+        request_id = self._caller.new_id()
+        pull = Pull(
+            request_id,
+            self._wanted.topic.encode(),
+            queue.queue_id,
+            queue.position,
+            self._wanted.max_count,
+            self._wanted.max_bytes,
+            self._wanted.suspend_ms,
+            self._wanted.codes,
+            self._wanted.sql,
+            self._wanted.group,
+            self._files is not None,
+        )
+        if link.send(encode_pull(pull)):
+            queue.request_id, queue.asked = request_id, now
+            queue.late = now + (self._wanted.suspend_ms + LATE_MS) / 1000
+            self._pulls[request_id] = queue
+
+    # --- answers
+
+    def _take(self, link: Link, parts: list[Buffer]) -> Columns | None:
+        """The records of an answer that are wanted; the next pull leaves before they are looked at."""
+        if kind_of(parts[0]) != Kind.PULL_ANSWER:
+            return None
+        _, status, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
+        queue = self._pulls.pop(request_id, None)
+        if queue is None:
+            return None
+        if status == GetStatus.REFUSED and len(parts) == 2:
+            queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S  # it may be taken later
+            raise _refusal(parts[1])
+        self.far_behind = bool(flags & READ_FROM_SLAVE)
+        if len(parts) != (3 if count else 1) or (count and following <= queue.position):
+            raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
+        now = time.monotonic()
+        queue.request_id, queue.end, asked_for = 0, end, queue.position
+        if not count:
+            following = self._nothing_came(queue, status, following, low, now)
+        queue.position = following
+        if not queue.paused and queue.not_before <= now:
+            self._send_pull(link, queue, now)
+        if not count:
+            return None
+        records = self._read(parts[2]) if flags & RECORDS_IN_FILE else parts[2]
+        if records is None:
+            self._leave_files()
+            self.go(queue, asked_for)
+            return None
+        columns = Columns(parts[1], records, queue_id=queue.queue_id, broker_name=self.name)
+        return self._filtered(columns) if self._wanted.tags else columns
+
+    def _read(self, place: Buffer) -> Buffer | None:
+        return self._files.read(place) if self._files is not None else None
+
+    def _nothing_came(self, queue: Queue, number: int, following: int, low: int, now: float) -> int:
+        """Where reading goes on: where the node says, and never below what it still has."""
+        try:
+            status = GetStatus(number)
+        except ValueError:
+            raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
+        if self._files is not None:
+            self._files.rest()
+        if status is GetStatus.OFFSET_TOO_SMALL:
+            following = max(following, low)  # a slave corrects no offset, and would be asked for the same for ever
+        if status in _DELETED:
+            self.missed += max(0, following - queue.position)
+        if following == queue.position:
+            # A node that holds pulls answers late; one that does not must not be asked all the time.
+            if now - queue.asked < max(EMPTY_PAUSE_S, self._wanted.suspend_ms / 2000):
+                queue.not_before = now + EMPTY_PAUSE_S
+        elif status is not GetStatus.NO_MATCHED_MESSAGE:
+            self.moved.append(Moved(queue.queue_id, queue.position, following, status, self.name))
+        return following
+
+    def _filtered(self, columns: Columns) -> Columns | None:
+        """The node compares hashes of tags; different tags may share one."""
+        kept = np.fromiter((tag in self._wanted.tags for tag in columns.tags()), dtype=np.bool_, count=len(columns))
+        if kept.all():
+            return columns
+        return columns.select(kept) if kept.any() else None
+
+
+def to_ms(when: datetime | int) -> int:
+    """ms since 1970; a datetime without a zone is local time."""
+    return int(when.timestamp() * 1000) if isinstance(when, datetime) else when
+
+
+def _refusal(part: Buffer) -> FilterRefused | ReadRefused:
+    facts = read_json(part)
+    if facts.get("error") == PutStatus.NO_PERMISSION.name:
+        return ReadRefused(str(facts.get("sentence", "")))
+    position = facts.get("position")
+    return FilterRefused(
+        str(facts.get("error", "")), position if isinstance(position, int) else -1, str(facts.get("sentence", ""))
+    )

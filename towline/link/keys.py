@@ -1,0 +1,309 @@
+"""Key rings: who may come through a door that is open beyond loopback (ZeroMQ's CURVE).
+
+A ring is a directory:
+
+    server.secret.json      the key pair of the cluster's nodes, mode 0600; every node has it
+    allowed/NAME.json       name, roles and public key of whoever may come
+    revoked/NAME.json       the same of whoever may not come any more
+    handed/NAME.secret.json what NAME is given, mode 0600: its key pair and the nodes' public key
+
+Keys are 40 characters of Z85 (RFC 32). A file that was handed out is all that a client needs.
+"""
+
+import json
+import logging
+import os
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import zmq
+from zmq.utils import z85
+
+from towline.errors import Remedy, TowlineError
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT: Final = "TOWLINE_KEYS"  # path of a file that was handed out
+KEY_SIZE: Final = 40
+_KEY_BYTES: Final = 32
+ROLES: Final = {  # role of a key -> roles that its holder may greet with
+    "producer": frozenset({"producer"}),
+    "consumer": frozenset({"consumer"}),
+    "admin": frozenset({"admin", "producer", "consumer"}),
+}
+NODE_ROLES: Final = frozenset({"slave", "follower", "peer", "forwarder", "admin", "producer", "consumer"})
+PUT_ROLES: Final = frozenset({"producer", "admin"})  # what has something to do at each door; also ends of transactions
+SERVE_ROLES: Final = frozenset({"consumer", "admin", "forwarder"})
+HA_ROLES: Final = frozenset({"slave", "follower", "peer"})
+ADMIN: Final = "admin"
+ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's
+    {"create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"}
+)
+NODE: Final = "node"  # the name of who shows the nodes' own key
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SECRET_MODE: Final = 0o600
+_PUBLIC_MODE: Final = 0o644
+
+
+class BadKeys(TowlineError):
+    """A key file or ring that cannot be used. Facts: path or name, why."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice: ClassVar[str] = "`towline keys list --dir RING` shows a ring, `towline keys new` makes one and its keys"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path, self.why = path, why
+
+    def describe(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+class RoleRefused(TowlineError):
+    """A question that the key's roles are not for. Facts: op, role."""
+
+    remedy = Remedy.FIX_CALL
+    advice: ClassVar[str] = "use a key with the role admin"
+
+    def __init__(self, op: str, role: str) -> None:
+        super().__init__(op, role)
+        self.op, self.role = op, role
+
+    def describe(self) -> str:
+        return f"{self.op} is for admins, and this link is a {self.role}'s"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key pair, or its public half; `server` is the public key of the nodes that it opens."""
+
+    name: str
+    roles: tuple[str, ...]
+    public: str
+    secret: str = ""
+    server: str = ""
+
+    @property
+    def may_greet_as(self) -> frozenset[str]:
+        return frozenset().union(*(ROLES[role] for role in self.roles))
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One key of a ring as `towline keys list` shows it."""
+
+    key: Key
+    revoked: bool
+
+
+def check_ask(op: object, key: str, role: object) -> None:
+    """Raises RoleRefused for a question that a link with this key may not ask; `key` is "" where no door is locked."""
+    if key and isinstance(op, str) and op in ADMIN_ASKS and role != ADMIN:
+        raise RoleRefused(str(op), str(role))
+
+
+class KeyRing:
+    """The ring of a node. It notices by itself when keys are added or revoked."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises BadKeys where there is no usable key pair of the nodes, or a file that is no key."""
+        self.directory = directory
+        self.server = read_key(_server(directory))
+        if not self.server.secret:
+            raise BadKeys(str(_server(directory)), "it holds no secret key")
+        self._seen: list[tuple[str, int, int, int]] | None = None
+        self._allowed: dict[str, Key] = {}
+        _keys_in(_allowed(directory))
+
+    @property
+    def as_client(self) -> Key:
+        """What a node shows at another node's door."""
+        return Key(NODE, (), self.server.public, self.server.secret, self.server.public)
+
+    def roles_of(self, public: str) -> frozenset[str]:
+        """The roles that the holder of this public key may greet with; none for a stranger."""
+        if public == self.server.public:
+            return NODE_ROLES
+        self._look()
+        key = self._allowed.get(public)
+        return key.may_greet_as if key else frozenset()
+
+    def knows(self, public: str) -> bool:
+        return bool(self.roles_of(public))
+
+    def gone(self, keys: set[str]) -> set[str]:
+        """Those of these keys that open nothing any more; "" is nobody's. One look for all."""
+        self._look()
+        return keys - self._allowed.keys() - {self.server.public, ""}
+
+    def _look(self) -> None:
+        """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
+
+        Beside a running node a file that is no key opens nothing, and ends nothing; so does a ring nobody can read.
+        """
+        seen: list[tuple[str, int, int, int]] = []
+        try:
+            with os.scandir(_allowed(self.directory)) as entries:
+                for entry in entries:
+                    found = entry.stat()
+                    seen.append((entry.name, found.st_ino, found.st_mtime_ns, found.st_size))
+        except OSError as error:  # it is being changed, or gone: looked at again the next time
+            if self._allowed:
+                log.error("no key opens anything: %s", error)
+            self._allowed, self._seen = {}, None
+            return
+        seen.sort()
+        if seen != self._seen:
+            self._allowed = {key.public: key for key in _keys_in(_allowed(self.directory), skipping=True)}
+            self._seen = seen
+
+
+def make_ring(directory: Path) -> bool:
+    """The key pair of the nodes, made if there is none; whether it was made. Raises BadKeys."""
+    if _server(directory).exists():
+        read_key(_server(directory))
+        return False
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _write(_server(directory), _pair("server", ()), _SECRET_MODE)
+    return True
+
+
+def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
+    """A new key with these roles; the file to hand out. Raises BadKeys: no ring, a bad or taken name, a bad role."""
+    if not _NAME.fullmatch(name) or name in (NODE, "server"):
+        raise BadKeys(name, "a key's name is letters, digits, dots, dashes and underscores, and not one of the nodes'")
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown or not roles:
+        raise BadKeys(name, f"roles are {', '.join(ROLES)}; {', '.join(unknown) or 'none'} was given")
+    server = KeyRing(directory).server
+    if (_allowed(directory) / f"{name}.json").exists():
+        raise BadKeys(name, "there is such a key; revoke it first, or choose another name")
+    pair = _pair(name, tuple(dict.fromkeys(roles)))
+    handed = directory / "handed" / f"{name}.secret.json"
+    _write(handed, Key(pair.name, pair.roles, pair.public, pair.secret, server.public), _SECRET_MODE)
+    _write(_allowed(directory) / f"{name}.json", Key(pair.name, pair.roles, pair.public), _PUBLIC_MODE)
+    return handed
+
+
+def revoke_key(directory: Path, name: str) -> None:
+    """From now on its holder is not let in, and has to leave where it is. Raises BadKeys."""
+    path = _allowed(directory) / f"{name}.json"
+    if not _NAME.fullmatch(name) or not path.exists():
+        known = ", ".join(sorted(found.stem for found in _allowed(directory).glob("*.json"))) or "none"
+        raise BadKeys(name, f"there is no such key in {directory}; there are: {known}")
+    revoked = _revoked(directory)
+    revoked.mkdir(exist_ok=True)
+    number, target = 1, revoked / f"{name}.json"
+    while target.exists():
+        number += 1
+        target = revoked / f"{name}.{number}.json"
+    path.rename(target)
+    for changed in (path.parent, revoked):
+        _sync_directory(changed)
+
+
+def list_keys(directory: Path) -> list[Listed]:
+    """Every key of the ring, those that may come first. Raises BadKeys."""
+    KeyRing(directory)
+    allowed = [Listed(key, False) for key in _keys_in(_allowed(directory))]
+    return allowed + [Listed(key, True) for key in _keys_in(_revoked(directory))]
+
+
+def read_key(path: Path) -> Key:
+    """Raises BadKeys, also for a secret that others may read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        key = Key(
+            str(found["name"]),
+            tuple(map(str, found["roles"])),
+            str(found["public"]),
+            str(found.get("secret", "")),
+            str(found.get("server", "")),
+        )
+        mode = path.stat().st_mode & 0o777
+    except OSError as error:
+        raise BadKeys(str(path), error.strerror or str(error)) from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadKeys(str(path), f"it is no key file: {error!r}") from None
+    if not all(_is_key(text) for text in (key.public, key.secret or key.public, key.server or key.public)) or any(
+        role not in ROLES for role in key.roles
+    ):
+        raise BadKeys(str(path), f"it is no key file: keys have {KEY_SIZE} characters, roles are {', '.join(ROLES)}")
+    if key.secret and mode & 0o077:
+        raise BadKeys(str(path), f"others than its owner may read this secret (mode {mode:o}): chmod 600 it")
+    return key
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(text) == KEY_SIZE and len(z85.decode(text.encode("ascii"))) == _KEY_BYTES
+    except (ValueError, KeyError, struct.error):
+        return False
+
+
+def environment_key() -> Key | None:
+    """The key in the file that TOWLINE_KEYS names, None where it names none. Raises BadKeys."""
+    path = os.environ.get(ENVIRONMENT)
+    return read_key(Path(path)) if path else None
+
+
+def _pair(name: str, roles: tuple[str, ...]) -> Key:
+    public, secret = zmq.curve_keypair()
+    return Key(name, roles, public.decode(), secret.decode())
+
+
+def _keys_in(directory: Path, *, skipping: bool = False) -> list[Key]:
+    """Raises BadKeys, or leaves such a file out and says so."""
+    keys = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            keys.append(read_key(path))
+        except BadKeys as error:
+            if not skipping:
+                raise
+            log.error("a key opens nothing: %s", error)
+    return keys
+
+
+def _server(directory: Path) -> Path:
+    return directory / "server.secret.json"
+
+
+def _allowed(directory: Path) -> Path:
+    return directory / "allowed"
+
+
+def _revoked(directory: Path) -> Path:
+    return directory / "revoked"
+
+
+def _write(path: Path, key: Key, mode: int) -> None:
+    """Durably, and never with wider rights for a moment. Raises BadKeys when it cannot be written."""
+    content: dict[str, Any] = {"name": key.name, "roles": key.roles, "public": key.public}
+    content |= {"secret": key.secret} if key.secret else {}
+    content |= {"server": key.server} if key.server else {}
+    staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+            file.flush()
+            os.fsync(descriptor)
+        staged.replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        staged.unlink(missing_ok=True)
+        raise BadKeys(str(path), error.strerror or str(error)) from None
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,59 @@
+"""From where on the log still holds what is to be delivered: delayed messages, and halves that nobody ended.
+
+Told from the offsets that were written last, which are never ahead of what was delivered (0020), so master and slave
+tell the same, and nobody has to run for it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from towline.format.forms import HALF_QUEUE, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC
+from towline.format.transactions import TRANSACTION_GROUP
+from towline.places import Store
+
+from .config_file import ConfigFile
+from .consume_queue import ConsumeQueueFiles, is_filler
+
+DELAY_OFFSETS: Final = "delayOffset.json"
+TIMER_OFFSETS: Final = "timerOffset.json"
+GROUP_OFFSETS: Final = "consumerOffset.json"
+LOG_END: Final = "towlineLogEnd"  # Towline's own member of both: before it the log holds all that counts as delivered
+_LOOK: Final = 4096  # entries, of which fillers may be the first
+
+Bounds = Callable[[bytes, int], tuple[int, int]]  # lowest offset and end of a queue, (0, 0) of one that is not there
+
+
+def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, levels: int) -> int | None:
+    """The log offset of the first record that may be to be delivered yet; None when no queue shows one.
+
+    Raises MalformedFile when offsets cannot be read.
+    """
+    found = []
+    for topic, queue_id, offset in _offsets(store, levels):
+        low, high = bounds(topic.encode(), queue_id)
+        offset = max(offset, low)
+        if offset < high:
+            entries = files.read(topic, queue_id, offset, min(_LOOK, high - offset))
+            records = np.flatnonzero(~is_filler(entries))
+            if len(records):
+                found.append(int(entries["physical_offset"][records[0]]))
+    return min(found, default=None)
+
+
+def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
+    """Topic, queue id, and the first offset that is not known to be through."""
+    delays = _member(store, DELAY_OFFSETS, "offsetTable")
+    for level in range(1, levels + 1):
+        yield SCHEDULE_TOPIC, level - 1, int(delays.get(str(level), 0))
+    timers = ConfigFile(store.config / TIMER_OFFSETS).load() or {}
+    yield TIMER_TOPIC, TIMER_QUEUE, int(timers.get("from", 0))
+    halves = _member(store, GROUP_OFFSETS, "offsetTable").get(f"{HALF_TOPIC}@{TRANSACTION_GROUP}", {})
+    yield HALF_TOPIC, HALF_QUEUE, int(halves.get(str(HALF_QUEUE), 0))
+
+
+def _member(store: Store, name: str, member: str) -> dict[str, Any]:
+    content = ConfigFile(store.config / name).load() or {}
+    found = content.get(member, {})
+    return found if isinstance(found, dict) else {}

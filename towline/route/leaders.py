@@ -1,0 +1,55 @@
+"""Who leads each group of a cluster, as etcd has it: what a client of `etcd:http://host:port/cluster` reads.
+
+Keys below /towline/<cluster>/<group>/ are the nodes'. `leader` is {put: [...], serve: [...], ...} and gone while nobody
+leads; the others stay, so a group is known that has no leader at the moment.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote, unquote
+
+from towline.ha_errors import EtcdUnavailable
+
+from .errors import EtcdSilent
+from .etcd import Etcd
+
+_ROOT: Final = "/towline"
+
+Services = Mapping[str, tuple[str, ...]]  # service -> endpoints of the leader
+
+
+def keys_of(cluster: str) -> str:
+    """What all keys of a cluster begin with."""
+    return f"{_ROOT}/{quote(cluster, safe='')}/"
+
+
+def read_leaders(endpoints: Sequence[str], cluster: str) -> dict[str, Services]:
+    """Group -> services of its leader, none where it has no leader. `endpoints` are http://host:port, asked in turn.
+
+    Raises EtcdSilent.
+    """
+    prefix = keys_of(cluster)
+    etcd = Etcd(endpoints)
+    try:
+        keys = etcd.read(prefix)
+    except EtcdUnavailable as error:
+        raise EtcdSilent(error.troubles) from None
+    finally:
+        etcd.close()
+    found: dict[str, Services] = {}
+    for key, entry in keys.items():
+        group, _, name = key.removeprefix(prefix).partition("/")
+        services = found.setdefault(unquote(group), {})
+        if name == "leader":
+            found[unquote(group)] = {**services, **_services(entry.value)}
+    return found
+
+
+def _services(value: bytes) -> Services:
+    try:
+        facts = json.loads(value)
+    except ValueError:
+        return {}
+    lists = {name: said for name, said in facts.items() if isinstance(said, list)} if isinstance(facts, dict) else {}
+    return {name: tuple(str(endpoint) for endpoint in said) for name, said in lists.items()}

@@ -1,0 +1,91 @@
+"""The nodes of a cluster, as its file names them: groups, their nodes, and where each service of a node listens.
+
+Pure, and light enough for a client: which node is master at the moment is not in the file, its greeting says so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+LISTEN, HA, SERVE, SCHEDULE = "listen_port", "ha_listen_port", "serve_port", "schedule_port"
+# Service -> the setting of its port, and how far above `port` it lies where the file gives that alone.
+SERVICES: Final = MappingProxyType(
+    {"put": (LISTEN, 0), "ha": (HA, 1), "serve": (SERVE, 10), "schedule": (SCHEDULE, 11)}
+)
+PORTS: Final = MappingProxyType(dict(SERVICES.values()))  # setting -> distance from `port`
+
+Settings = MappingProxyType[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `store` and `runtime` are absolute paths on its machine; `runtime` None: as the machine has it."""
+
+    group: str
+    id: int
+    host: str  # under which the others and the clients reach it
+    listen: str  # the address that it binds
+    ports: MappingProxyType[str, int]  # service -> TCP port
+    store: Path
+    runtime: Path | None
+    settings: Settings  # of this node alone
+
+    @property
+    def label(self) -> str:
+        return f"{self.group}-{self.id}"
+
+    def address(self, service: str) -> str:
+        """host:port of `put`, `serve`, `ha` or `schedule`."""
+        return f"{self.host}:{self.ports[service]}"
+
+    def endpoint(self, service: str) -> str:
+        return f"tcp://{self.address(service)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that hold one log. `master` is the id of the node that starts as the master of an empty group."""
+
+    name: str
+    master: int
+    nodes: tuple[Node, ...]  # in the order of the file
+    settings: Settings  # of its nodes, the cluster's among them
+
+    @property
+    def first_master(self) -> Node:
+        return self.node(self.master)
+
+    def node(self, number: int) -> Node:
+        """Raises KeyError."""
+        for node in self.nodes:
+            if node.id == number:
+                return node
+        raise KeyError(number)
+
+    def endpoints(self, service: str) -> tuple[str, ...]:
+        """Of every node, the first master's in front: a client goes through them until the right one welcomes it."""
+        others = (node for node in self.nodes if node.id != self.master)
+        return tuple(node.endpoint(service) for node in (self.first_master, *others))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A whole cluster file."""
+
+    path: Path
+    name: str
+    etcd: tuple[str, ...]  # http://host:port of its members; empty: promotion is by hand
+    groups: tuple[Group, ...]
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        return (node for group in self.groups for node in group.nodes)
+
+    def group(self, name: str) -> Group:
+        """Raises KeyError."""
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise KeyError(name)

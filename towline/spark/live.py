@@ -1,0 +1,76 @@
+"""Where a running node's log and queues end, read from its positions: nothing is asked, and nothing opened anew.
+
+A module of its own, because positions and settings need the server's libraries.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from towline.errors import NodeNotRunning, PositionsUnusable
+from towline.node.context import open_node
+from towline.runtime.positions import Duty, Position, State
+
+
+class LiveNode:
+    """A node whose recovery has ended. `wants` chooses queues by topic and queue id."""
+
+    def __init__(self, root: Path, wants: Callable[[str, int], bool]) -> None:
+        """Raises NodeNotRunning, PositionsUnusable."""
+        node = open_node(root)
+        self._positions = node.positions
+        self._supervisor = self._positions.duty(Duty.SUPERVISE)
+        self._generation = self._positions.generation
+        self._wants = wants
+        self._keys: list[tuple[str, int]] = []
+        self._places: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._seen = 0
+        try:
+            self._ends = node.queue_ends()
+        except PositionsUnusable:
+            self._positions.close()
+            raise
+        if not self.is_current:
+            self.close()
+            raise NodeNotRunning(str(root))
+
+    @property
+    def is_current(self) -> bool:
+        """False once another start of the node has begun, or this one is ending."""
+        return self._positions.generation == self._generation != 0 and self._supervisor.state is State.RUNNING
+
+    def bounds(self) -> tuple[int, int]:
+        """(minimum, where reput has come): the end of a record, and never past what is confirmed."""
+        return self._positions.get(Position.LOG_MIN), self._positions.get(Position.DISPATCHED)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether reput has come to the log's end, as it has not for a while after a start."""
+        return self._positions.get(Position.DISPATCHED) >= self._positions.get(Position.APPENDED)
+
+    def queues(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """(min, max) of every queue that is wanted."""
+        low, high, _ = self._ends.columns()
+        for place in range(self._seen, len(high)):
+            end = self._ends.read(place)
+            topic = end.topic.decode("utf-8", "replace")
+            if self._wants(topic, end.queue_id):
+                self._keys.append((topic, end.queue_id))
+                self._places = np.append(self._places, place)
+        self._seen = len(high)
+        pairs = zip(low[self._places].tolist(), high[self._places].tolist(), strict=True)
+        return dict(zip(self._keys, pairs, strict=True))
+
+    def close(self) -> None:
+        self._ends.close()
+        self._positions.close()
+
+
+def open_live(root: Path, wants: Callable[[str, int], bool]) -> LiveNode | None:
+    """None when no node has come far enough."""
+    try:
+        return LiveNode(root, wants)
+    except (NodeNotRunning, PositionsUnusable):
+        return None

@@ -1,0 +1,163 @@
+"""Reading through a broker: for machines that do not share the store's disk. The client's pulls, queue by queue.
+
+The driver asks each group of nodes for the bounds of its queues; a task pulls its ranges, from whichever node of the
+group answers. What no reader of queues sees, such as halves, is not there either.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from towline.arrow.decode import chosen
+from towline.arrow.errors import DamagedBody, DamagedRecord
+from towline.arrow.selection import Selection
+from towline.client.admin import AdminClient
+from towline.client.columns import Columns
+from towline.client.consumer import Consumer
+from towline.client.endpoints import several
+from towline.client.routes import Way, ways
+from towline.errors import NoAnswer, UnknownTopic
+from towline.limits import MIB
+
+from .errors import DamagedAnswer, UnknownRead
+from .options import SourceOptions
+from .planning import CLOCK_SLACK_MS, dealt, queue_ranges
+from .reading import Partition, QueuePiece, Reading, gone_from_queue
+from .stores import QueueBounds
+
+PULL_BYTES: Final = 4 * MIB
+_SUSPEND_MS: Final = 1_000  # what is pulled is there already
+_NAME: Final = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePartition:
+    """Messages of queues of one group of nodes; `endpoints` of their serve as the driver knew them."""
+
+    endpoints: tuple[str, ...]
+    broker_name: str
+    pieces: tuple[QueuePiece, ...]
+
+    def read(self, how: Reading) -> Iterator[pa.RecordBatch]:
+        # Places in the log are this broker's: nobody asked for those of a file.
+        how = replace(how, selection=replace(how.selection, start_offset=None, end_offset=None))
+        for piece in self.pieces:
+            with Consumer(
+                self.endpoints,
+                piece.topic,
+                tags=how.selection.tags or "*",
+                queues=[piece.queue_id],
+                max_count=how.batch_rows,
+                max_bytes=min(how.batch_bytes, PULL_BYTES),
+                suspend_ms=_SUSPEND_MS,
+                timeout_ms=how.timeout_ms,
+                name=_NAME,
+            ) as consumer:
+                yield from self._pulled(consumer, piece, how)
+
+    def _pulled(self, consumer: Consumer, piece: QueuePiece, how: Reading) -> Iterator[pa.RecordBatch]:
+        """Raises NoAnswer when nothing comes for too long although it is there."""
+        consumer.seek(piece.queue_id, piece.start)
+        at, since = piece.start, time.monotonic()
+        while at < piece.end:
+            columns = consumer.poll_columns(how.timeout_ms)
+            self._look_for_gaps(consumer, piece, how)
+            if columns is not None:
+                yield from self._batches(columns, piece, how)
+            reached = consumer.position()[piece.queue_id]
+            if reached == at and (time.monotonic() - since) * 1000 >= how.timeout_ms:
+                raise NoAnswer(self.endpoints[0], how.timeout_ms, f"queue {piece.queue_id} stands still at {at}")
+            if reached != at:
+                at, since = reached, time.monotonic()
+
+    def _look_for_gaps(self, consumer: Consumer, piece: QueuePiece, how: Reading) -> None:
+        """Where the broker went on at another place than was asked for, messages are missing."""
+        while consumer.moved:
+            moved = consumer.moved.popleft()
+            start, end = max(moved.from_offset, piece.start), min(moved.to_offset, piece.end)
+            if start < end:
+                why = f"the broker says {moved.status.name}"
+                how.lost(gone_from_queue(piece.topic, piece.queue_id, start, end, why))
+
+    def _batches(self, columns: Columns, piece: QueuePiece, how: Reading) -> Iterator[pa.RecordBatch]:
+        inside = (columns.queue_offset >= piece.start) & (columns.queue_offset < piece.end)
+        data, starts = np.frombuffer(columns.records, dtype=np.uint8), columns.start[inside]
+        decoding = how.decoding(self.broker_name)
+        decoding["on_damage"] = lambda damage: how.damaged(self._named(damage, columns, piece))
+        try:
+            yield from chosen(data, 0, starts, how.columns, how.selection, **decoding)
+        except (DamagedRecord, DamagedBody) as damage:
+            raise self._named(damage, columns, piece) from None
+
+    def _named(self, damage: DamagedRecord | DamagedBody, columns: Columns, piece: QueuePiece) -> DamagedAnswer:
+        """By its number: the decoder knows bytes of the answer only."""
+        row = int(np.searchsorted(columns.start, damage.offset, side="right")) - 1
+        problem = damage.problem if isinstance(damage, DamagedBody) else f"{damage.rule}: {damage.sentence}"
+        return DamagedAnswer(piece.topic, piece.queue_id, int(columns.queue_offset[row]), problem)
+
+
+def partitions(options: SourceOptions, selection: Selection) -> list[Partition]:
+    """What tasks pull, of every group of nodes that the endpoint names.
+
+    Raises UnknownRead, BadOption, MessagesGone, InvalidEndpoint, NoAnswer, AskRefused.
+    """
+    found: list[Partition] = []
+    topics: set[str] = set()
+    groups = [Group(way, options, selection) for way in ways(options.endpoint, "serve")]
+    for group in groups:
+        with closing(group):
+            found += group.partitions()
+            topics |= group.topics
+    named = {*(options.subscribe or ()), *(options.assign or ())}
+    for topic in sorted(topics and named - topics):
+        raise UnknownRead.of_topic(topic, topics, options.endpoint)
+    return found
+
+
+class Group:
+    """One group of nodes, asked by the driver."""
+
+    def __init__(self, way: Way, options: SourceOptions, selection: Selection) -> None:
+        self._options, self._selection = options, selection
+        self.endpoints = several(way.endpoints() if callable(way.endpoints) else way.endpoints)
+        self._admin = AdminClient(self.endpoints, name=_NAME, timeout_ms=options.timeout_ms)
+        self.broker_name = way.name or str(self._admin.welcome().get("name", ""))
+        self.topics: set[str] = set()
+
+    def partitions(self) -> list[Partition]:
+        ranges = queue_ranges(self.queues(), self.broker_name, self._options.endpoint, self._options, self._selection)
+        ranges = {queue: self.in_time(queue, *span) for queue, span in ranges.items()}
+        return [
+            RemotePartition(self.endpoints, self.broker_name, tuple(group)) for group in dealt(ranges, self._options)
+        ]
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def queues(self) -> list[QueueBounds]:
+        """Of the topics that are chosen, as they are now."""
+        self.topics = {row["topic"] for row in self._admin.topics()}
+        found = []
+        for topic in sorted(self.topics):
+            if not self._selection.wants_topic(topic):
+                continue
+            try:
+                bounds = self._admin.bounds(topic)
+            except UnknownTopic:  # deleted meanwhile
+                continue
+            found += [QueueBounds(topic, queue_id, low, end) for queue_id, (low, end) in sorted(bounds.items())]
+        return found
+
+    def in_time(self, queue: tuple[str, int], start: int, end: int) -> tuple[int, int]:
+        """By the broker's search; each message is looked at all the same."""
+        selection = self._selection
+        if selection.start_ms is not None:
+            start = max(start, self._admin.offset_at(*queue, max(0, selection.start_ms - CLOCK_SLACK_MS)))
+        if selection.end_ms is not None:
+            end = min(end, self._admin.offset_at(*queue, selection.end_ms + CLOCK_SLACK_MS))
+        return start, max(start, end)
