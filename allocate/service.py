@@ -11,6 +11,7 @@ from towline.log.next_segment import drop_abandoned
 from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
+from towline.runtime.resting import Rest
 
 from .buffers import BufferKeeper
 from .caching import PageCache
@@ -50,8 +51,8 @@ class AllocateAgent:
     def sleep_ms(self) -> int:
         return STEP_MS if self._pending else SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         """A clean stop leaves no unused segment behind, once the writer has gone: it may have mapped `next`."""

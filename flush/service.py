@@ -13,6 +13,7 @@ from towline.node.context import Node
 from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position
+from towline.runtime.resting import Rest
 
 from .committing import Committer
 from .housekeeping import Housekeeper
@@ -50,8 +51,8 @@ class FlushAgent:
             return min(SLEEP_MAX_MS, self._pooled.committer.sleep_ms(appended))
         return self._syncer.sleep_ms(appended)
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         """The writer has gone: everything is committed and synced, queues included, and the state files say so."""

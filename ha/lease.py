@@ -17,6 +17,7 @@ from towline.node.orders import AGREE, give_order
 from towline.route.etcd import Etcd
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .election import Candidate
@@ -76,8 +77,8 @@ class LeaseAgent:
         now = self._node.clock.monotonic_ms()
         return max(1, min(SLEEP_MAX_MS - 1, max(self._retry_at - now, self._part.due_ms(now))))
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         """Put has stopped: another node may have the leadership at once."""

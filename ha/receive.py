@@ -19,6 +19,7 @@ from towline.node.tail import open_tail
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .joining import Joining
@@ -127,8 +128,8 @@ class ReceiveAgent:
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._link.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         """Nothing more is appended; what is here gets acknowledged, until the master says that it is confirmed.

@@ -25,6 +25,7 @@ from towline.node.peer_door import PeerDoor
 from towline.node.ring import ring_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .handshake import DEPOSED, START, Greeted, Handshake, Ours
@@ -116,8 +117,8 @@ class SendAgent:
             return 1
         return FLOW_MS if any(peer.flow.holds_back for peer in self._peers.values()) else SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         """Until every slave holds everything and knows that it is confirmed, or the time is over.

@@ -25,6 +25,7 @@ from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
@@ -202,11 +203,11 @@ class PutAgent:
             return 1
         return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
 
-    def wait(self, timeout_ms: int) -> bool:
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         self._rings.tend()
         if not self._rings.arm():
             return False
-        woken = self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        woken = self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
         self._rings.disarm()
         return woken
 

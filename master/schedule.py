@@ -26,6 +26,7 @@ from towline.node.greeting import own_facts
 from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 
 from .delay_offsets import DelayOffsets, State
 from .delays import FAR_MS, Level
@@ -128,8 +129,8 @@ class ScheduleAgent:
             return SOON_MS
         return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
 
-    def wait(self, timeout_ms: int) -> bool:
-        rang = bool(self._poller.poll(timeout_ms)) and self._poller.ready(self._bell.fileno())
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        rang = bool(self._poller.poll(timeout_ms, rest)) and self._poller.ready(self._bell.fileno())
         if rang:
             self._eager_until = self._node.positions.get(Position.APPENDED)
         return rang

@@ -19,6 +19,7 @@ from towline.node.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
+from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .bitmaps import CalcBitMap
@@ -119,8 +120,8 @@ class ReputAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._bell.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         """Until everything appended is dispatched; what is not confirmed in time is left to the next start."""

@@ -45,6 +45,7 @@ from towline.node.ring import ring_of
 from towline.node.secret import guarded, read_secret
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
@@ -183,11 +184,11 @@ class ServeAgent:
         longest = PAUSE_MS if self._paused else SLEEP_MAX_MS
         return min(longest, self._holding.due_ms(now), max(0, self._groups.due_ms - now))
 
-    def wait(self, timeout_ms: int) -> bool:
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         """Reput, whose every batch would ring, need not wake us for pulls that nobody has sent."""
         if not len(self._holding):
             self._bell.disarm()
-        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         """Whoever waits is answered, so that nobody waits for a process that has gone."""

@@ -31,6 +31,7 @@ from towline.node.peer_door import NOT_MASTER, PEER, PeerDoor
 from towline.node.ring import ring_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.resting import Rest
 
 ANSWER_MS: Final = 5000  # beyond the time for which a question is held
 AGAIN_MS: Final = 10
@@ -97,8 +98,8 @@ class FollowAgent:
     def sleep_ms(self) -> int:
         return SLEEP_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
-    def wait(self, timeout_ms: int) -> bool:
-        return self._link.wait(timeout_ms)
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
         return True

@@ -15,10 +15,12 @@ from towline.client.errors import AskRefused
 from towline.client.log_files import LogFiles
 from towline.errors import UnknownTopic
 from towline.format.frames import Buffer
+from towline.link.native import address_of
 from towline.runtime.agent import run
 from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, State
+from towline.runtime.resting import Rest
 
 __all__ = ["build"]  # the fixture
 
@@ -35,7 +37,9 @@ class Running:
         bell = Doorbell(built.runtime.bell(Duty.SERVE.label), self.line)
         agent = ServeAgent(node)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=run, args=(agent, bell, self.line, self._stop.is_set))
+        self._thread = threading.Thread(
+            target=run, args=(agent, bell, self.line, Rest(self.line, address_of("zmq_poll")), self._stop.is_set)
+        )
         self._thread.start()
         deadline = time.monotonic() + DEADLINE_S
         while self.line.state is not State.RUNNING:

@@ -30,10 +30,12 @@ from towline.format.status import GetStatus
 from towline.limits import LINK_HIGH_WATER
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
+from towline.link.native import address_of
 from towline.log.segment_files import segment_name
 from towline.runtime.agent import Idle
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty
+from towline.runtime.resting import Rest
 
 __all__ = ["build"]  # the fixture
 
@@ -144,7 +146,7 @@ def test_reput_need_not_wake_it_unless_a_pull_waits(serve, build):
     built = build()
     built.fill(1)
     serving = serve(built)
-    idle, line = Idle(serving.agent, serving.bell, serving.node.line), serving.node.line
+    idle, line = Idle(serving.agent, serving.bell, Rest(serving.node.line, address_of("zmq_poll"))), serving.node.line
 
     def turns_until(held: int) -> None:
         """And two more: one that arms the bell, one that goes to sleep."""
@@ -279,14 +281,14 @@ class TestLongPolling:
         built.fill(1)
         serving = serve(built)
         serving.hold(1)
-        idle = Idle(serving.agent, serving.bell, serving.node.line)
+        idle = Idle(serving.agent, serving.bell, Rest(serving.node.line, address_of("zmq_poll")))
         idle.turn()
         assert serving.agent.sleep_ms() == 100
         serving.bell.arm()
         built.append()
         built.dispatch()
         started = time.monotonic()
-        serving.agent.wait(40_000)
+        serving.agent.wait(40_000, None)
         assert time.monotonic() - started < 20
         serving.bell.disarm()
         serving.bell.drain()

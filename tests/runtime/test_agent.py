@@ -5,8 +5,8 @@ import select
 import pytest
 
 from towline.limits import SLEEP_MAX_MS
-from towline.runtime.agent import SLEEPS_MAX, run
-from towline.runtime.positions import Duty, Position, Positions, State
+from towline.runtime.agent import run
+from towline.runtime.positions import Duty, Positions, State
 
 
 class Counting:
@@ -29,7 +29,7 @@ class Counting:
     def sleep_ms(self):
         return 10_000
 
-    def wait(self, timeout_ms):
+    def wait(self, timeout_ms, rest):
         self.calls.append(f"sleep {timeout_ms}")
         return True
 
@@ -55,6 +55,14 @@ class Bell:
         self.calls.append("drain")
 
 
+class Rest:
+    def __init__(self, calls):
+        self.calls = calls
+
+    def look(self):
+        self.calls.append("look")
+
+
 @pytest.fixture
 def line(tmp_path):
     return Positions.create(tmp_path / "positions", 1).duty(Duty.FLUSH)
@@ -63,7 +71,7 @@ def line(tmp_path):
 def test_an_agent_sleeps_only_when_a_second_look_finds_nothing_and_always_closes(line):
     agent = Counting([3, 0, 1, 0, 0, 0, 2])
     turns = iter([False] * 7 + [True])
-    run(agent, Bell(agent.calls), line, lambda: next(turns))
+    run(agent, Bell(agent.calls), line, Rest(agent.calls), lambda: next(turns))
     sleep = [f"sleep {SLEEP_MAX_MS}", "drain"]
     assert agent.calls == [
         "start",
@@ -90,51 +98,50 @@ def test_an_agent_sleeps_only_when_a_second_look_finds_nothing_and_always_closes
 def test_an_agent_that_fails_is_closed(line):
     agent = Counting([1, 1], fails_at=2)
     with pytest.raises(ValueError, match="broken"):
-        run(agent, Bell(agent.calls), line, lambda: False)
+        run(agent, Bell(agent.calls), line, Rest(agent.calls), lambda: False)
     assert agent.calls[-1] == "close"
 
 
 class Sleeping(Counting):
-    """Sleeps its whole time, and nothing comes; in the sleep of the given number something happens."""
+    """Sleeps its whole time, and nothing comes; the bell rings in the sleeps of the given numbers."""
 
-    def __init__(self, happens, at: int) -> None:
+    def __init__(self, *rings: int) -> None:
         super().__init__([])
-        self.happens, self.at, self.sleeps = happens, at, 0
+        self.rings, self.sleeps = rings, 0
 
-    def wait(self, timeout_ms):
+    def wait(self, timeout_ms, rest):
         select.select([], [], [], timeout_ms / 1000)
         self.sleeps += 1
-        self.calls.append("sleep")
-        if self.sleeps == self.at:
-            return self.happens()
-        return False
+        self.calls.append("sleep" if rest is None else "rest")
+        return self.sleeps in self.rings
 
 
-def until_third_look(agent, line) -> list:
-    """What is called up to the first look after the two that come before a sleep."""
-    run(agent, Bell(agent.calls), line, lambda: agent.calls.count(0) >= 3)
-    looks = [place for place, call in enumerate(agent.calls) if call == 0]
-    return agent.calls[: looks[2] + 1]
+def sleeps_of(agent, line, number: int) -> list:
+    """What is called up to the sleep of this number."""
+    run(agent, Bell(agent.calls), line, Rest(agent.calls), lambda: agent.sleeps >= number)
+    slept = [place for place, call in enumerate(agent.calls) if call in ("sleep", "rest")]
+    return agent.calls[: slept[number - 1] + 1]
 
 
-def test_whole_sleeps_follow_each_other_without_a_look_but_not_for_ever(line):
-    calls = until_third_look(Sleeping(lambda: False, 99), line)
-    assert calls == ["start", 0, "arm", 0, *["sleep"] * SLEEPS_MAX, 0]
+def test_behind_a_whole_sleep_in_which_nothing_came_it_rests_and_sees_positions_before_it_looks_for_work(line):
+    calls = sleeps_of(Sleeping(), line, 3)
+    assert calls == ["start", 0, "arm", 0, "sleep", "look", 0, "rest", "look", 0, "rest"]
 
 
-def test_a_position_that_moved_without_a_ring_is_looked_at_after_that_sleep(line, tmp_path):
-    flushed = Positions.open(tmp_path / "positions").writer(Position.FLUSHED, Duty.FLUSH)
-    calls = until_third_look(Sleeping(lambda: flushed.advance(1), 2), line)
-    assert calls == ["start", 0, "arm", 0, "sleep", "sleep", 0]
+def test_what_comes_alone_leaves_it_at_rest_and_what_comes_twice_does_not(line):
+    calls = sleeps_of(Sleeping(2, 3), line, 5)
+    assert calls[5:] == ["look", 0, "rest", "drain", "look", 0, "rest", "drain", 0, "sleep", "look", 0, "rest"]
 
 
-def test_a_ring_is_looked_at_at_once(line):
-    calls = until_third_look(Sleeping(lambda: True, 1), line)
-    assert calls == ["start", 0, "arm", 0, "sleep", "drain", 0]
+def test_who_is_draining_or_told_to_stop_does_not_rest(line):
+    agent = Sleeping()
+    agent.left_to_drain = 4
+    sleeps_of(agent, line, 1)
+    assert agent.sleeps > 2
+    assert "rest" not in agent.calls
 
 
-def test_a_stop_ends_the_sleeps(line):
-    agent = Sleeping(lambda: False, 99)
-    run(agent, Bell(agent.calls), line, lambda: agent.sleeps >= 2)
-    assert agent.calls[:6] == ["start", 0, "arm", 0, "sleep", "sleep"]
-    assert "close" in agent.calls
+def test_who_has_something_due_does_not_rest(line):
+    agent = Sleeping()
+    agent.sleep_ms = lambda: SLEEP_MAX_MS - 1
+    assert "rest" not in sleeps_of(agent, line, 4)

@@ -21,6 +21,7 @@ MODULES: Final = (
     "units",
     "put_ring",
     "put_rows",
+    "resting",
 )
 TOOLS: Final = ("verify", "ring_load", "heads", "pairs")  # no process of a node calls these
 

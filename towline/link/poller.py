@@ -3,6 +3,7 @@
 ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor: that one only tells of edges (H12).
 """
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import zmq
@@ -19,6 +20,14 @@ class Pollable(Protocol):
 
     def tend(self) -> None:
         """Whatever it does by the clock; `sockets` may be others afterwards."""
+        ...
+
+
+class Rest(Protocol):
+    """Sleeps until one of these sockets and descriptors is readable, or as long as it likes."""
+
+    def __call__(self, sources: Iterable[Socket | int], /) -> int:
+        """Milliseconds that it slept for nothing."""
         ...
 
 
@@ -56,21 +65,25 @@ class Poller:
             self._poller.unregister(item)
             self._ready.pop(item, None)
 
-    def poll(self, timeout_ms: int) -> bool:
-        """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait."""
+    def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
+        """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait.
+
+        With `rest` it waits for as long as that does.
+        """
         assert timeout_ms >= 0, "an endless wait would miss a lost wake-up"
         for source, sockets in self._tended.items():
             source.tend()
             if source.sockets != sockets:  # another poller, or `receive`, may have tended it
                 self._replace(source, sockets)
-        found = self._poller.poll(timeout_ms)
+        waited_ms = timeout_ms if rest is None else rest(item for item, _ in self._poller.sockets)
+        found = self._poller.poll(timeout_ms if rest is None else 0)
         self._silent = not found
         self._looked = True
         self._ready = dict(found)
         if found:
             self._found += 1
         else:
-            self._waited_ms += timeout_ms
+            self._waited_ms += waited_ms
             if self._waited_ms >= REST_MS:
                 self._rest()
         return bool(found)

@@ -11,6 +11,7 @@ from towline.link.dealer import Link, await_any
 from towline.link.greeting import LEFT, encode_refusal
 from towline.link.poller import Pollable, Poller
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 
 from .context import Node
@@ -130,9 +131,9 @@ class MasterLink:
             return None
         return self._link.receive()
 
-    def wait(self, timeout_ms: int) -> bool:
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         """Whether the bell rang."""
-        return self._poller.poll(timeout_ms) and self._poller.ready(self._bell.fileno())
+        return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def close(self) -> None:
         if self._link is not None:

@@ -3,9 +3,11 @@
 import argparse
 import sys
 from pathlib import Path
+from signal import set_wakeup_fd
 
 from towline.errors import TowlineError
 from towline.link.ceiling import Freed
+from towline.link.native import address_of
 from towline.places import Store
 from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
@@ -14,6 +16,7 @@ from towline.runtime.logging import configure
 from towline.runtime.machine import check_machine
 from towline.runtime.positions import Duty
 from towline.runtime.process import StopFlag, set_name
+from towline.runtime.resting import Rest
 
 from .context import Node
 from .duties import builder
@@ -33,13 +36,14 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         lock = DutyLock(node.store.duty_lock(duty.label), duty.label)
         node.line.enter(node.generation)
         bell = Doorbell(node.runtime.bell(duty.label), node.line)
+        set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)  # else a signal just before a sleep waits
         agent = builder(duty)(node)
         mine = node.generation
 
         def leave() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, bell, node.line, leave)
+        run(agent, bell, node.line, Rest(node.line, address_of("zmq_poll")), leave)
     except TowlineError as error:
         log.error("%s", error)
         write_failure(store, duty, error)

@@ -8,9 +8,10 @@ from towline.limits import SLEEP_MAX_MS
 
 from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
+from .resting import Rest
 
-SLEEPS_MAX: Final = 5  # in a row; what an agent does by the clock alone may be late by so many
 NS_PER_MS: Final = 1_000_000
+ALONE: Final = 1
 
 
 class Agent(Protocol):
@@ -30,8 +31,11 @@ class Agent(Protocol):
         """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
         ...
 
-    def wait(self, timeout_ms: int) -> bool:
-        """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang."""
+    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+        """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang.
+
+        With `rest` several sleeps of SLEEP_MAX_MS follow each other.
+        """
         ...
 
     def drain(self) -> bool:
@@ -45,19 +49,22 @@ class Idle:
     """The order of H12: work; with nothing to do arm the bell, look once more, sleep, drain the bell.
 
     The bell stays armed until work is found, so an idle process looks once per sleep; a ring while it is awake costs
-    the ringer one write. A look costs more than the sleep, so after a whole sleep in which nothing rang or came, and no
-    position of the node has moved, the next ones follow without one: a lost ring shows in the positions.
+    the ringer one write. A look costs more than the sleep, so once a whole sleep passed in which nothing rang or came,
+    several follow each other without one, and without the interpreter (`Rest`); what comes alone changes nothing.
     """
 
-    def __init__(self, agent: Agent, bell: Doorbell, line: DutyLine) -> None:
+    def __init__(self, agent: Agent, bell: Doorbell, rest: Rest) -> None:
         self._agent = agent
         self._bell = bell
-        self._line = line
+        self._rest = rest
         self._armed = False
+        self._woken = ALONE + 1  # sleeps in a row that something ended
 
     def turn(self, stopped: Callable[[], bool] | None = None) -> None:
         """Several sleeps follow each other only where it can be told that they are to end."""
-        seen = self._line.positions() if self._armed else b""
+        calm = self._woken <= ALONE
+        if calm:
+            self._rest.look()
         if self._agent.do_work():
             if self._armed:
                 self._bell.disarm()
@@ -66,25 +73,21 @@ class Idle:
             self._bell.arm()
             self._armed = True  # the next turn is the second look
         else:
-            for _ in range(SLEEPS_MAX):
-                moved = not self._sleeps_through() or self._line.positions() != seen
-                if moved or stopped is None or stopped():
-                    break
-                self._line.beat()
+            self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 
-    def _sleeps_through(self) -> bool:
-        """Whether nothing rang or came in the longest of sleeps."""
+    def _sleep(self, rest: Rest | None) -> None:
         timeout_ms = max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
-        if self._agent.wait(timeout_ms):
+        rang = self._agent.wait(timeout_ms, rest if timeout_ms == SLEEP_MAX_MS else None)
+        if rang:
             self._bell.drain()
-            return False
-        return timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS
+        whole = not rang and timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS
+        self._woken = 0 if whole else self._woken + 1
 
 
-def run(agent: Agent, bell: Doorbell, line: DutyLine, stopped: Callable[[], bool]) -> None:
+def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: Rest, stopped: Callable[[], bool]) -> None:
     """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
-    idle = Idle(agent, bell, line)
+    idle = Idle(agent, bell, rest)
     try:
         agent.on_start(bell)
         line.state = State.RUNNING

@@ -12,6 +12,7 @@ from pathlib import Path
 from towline.fence import fence
 
 from .positions import Duty, DutyLine, Positions
+from .resting import Rest
 
 
 def make_bell(path: Path) -> None:
@@ -44,8 +45,11 @@ class Doorbell:
     def disarm(self) -> None:
         self._line.sleeping = False
 
-    def wait(self, timeout_ms: int) -> bool:
-        """Whether it rang within the time."""
+    def wait(self, timeout_ms: int, rest: Rest | None = None) -> bool:
+        """Whether it rang within the time; within several, with `rest`."""
+        if rest is not None:
+            rest((self._fd,))
+            timeout_ms = 0
         return bool(self._poll.poll(timeout_ms))
 
     def drain(self) -> None:

@@ -18,6 +18,8 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
 from towline.format.refusals import Cause
 from towline.limits import SLAVES_MAX
@@ -28,6 +30,7 @@ from .shared import SharedWords
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
 LAYOUT_VERSION: Final = 4
 LINE: Final = 8  # words of a 64-byte line
+WORD: Final = 8  # bytes
 _GENERATION: Final = 2
 _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 32
@@ -173,8 +176,18 @@ class DutyLine:
         self.state = state
 
     def positions(self) -> bytes:
-        """Every position of the node as it is now, to be compared."""
-        return bytes(self._words[_POSITIONS_AT * LINE : _DUTIES_AT * LINE])
+        """Generation and every position of the node as they are now, to be compared."""
+        return bytes(self._words[: _DUTIES_AT * LINE])
+
+    @property
+    def address(self) -> int:
+        """Of the first word, for kernels; nothing keeps the mapping but whoever holds this line."""
+        return int(np.frombuffer(self._words, np.int64).ctypes.data)
+
+    @property
+    def beat_at(self) -> int:
+        """The byte at which the beat stands."""
+        return self._at * WORD
 
     def beat(self) -> None:
         self._words[self._at] = time.monotonic_ns()

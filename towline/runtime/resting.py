@@ -1,0 +1,58 @@
+"""How an idle process sleeps: several sleeps in a row, with nothing of the interpreter between them."""
+
+import ctypes
+import struct
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+
+from towline.kernels.resting import TIME_SIZE, sleep_on
+from towline.limits import SLEEP_MAX_MS
+
+from .positions import DutyLine
+
+SLEEPS_MAX: Final = 5  # in a row; what an agent does by the clock alone may be late by so many
+_READABLE: Final = 1
+_ITEM: Final = struct.Struct("@Pihh")  # zmq_pollitem_t: socket or 0, descriptor, events asked for, events found
+_CLOCK: Final = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+
+
+class Rest:
+    """Sleeps until something comes, a signal arrives, a position of the node moves, or SLEEPS_MAX sleeps are over.
+
+    `poll` is the address of zmq_poll: ZeroMQ's sockets are never polled by their descriptors (H12). No sleep is longer
+    than SLEEP_MAX_MS: what got lost shows in the positions after it.
+    """
+
+    def __init__(self, line: DutyLine, poll: int) -> None:
+        self._line = line
+        self._poll = poll
+        self._seen = line.positions()
+        self._now = np.zeros(TIME_SIZE, np.uint8)
+
+    def look(self) -> None:
+        """Before the look at what there is to do: from here on a position that moves ends the rest."""
+        self._seen = self._line.positions()
+
+    def __call__(self, sources: Iterable[Any]) -> int:
+        """On descriptors and ZeroMQ sockets. Milliseconds of the sleeps that nothing ended."""
+        items = [
+            _ITEM.pack(0, source, _READABLE, 0)
+            if isinstance(source, int)
+            else _ITEM.pack(source.underlying, 0, _READABLE, 0)
+            for source in sources
+        ]
+        slept = sleep_on(
+            self._poll,
+            np.frombuffer(bytearray(b"".join(items)), np.uint8),
+            len(items),
+            _CLOCK,
+            self._now,
+            self._line.address,
+            np.frombuffer(self._seen, np.uint8),
+            self._line.beat_at,
+            SLEEPS_MAX,
+            SLEEP_MAX_MS,
+        )
+        return int(slept) * SLEEP_MAX_MS
