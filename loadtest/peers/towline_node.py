@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ SETTLE_S: Final = 120.0
 GONE_S: Final = 10.0
 ATTACH_LINES_MAX: Final = 100
 SYNCS: Final = "msync,fdatasync,fsync"
+_OF_A_MASTER: Final = ("broker_role", "ha_listen_port", *SYNC)
 _FLUSH: Final = {Durability.ASYNC: "ASYNC_FLUSH", Durability.SYNC: "SYNC_FLUSH"}
 
 
@@ -52,14 +54,14 @@ class Node:
             settings |= {"ha_listen_port": port}
         if setup.replica is Replica.IN_SYNC:
             settings |= SYNC
-        self._flags = _flags(settings)
+        self._settings = settings
         self._launched: Launched | None = None
         try:
             self.again()
             self._serving()
-            self.rest()
             if setup.replica is not Replica.NONE:
                 self._follow(port)
+            self.rest()
             if setup.sync_delay_ms:
                 flush = self._facts()["pieces"]["flush"]
                 self._ended.enter_context(_slow_syncs(int(flush), 1000 * setup.sync_delay_ms))
@@ -99,7 +101,7 @@ class Node:
         _await(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others), GONE_S, "killed processes are there")
 
     def again(self) -> None:
-        self._launched = spawn_node("master", self._store.root, self._flags, tied=True)
+        self._launched = spawn_node("master", self._store.root, _flags(self._settings), tied=True)
 
     def end(self) -> None:
         self._ended.close()
@@ -111,12 +113,10 @@ class Node:
 
     def rest(self) -> None:
         """Until the segments that come next are made: that is a start's work, and not what is measured."""
-        with self._positions() as positions:
-            _await(
-                lambda: positions.get(Position.WARM) - positions.get(Position.WANTED) > SEGMENTS_AHEAD * SEGMENT,
-                SETTLE_S,
-                "the next segments were not made",
-            )
+        self._serving()
+        for store in self._stores:
+            with _positions_of(store) as positions:
+                _await(partial(_is_ahead, positions), SETTLE_S, "the next segments were not made")
 
     def _serving(self) -> None:
         assert self._launched is not None
@@ -126,8 +126,8 @@ class Node:
     def _follow(self, port: int) -> None:
         """Starts the slave; it holds what the master holds when this returns."""
         store = Store((self._directory / "slave").resolve())
-        settings = {name: value for name, value in SETTINGS.items() if name not in ("broker_role", "ha_listen_port")}
-        settings |= {"mapped_file_size_commit_log": SEGMENT, "ha_master_address": f"{HOST}:{port}"}
+        settings = {name: value for name, value in self._settings.items() if name not in _OF_A_MASTER}
+        settings |= {"ha_master_address": f"{HOST}:{port}"}
         launched = spawn_node("slave", store.root, _flags(settings), tied=True)
         self._stores.append(store)
         self._ended.callback(launched.end)
@@ -142,11 +142,21 @@ class Node:
     @contextmanager
     def _positions(self) -> Iterator[Positions]:
         self._serving()
-        positions = open_node(self._store.root).positions
-        try:
+        with _positions_of(self._store) as positions:
             yield positions
-        finally:
-            positions.close()
+
+
+@contextmanager
+def _positions_of(store: Store) -> Iterator[Positions]:
+    positions = open_node(store.root).positions
+    try:
+        yield positions
+    finally:
+        positions.close()
+
+
+def _is_ahead(positions: Positions) -> bool:
+    return positions.get(Position.WARM) - positions.get(Position.WANTED) > SEGMENTS_AHEAD * SEGMENT
 
 
 def _flags(settings: dict[str, Any]) -> list[str]:

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from towline.limits import SLEEP_MAX_MS
 
 from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
-from .resting import Rest
+
+if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
+    from .resting import Rest
 
 NS_PER_MS: Final = 1_000_000
-ALONE: Final = 1
+ALONE: Final = 1  # sleeps in a row that something may have ended, for a process that is at rest
 
 
 class Agent(Protocol):
@@ -31,7 +33,7 @@ class Agent(Protocol):
         """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
         ...
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: "Rest | None") -> bool:
         """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang.
 
         With `rest` several sleeps of SLEEP_MAX_MS follow each other.
@@ -53,7 +55,7 @@ class Idle:
     several follow each other without one, and without the interpreter (`Rest`); what comes alone changes nothing.
     """
 
-    def __init__(self, agent: Agent, bell: Doorbell, rest: Rest) -> None:
+    def __init__(self, agent: Agent, bell: Doorbell, rest: "Rest") -> None:
         self._agent = agent
         self._bell = bell
         self._rest = rest
@@ -75,7 +77,7 @@ class Idle:
         else:
             self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 
-    def _sleep(self, rest: Rest | None) -> None:
+    def _sleep(self, rest: "Rest | None") -> None:
         timeout_ms = max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
         rang = self._agent.wait(timeout_ms, rest if timeout_ms == SLEEP_MAX_MS else None)
@@ -85,7 +87,7 @@ class Idle:
         self._woken = 0 if whole else self._woken + 1
 
 
-def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: Rest, stopped: Callable[[], bool]) -> None:
+def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "Rest", stopped: Callable[[], bool]) -> None:
     """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
     idle = Idle(agent, bell, rest)
     try:

@@ -8,11 +8,14 @@ import contextlib
 import os
 import select
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from towline.fence import fence
 
 from .positions import Duty, DutyLine, Positions
-from .resting import Rest
+
+if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
+    from .resting import Rest
 
 
 def make_bell(path: Path) -> None:
@@ -45,7 +48,7 @@ class Doorbell:
     def disarm(self) -> None:
         self._line.sleeping = False
 
-    def wait(self, timeout_ms: int, rest: Rest | None = None) -> bool:
+    def wait(self, timeout_ms: int, rest: "Rest | None" = None) -> bool:
         """Whether it rang within the time; within several, with `rest`."""
         if rest is not None:
             rest((self._fd,))

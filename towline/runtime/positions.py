@@ -18,8 +18,6 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
 from towline.format.refusals import Cause
 from towline.limits import SLAVES_MAX
@@ -180,9 +178,9 @@ class DutyLine:
         return bytes(self._words[: _DUTIES_AT * LINE])
 
     @property
-    def address(self) -> int:
-        """Of the first word, for kernels; nothing keeps the mapping but whoever holds this line."""
-        return int(np.frombuffer(self._words, np.int64).ctypes.data)
+    def words(self) -> memoryview:
+        """All words of the file, for a kernel; it is nobody else's to store any but the beat."""
+        return self._words
 
     @property
     def beat_at(self) -> int:

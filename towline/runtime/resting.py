@@ -29,6 +29,7 @@ class Rest:
         self._line = line
         self._poll = poll
         self._seen = line.positions()
+        self._words = int(np.frombuffer(line.words, np.int64).ctypes.data)  # the line holds the mapping
         self._now = np.zeros(TIME_SIZE, np.uint8)
 
     def look(self) -> None:
@@ -49,7 +50,7 @@ class Rest:
             len(items),
             _CLOCK,
             self._now,
-            self._line.address,
+            self._words,
             np.frombuffer(self._seen, np.uint8),
             self._line.beat_at,
             SLEEPS_MAX,
