@@ -12,7 +12,7 @@ final class Works {
     private static final long SILENT_S = 20;
     private static final long POLL_MS = 100;
     private static final long REPLAY_SILENT_NS = 5_000_000_000L;
-    private static final int NUMBER = 8; // letters of a message's number
+    private static final int NUMBER = 8; // letters of a message's number, and of what tells its work from others
     private final Peer peer;
     private final Work work;
     private final String topic;
@@ -25,6 +25,7 @@ final class Works {
         this.work = work;
         this.topic = topic;
         this.body = work.letters();
+        write(body, NUMBER, (int) System.nanoTime());
     }
 
     /** The answer. `go` is called when the clock may be started. */
@@ -120,6 +121,9 @@ final class Works {
             while (left[0] > 0 && trouble.get() == null) {
                 long[] now = {0};
                 reader.read(POLL_MS, each -> {
+                    if (!isOurs(each)) {
+                        return; // a broker's end of a queue is behind what was put just before
+                    }
                     now[0] = now[0] == 0 ? System.nanoTime() : now[0];
                     times.end(numberOf(each), 1, now[0]);
                     left[0]--;
@@ -157,10 +161,18 @@ final class Works {
 
     private byte[] numbered(int number) {
         byte[] made = body.clone();
-        for (int at = NUMBER - 1, left = number; at >= 0; at--, left >>>= 4) {
-            made[at] = (byte) ('a' + (left & 15));
-        }
+        write(made, 0, number);
         return made;
+    }
+
+    private static void write(byte[] target, int start, int number) {
+        for (int at = start + NUMBER - 1, left = number; at >= start; at--, left >>>= 4) {
+            target[at] = (byte) ('a' + (left & 15));
+        }
+    }
+
+    private boolean isOurs(byte[] found) {
+        return Arrays.equals(found, NUMBER, 2 * NUMBER, body, NUMBER, 2 * NUMBER);
     }
 
     private static int numberOf(byte[] body) {
