@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import traceback
@@ -21,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from towline.spark_python import COMMAND
 from towline.start import home
 
 from .errors import IllegalMaster, JavaMissing, SparkNotStarted
@@ -70,6 +72,12 @@ def java_missing() -> str | None:
     return None
 
 
+def worker_python() -> str:
+    """Of this machine: this one, by the command with which it starts sooner, if that is installed."""
+    command = Path(sysconfig.get_path("scripts")) / COMMAND
+    return str(command) if command.is_file() else sys.executable
+
+
 def check_master(master: str) -> None:
     """Raises IllegalMaster."""
     if _LOCAL_URL.fullmatch(master) or _REMOTE_URL.fullmatch(master):
@@ -101,7 +109,7 @@ def session(master: str | None = None, name: str = "towline", **conf: str) -> Sp
         settings["spark.master"] = url
     if here:
         settings.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count() or 1))
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     try:
         _launch(settings)
         made = SparkSession.builder.config(map=dict(settings)).getOrCreate()

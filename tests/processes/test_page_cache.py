@@ -1,5 +1,6 @@
 """A running master under load: the next segment is in memory before it is written to, what everybody has leaves it."""
 
+import contextlib
 import os
 import signal
 import time
@@ -66,16 +67,15 @@ def test_next_is_in_memory_before_its_first_byte_and_what_was_left_behind_is_not
         assert resident(node, base + SIZE) >= 0.99, f"{base + SIZE} has no byte yet"
         while node.at(Position.APPENDED) < base + SIZE:
             client.send(load, 8)
-    consumer = Consumer(f"ipc://{node.runtime}/serve.sock", TOPIC)
-    got = 0
-    while got < READ:  # from the first segment, which serve has mapped now
-        got += len(consumer.poll(1000))
-    for base in (0, SIZE, 2 * SIZE):
-        await_(lambda base=base: resident(node, base) <= 0.01, 60, f"{base} was dropped")
-    assert resident(node, 3 * SIZE) > 0.9, "the writer is in it"
-    while got < 2 * READ:
-        got += len(consumer.poll(1000))
-    consumer.close()
+    with contextlib.closing(Consumer(f"ipc://{node.runtime}/serve.sock", TOPIC)) as consumer:
+        got = 0
+        while got < READ:  # from the first segment, which serve has mapped now
+            got += len(consumer.poll(1000))
+        for base in (0, SIZE, 2 * SIZE):
+            await_(lambda base=base: resident(node, base) <= 0.01, 60, f"{base} was dropped")
+        assert resident(node, 3 * SIZE) > 0.5, "the writer is in it; what is not written yet the kernel may take back"
+        while got < 2 * READ:
+            got += len(consumer.poll(1000))
 
 
 @pytest.mark.timeout(120)

@@ -161,6 +161,7 @@ def test_a_slave_that_stops_hears_what_is_confirmed_though_more_is_on_its_way_to
     pair.slave.start()
     for load in (before, during):
         load.finish()
+    for load in (before, during):
         assert check_pair(pair, load).doubled == 0
 
 

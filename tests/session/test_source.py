@@ -157,10 +157,11 @@ def test_the_end_of_a_query_is_fixed_when_it_is_planned(spark, tmp_path):
     assert frame.where(col("commitLogOffset") >= end).count() == 60
 
 
-def test_tasks_run_in_workers_of_the_daemon(spark):
+def test_tasks_run_in_workers_of_the_daemon_which_import_what_is_compiled(spark):
     def named(batches):
         for batch in batches:
             assert sys.modules["__main__"].__spec__.name == "pyspark.daemon"
+            assert ".zip" not in sys.modules["pyspark"].__file__
             yield batch
 
     assert spark.range(3).mapInArrow(named, "id long").count() == 3
