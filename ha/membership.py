@@ -85,8 +85,8 @@ class Membership:
             raise MalformedFrame(f"it has recorded the nodes {ids_of(members)} and was told {record.ids}")
         self._set.acknowledged(peer.node, (epoch, version))
 
-    def turn(self, peers: Iterable[Peer], replicated: int, end: int, now_ms: int) -> int:
-        """Up to where the log is replicated by now; 0 while that cannot be said."""
+    def turn(self, peers: Iterable[Peer], replicated: int, end: int, now_ms: int) -> None:
+        """Who joins and who leaves by now, where the log is replicated up to `replicated`."""
         stood = self._set.stood_ms(now_ms)
         for peer in peers:
             peer.measure(end, now_ms, stood)
@@ -101,6 +101,9 @@ class Membership:
                 self._record(asked)
         if self._set.complete:
             self._settle()
+
+    def replicated(self, end: int) -> int:
+        """Up to where a log that ends there is replicated; 0 while that cannot be said."""
         return max(self._set.replicated(self._by_node, end), self._alone())
 
     def outside(self, peer: Peer, end: int) -> Outside:

@@ -1,6 +1,7 @@
 """The ha sender of a master: streams CommitLog slices to slaves and collects what they hold."""
 
 import gc
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
@@ -290,8 +291,10 @@ class SendAgent:
         bad = peer.acknowledge(appended, flushed, limit, self._node.clock.monotonic_ms())
         if bad is not None:
             self._reject(request, bad.value)
-        elif peer.stops:
+            return None
+        if peer.stops:
             peer.told_confirmed = -1  # it waits to hear what is confirmed, or that somebody is there
+        self._confirm()  # clients wait for it, everything else of this turn may come later
         return None
 
     def _answer(self, peer: bytes, request_id: int, facts: dict[str, Any]) -> None:
@@ -327,6 +330,8 @@ class SendAgent:
                 return frames
             if not self._say(peer, [self._head(peer, len(data), confirmed), data], confirmed, now):
                 return frames
+            if not peer.in_flight:
+                os.sched_yield()  # a lone request: ZeroMQ's thread is to send it before this one goes on
             peer.was_sent(len(data))
             self._line.count(Counter.BYTES, len(data))
             frames += 1
@@ -373,19 +378,26 @@ class SendAgent:
 
     def _publish(self, now: int) -> int:
         if self._node.positions.get(Position.PROMISED) > self._epoch:
-            return 0  # fenced: what was not confirmed may be cut off, and no reader is to see it
+            return 0
         lines = self._node.positions.slaves()
         end = self._node.positions.get(self._written)
-        before = self._replicated.get()
-        value = self._membership.turn(self._peers.values(), before, end, now)
+        self._membership.turn(self._peers.values(), self._replicated.get(), end, now)
         for peer in self._peers.values():
             line = lines[peer.place]
             line.set(connected=True, appended=peer.appended, flushed=peer.flushed, node=peer.node)
             line.outside = self._membership.outside(peer, end)
-        if value <= before:
+        return self._confirm()
+
+    def _confirm(self) -> int:
+        """Whether more is replicated than was: by the set as it is recorded."""
+        if self._node.positions.get(Position.PROMISED) > self._epoch:
+            return 0  # fenced: what was not confirmed may be cut off, and no reader is to see it
+        value = self._membership.replicated(self._node.positions.get(self._written))
+        if value <= self._replicated.get():
             return 0
         self._replicated.advance(value)
-        self._put_ringer.ring()
+        if self._put_ringer.ring():
+            os.sched_yield()  # put first, though it be woken on this core
         self._owed_ns = self._owed_ns or time.monotonic_ns()
         return 1
 

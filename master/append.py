@@ -5,6 +5,7 @@ when all have passed it stamps; only then are the 8 bytes stored, then APPENDED.
 before the answer, and the queue-offset table changes only when everything has passed.
 """
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from towline.link.put_ring import NodeRing
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.context import Node
 from towline.node.tail import appended_scan, open_tail
+from towline.runtime.doorbell import Ringer
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
@@ -76,9 +78,11 @@ class Served:
 class Appender:
     """The one hand on the end of a master's log."""
 
-    def __init__(self, node: Node, topics: Topics) -> None:
+    def __init__(self, node: Node, topics: Topics, waited_for: Ringer) -> None:
+        """`waited_for` is rung as soon as a kernel has stored something: before all that is left to do for it here."""
         self._node = node
         self._topics = topics
+        self._waited_for = waited_for
         settings = node.settings
         self._targets = Targets(
             topics, levels=len(settings.delay_levels_ms), timer_max_delay_sec=settings.timer_max_delay_sec
@@ -269,6 +273,8 @@ class Appender:
         """After it."""
         at, requests, records, size, touched, memory = self._express.end()
         if requests:
+            if self._waited_for.ring():
+                os.sched_yield()  # the scheduler likes to wake them on this core, behind the rest of this turn
             self._tail.moved(at)
             for (topic, queue_id), following, *counts in self._express.known.served(touched):
                 self._offsets.put(topic, queue_id, following)

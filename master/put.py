@@ -1,6 +1,7 @@
 """The put process: takes batches from producers, stamps and appends them, answers when the promise is kept."""
 
 import gc
+import os
 import time
 from typing import Any, ClassVar, Final
 
@@ -80,7 +81,7 @@ class PutAgent:
         self._drain_until: int | None = None
         self._at_once = acknowledges_at_once(settings)
         self._formed = False  # something was stored that schedule has to see
-        self._stored = False  # something was, since the bells rang
+        self._stored = False  # something was, of which nobody was told
         self._owed = False  # reput was not woken for what was stored
         self._rang_ns = self._looked_ns = 0
         self._followed = False
@@ -100,11 +101,15 @@ class PutAgent:
             long_names=settings.auto_message_version_on_topic_len,
         )
         self._topics.load()
-        self._ringer = node.ringer(*woken_by_put(settings, pooled=pool_of(node) is not None))
-        self._sender_ringer = node.ringer(*(() if pool_of(node) is not None else (Duty.SEND,)))
+        woken = woken_by_put(settings, pooled=pool_of(node) is not None)
+        sender = () if pool_of(node) is not None else (Duty.SEND,)
+        self._ringer = node.ringer(*woken)
+        self._sender_ringer = node.ringer(*sender)
         self._statistics = PutStatistics(node)
         self._schedule_ringer = node.ringer(Duty.SCHEDULE)
-        self._appender = Appender(node, self._topics)
+        # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
+        waited_for = node.ringer(*((*woken, *sender) if self._promise.replicated else ()))
+        self._appender = Appender(node, self._topics, waited_for)
         self._appender.resume(self._topics.floors())
         self._topics.adopt(self._appender.queues(), followed=bool(settings.ha_peers))
         log_min = node.positions.get(Position.LOG_MIN)
@@ -253,7 +258,6 @@ class PutAgent:
             if arrived is not None:
                 taken += self._put(arrived, closed)
                 self._intake.done(arrived)
-        self._stored = self._stored or taken > 0
         return done
 
     def _serve_arrivals(self, count: int) -> tuple[int, int]:
@@ -275,8 +279,7 @@ class PutAgent:
             self._front.leave()
         arrivals.returned(served.requests, served.memory)
         if served.requests:
-            self._count(began_ns, served)
-            self._told = Cause.REQUEST
+            self._note(began_ns, served)
             self._tell_served(served.requests, time.monotonic_ns() // NS_PER_MS)
         return served.requests, served.size
 
@@ -294,7 +297,10 @@ class PutAgent:
         ends, came = [end for _, _, end, _ in found], [arrived_ms for *_, arrived_ms in found]
         self._waiting.add(Stored(ends, now_ms, sending, came))
 
-    def _count(self, began_ns: int, served: Served) -> None:
+    def _note(self, began_ns: int, served: Served) -> None:
+        """What a kernel has stored."""
+        self._told = Cause.REQUEST
+        self._stored = self._stored or not self._promise.replicated  # else the appender has rung
         self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
         self._line.count(Counter.BATCHES, served.requests)
         self._line.count(Counter.MESSAGES, served.records)
@@ -332,9 +338,7 @@ class PutAgent:
             self._rings.lent = False
         self._served = ring
         if served.requests:
-            self._count(began_ns, served)
-            self._told = Cause.REQUEST
-            self._stored = True
+            self._note(began_ns, served)
             self._tell_ring(ring, served.requests)
         return served.requests
 
@@ -395,6 +399,7 @@ class PutAgent:
             self._intake.refuse(arrived, result)
             return 0
         self._told = Cause.REQUEST
+        self._stored = True
         self._formed = self._formed or result.formed
         self._line.count(Counter.BATCHES)
         self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
@@ -435,6 +440,8 @@ class PutAgent:
         done = 0
         for stored, first, count, status in self._waiting.release(self._progress(now), now):
             stored.answers.send(first, count, status)
+            if not len(self._waiting):
+                os.sched_yield()  # ZeroMQ's thread sends it
             self._statistics.all_answered(stored.arrived_ms[first : first + count], now)
             done += count
         if done:

@@ -43,7 +43,7 @@ class TopicChanges:
         questions: TopicQuestions,
         answer: Answer,
         appending: Callable[[], bool],
-        ended: Callable[[], None],
+        ended: Callable[[], object],
     ) -> None:
         self._topics, self._questions = topics, questions
         self._answer, self._appending = answer, appending

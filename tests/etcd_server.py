@@ -63,6 +63,8 @@ def running(root: Path) -> Iterator[EtcdServer]:
         need({"etcd": "there is no etcd (Debian: etcd-server)"})
     root.mkdir(exist_ok=True)
     server = EtcdServer(root)
-    server.start()
-    yield server
-    server.kill()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()

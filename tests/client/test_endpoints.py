@@ -20,7 +20,7 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer
 from towline.format.status import PutStatus
-from towline.link.context import close_context, new_context
+from towline.link.context import Context, close_context, new_context
 from towline.link.poller import Poller
 
 WAIT_MS = 20_000
@@ -39,6 +39,25 @@ def nodes(tmp_path: Path) -> Iterator[tuple[GroupNode, GroupNode]]:
     yield made[0], made[1]
     for node in made:
         node.stop()
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = new_context()
+    yield made
+    close_context(made)
+
+
+@pytest.fixture
+def long_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored without a promise waits for a later master however long that takes."""
+    monkeypatch.setattr("towline.client.sending.HOLD_S", 60.0)
+
+
+def ask_again_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """So that a node that did not fit is not being asked once more when the time is over."""
+    monkeypatch.setattr("towline.client.connection.AGAIN_S", seconds)
+    monkeypatch.setattr(Connection._put_off, "__defaults__", (seconds,))
 
 
 @pytest.fixture
@@ -108,38 +127,37 @@ class TestLooking:
         with pytest.raises(LinkRefused, match="'c9'"):
             connected(both(*nodes), cluster="c9")
 
-    def test_nobody_is_there_and_all_are_named(self, nodes, dead):
+    def test_nobody_is_there_and_all_are_named(self, nodes, dead, monkeypatch):
+        ask_again_after(monkeypatch, 60.0)
         nodes[0].welcome = {"broker_role": "slave"}
         with pytest.raises(NoAnswer) as raised:
-            connected([dead, nodes[0].endpoint], 300)
+            connected([dead, nodes[0].endpoint], 1_000)
         assert f"{dead}: nobody listens there" in raised.value.trouble
         assert f"{nodes[0].endpoint}: it is a slave" in raised.value.trouble
 
-    def test_a_master_of_an_older_epoch_is_none(self, nodes):
+    def test_a_master_of_an_older_epoch_is_none(self, nodes, context, monkeypatch):
+        ask_again_after(monkeypatch, 1.5)
         nodes[0].welcome, nodes[1].welcome = {"epoch": 512}, {"epoch": 256}
-        context = new_context()
         with closing(Connection(context, both(*nodes), own_facts("producer", "p", ""), Poller(), masters)) as there:
             there.open(WAIT_MS)
             assert there.epoch == 512
             there.move_on()
             nodes[0].stop()
             with pytest.raises(NoAnswer, match="its epoch 256 is over: a master of epoch 512 was there"):
-                there.open(500)
+                there.open(1_000)
             nodes[1].welcome = {"epoch": 513}
             there.open(WAIT_MS)
             assert (there.endpoint, there.epoch) == (nodes[1].endpoint, 513)
         nodes[0].start()
-        close_context(context)
 
-    def test_who_was_left_comes_last(self, nodes):
-        context = new_context()
+    def test_who_was_left_comes_last(self, nodes, context, monkeypatch):
+        ask_again_after(monkeypatch, 60.0)
         with closing(Connection(context, both(*nodes), own_facts("producer", "p", ""), Poller(), masters)) as there:
             there.open(WAIT_MS)
             first = there.endpoint
             there.move_on()
             there.open(WAIT_MS)
             assert there.endpoint != first
-        close_context(context)
 
 
 class TestProducer:
@@ -173,18 +191,29 @@ class TestProducer:
             assert producer.send(Message("t", b"2")).acknowledged
         assert [record.body for record in second.stored("t")] == [b"2"]
 
+    @pytest.mark.usefixtures("long_held")
     def test_what_a_deposed_master_stored_without_a_promise_is_sent_again(self, nodes):
         first, second = nodes
+        first.welcome, second.welcome = {"epoch": 256}, {"epoch": 513, "broker_role": "slave"}
 
-        def judge(put: Put) -> Store | Refuse:
-            return Store(PutStatus.FLUSH_SLAVE_TIMEOUT) if b"kept" in put.records else Refuse(PutStatus.NOT_MASTER)
+        def judge(put: Put) -> Store | Silence | Refuse:
+            if b"kept" in put.records:
+                return Store(PutStatus.FLUSH_SLAVE_TIMEOUT)
+            if b"silent" in put.records:
+                return Silence()
+            second.welcome = {"epoch": 513}
+            return Refuse(PutStatus.NOT_MASTER)
 
-        held = Silence()
-        first.judge = lambda put: held if b"1" in put.records else judge(put)
+        first.judge = judge
+        bodies = [b"kept", b"silent", b"refused"]
+        futures = []
         with Producer(both(*nodes), in_flight_max=4, linger_ms=0, retries=3) as producer:
-            futures = [producer.send_async(Message("t", body)) for body in (b"1", b"2")]
-            assert [future.result(WAIT_MS).status for future in futures] == [PutStatus.PUT_OK] * 2
-        assert {record.body for record in second.stored("t")} == {b"1", b"2"}
+            for count, body in enumerate(bodies, 1):
+                futures.append(producer.send_async(Message("t", body)))
+                first.wait_for(lambda count=count: len(first.puts) == count)  # a request of its own
+            assert [future.result(WAIT_MS).status for future in futures] == [PutStatus.PUT_OK] * 3
+        assert [record.body for record in first.stored("t")] == [b"kept"]
+        assert {record.body for record in second.stored("t")} == set(bodies)
 
     def test_an_unpromised_message_of_a_master_that_stays_is_reported(self, nodes):
         nodes[0].orders.append(Store(PutStatus.SLAVE_NOT_AVAILABLE))
@@ -192,6 +221,7 @@ class TestProducer:
             assert producer.send(Message("t", b"1")).status is PutStatus.SLAVE_NOT_AVAILABLE
         assert not nodes[1].puts
 
+    @pytest.mark.usefixtures("long_held")
     def test_what_a_master_stored_before_it_was_deposed_goes_to_its_successor(self, nodes):
         first, second = nodes
         first.welcome, second.welcome = {"epoch": 256}, {"epoch": 513, "broker_role": "slave"}
@@ -205,6 +235,7 @@ class TestProducer:
         assert second.puts[0].records == first.puts[0].records
         first.start()
 
+    @pytest.mark.usefixtures("long_held")
     def test_of_one_request_at_a_time_nothing_passes_what_is_held(self, nodes):
         first, second = nodes
         first.welcome, second.welcome = {"epoch": 256}, {"epoch": 513, "broker_role": "slave"}

@@ -104,7 +104,7 @@ def test_several_groups_are_spread_over_and_read(elections: Elections, cluster: 
 def test_nobody_leads(elections: Elections, cluster: Cluster):
     elections.lead("g", cluster, "a")
     elections.end("g")
-    with Producer(elections.endpoint, delivery_timeout_ms=400) as producer:
+    with Producer(elections.endpoint, delivery_timeout_ms=1_500) as producer:
         with pytest.raises(NoAnswer, match="nobody leads it"):
             producer.send(Message("t", b"1"))
         elections.lead("g", cluster, "a")

@@ -292,7 +292,10 @@ class TestSharing:
         with member(node, "t", member="a", **settings) as a, member(node, "t", member="b", **settings) as b:
             settle(a, b, until=lambda: set(b.assignment()) == {("t", 1), ("t", 3)} and len(a.assignment()) == 2)
 
-    def test_a_queue_that_is_given_away_goes_on_where_it_was_left(self, node: GroupNode):
+    def test_a_queue_that_is_given_away_goes_on_where_it_was_left(
+        self, node: GroupNode, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr("towline.client.group.member.HAND_OVER_S", 1.0)  # it surely commits in this time
         for queue_id in range(4):
             fill(node, 5, "t", queue_id)
         with member(node, "t", member="a", commit_interval_ms=60_000) as a:

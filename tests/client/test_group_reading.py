@@ -49,14 +49,14 @@ def test_all_groups_are_read_and_each_message_says_which(cluster: Cluster):
 def test_no_group_keeps_the_others_waiting(cluster: Cluster):
     """Both have more than one answer holds; both come."""
     for name in "ab":
-        fill(cluster, name, *(b"%d" % number for number in range(200)))
+        fill(cluster, name, *(b"%d" % number for number in range(2_000)))
     with Consumer(cluster.endpoint, "t", max_count=2, suspend_ms=200) as consumer:
         names: list[str] = []
         while len(set(names)) < 2:
             names += [consumer.poll(WAIT_MS)[0].broker_name]
-        assert len(names) < 100
-        names = [consumer.poll(WAIT_MS)[0].broker_name for _ in range(20)]
-    assert set(names[:10]) == set(names[10:]) == {"a", "b"}
+        assert len(names) < 400  # of a thousand: a node's thread may stand still for a while
+        names = [consumer.poll(WAIT_MS)[0].broker_name for _ in range(400)]
+    assert set(names[:200]) == set(names[200:]) == {"a", "b"}
 
 
 def test_a_group_that_is_away_is_read_when_it_is_back(cluster: Cluster):

@@ -268,8 +268,12 @@ class TestRetrying:
         assert node.greeted == 2
 
     def test_a_node_that_does_not_answer_loses_its_link(self, node: Standin) -> None:
+        def judge(put: Put) -> None:
+            node.welcome = {"answer_ms": 60_000}  # only the first link is impatient
+
+        node.judge = judge
         node.orders.append(Silence())
-        with producer_of(node, send_timeout_ms=30) as producer:
+        with producer_of(node, send_timeout_ms=300) as producer:
             assert producer.send(Message("t", b"x")).acknowledged
         assert node.greeted == 2
         assert len(node.puts) == 2
@@ -328,13 +332,13 @@ class TestRetrying:
 
     def test_time_comes_to_an_end(self, node: Standin) -> None:
         node.judge = lambda put: Refuse(PutStatus.SYSTEM_BUSY, "too much", 1)
-        with producer_of(node, retries=10_000, delivery_timeout_ms=50) as producer:
+        with producer_of(node, retries=10_000, delivery_timeout_ms=1_000) as producer:
             with pytest.raises(StoreBusy, match="too much"):
                 producer.send(Message("t", b"x"))
             assert producer.statistics.failed == 1
 
     def test_it_also_ends_while_the_producer_waits_for_its_next_attempt(self, node: Standin) -> None:
-        with producer_of(node, delivery_timeout_ms=300) as producer:
+        with producer_of(node, delivery_timeout_ms=1_000) as producer:
             producer.send(Message("t", b"first"))
             node.stop()
             producer._lane.sender._pause(60.0)
@@ -419,7 +423,7 @@ class TestGreeting:
 
     def test_nobody_there_is_no_answer(self, tmp_path: Path) -> None:
         with (
-            Producer(f"ipc://{tmp_path}/nobody", delivery_timeout_ms=60) as producer,
+            Producer(f"ipc://{tmp_path}/nobody", delivery_timeout_ms=1_000) as producer,
             pytest.raises(NoAnswer, match="nobody listens there"),
         ):
             producer.send(Message("t", b"x"))

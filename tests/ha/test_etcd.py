@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,15 +95,16 @@ class TestTheClient:
         assert all(url in str(caught.value) for url in urls)
 
     def test_one_that_is_silent_costs_its_time_out_and_no_more(self, server):
-        etcd = Etcd([server.url], timeout_s=0.3)
-        server.pause()
-        began = time.monotonic()
-        with pytest.raises(EtcdUnavailable):
-            etcd.keep_alive(1)
-        assert time.monotonic() - began < 5
-        server.go_on()
-        await_(lambda: answers(etcd), 20.0, "etcd is asked again")
-        etcd.close()
+        with closing(Etcd([server.url], timeout_s=0.3)) as etcd:
+            server.pause()
+            try:
+                began = time.monotonic()
+                with pytest.raises(EtcdUnavailable):
+                    etcd.keep_alive(1)
+                assert time.monotonic() - began < 5
+            finally:
+                server.go_on()
+            await_(lambda: answers(etcd), 20.0, "etcd is asked again")
 
     @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b'{"error":"no","code":13,"message":"no"}'])
     def test_whatever_answers_in_its_place_is_no_etcd(self, answer):
@@ -287,7 +289,7 @@ class TestAMemberThatStands:
         assert leadership.record(claimed(etcd, leadership), self.EPOCH, 0b111)
         etcd.revoke(leadership.read().leader.lease)
         given = {"broker_role": "SLAVE", "broker_id": "1", "ha_peers": "0=127.0.0.1:1,1=127.0.0.1:2,2=127.0.0.1:3"}
-        given |= {"total_replicas": "3", "in_sync_replicas": "2", "min_in_sync_replicas": "2"}
+        given |= {"lease_ms": "60000", "total_replicas": "3", "in_sync_replicas": "2", "min_in_sync_replicas": "2"}
         store = Store(tmp_path)
         store.run.mkdir()
         node: Any = SimpleNamespace(

@@ -13,6 +13,7 @@ from .releases import Programs
 OPENED: Final = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref", "java.base/java.lang")
 FLAGS: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 ANSWER_S: Final = 60.0
+STREAM_WINDOW: Final = 64  # so far a stream is ahead of whoever reads its lines, so that it is not over before a kill
 STORE: Final = "towline.interop.StoreCommands"
 Spec = Mapping[str, Any]
 
@@ -78,13 +79,16 @@ class Jvm:
 
     def stream_until_killed(self, specs: Sequence[Spec], count: int) -> int:
         """SIGKILL once `count` requests of a stream were acknowledged; how many it acknowledged in all."""
-        self.tell(op="stream", file=str(self.write(specs)))
+        assert self._process.stdin is not None
+        assert count + STREAM_WINDOW < len(specs), "the window would not hold it back"
+        self.tell(op="stream", file=str(self.write(specs)), window=STREAM_WINDOW)
         for number in range(count):
             line = self.line()
             assert line is not None, f"the {self.release} program ended: {self._tail()}"
             assert line.get("acked") == number, line
+            self._process.stdin.write(".")
+            self._process.stdin.flush()
         count += len(self.kill())
-        assert count < len(specs), "it was killed too late"
         return count
 
     def await_end(self) -> None:

@@ -90,19 +90,23 @@ class ARingIsAQueueOfWholeRequests(RuleBasedStateMachine):
         names = (HEAD_SIZE, AREA, Word.REQUESTS_TAIL, Word.REQUESTS_HEAD)
         self.writer = EntryWriter(self.ours.side(), *names)
         self.reader = EntryReader(self.theirs.side(), *names)
-        self.model: deque[tuple[int, bytes]] = deque()
-        self.held = 0  # bytes of the model's entries, without those that only fill up
+        self.model: deque[tuple[int, bytes, int]] = deque()  # and what it takes, with what it left unused before it
+        self.tail = self.held = 0  # bytes that were ever taken; that are now
 
     @rule(head=st.binary(max_size=40), records=st.binary(max_size=entry_max(AREA) - 40))
     def offer(self, head: bytes, records: bytes) -> None:
         word = request_word(len(head), len(head) + len(records))
         size = padded(len(head) + len(records))
+        left = AREA - self.tail % AREA
+        needed = size if size <= left else left + size  # an entry never wraps
+        fits = self.held + needed <= AREA
         if self.writer.offer(word, (head, records)):
-            self.model.append((word, head + records))
-            self.held += size
-            assert self.held <= AREA
+            assert fits
+            self.model.append((word, head + records, needed))
+            self.tail += needed
+            self.held += needed
         else:
-            assert self.held + size > AREA - size or self.theirs.sent, "it is refused only where it does not fit"
+            assert not fits or self.theirs.sent, "it is refused only where it does not fit"
 
     @precondition(lambda self: self.ours.sent)
     @rule(count=st.integers(1, 40))
@@ -121,12 +125,15 @@ class ARingIsAQueueOfWholeRequests(RuleBasedStateMachine):
         if taken is None:
             assert self.ours.sent or not self.model, "what has arrived whole is there to be taken"
             return
-        assert taken == self.model.popleft()
-        self.held -= padded(len(taken[1]))
+        *expected, needed = self.model.popleft()
+        assert taken == tuple(expected)
+        self.held -= needed
 
     @invariant()
     def the_writer_never_sees_more_room_than_there_is(self) -> None:
-        assert self.writer.free <= AREA - self.held
+        free = self.writer.free
+        assert free <= AREA - self.held
+        assert free == AREA - self.held or self.theirs.sent
 
 
 ARingIsAQueueOfWholeRequests.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -9,7 +9,7 @@ from rich.console import Console
 from cli.bench_delay import render_delay
 from loadtest.bench.delay import Plan, measure
 
-PLAN = Plan(rate=200, seconds=1, burst=300, rounds=1)
+PLAN = Plan(rate=200, seconds=1, burst=300, rounds=1, lead_ms=4000)
 
 
 def test_a_small_run_of_all_of_it():

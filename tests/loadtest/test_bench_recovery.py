@@ -14,7 +14,7 @@ from towline.limits import GIB, MIB
 PLAN = Plan(
     sizes=(6 * MIB, 10 << 50),
     rounds=1,
-    unflushed_s=0.3,
+    unflushed_s=2.0,
     unflushed_rate=8 * MIB,
     queues=40,
     segment_size=4 * MIB,

@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -39,6 +38,20 @@ class Time:
     def monotonic_ms(self) -> int:
         self.ms += self.step
         return self.ms
+
+
+class AllocateMeanwhile(Time):
+    """A clock at which allocate makes the first segment once the writer has looked for it and waits."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node, self._reads = node, 0
+
+    def monotonic_ms(self) -> int:
+        self._reads += counted(self._node) == (1, 0)
+        if self._reads == 2:  # the first one is for the deadline
+            allocate_makes(self._node, 0)
+        return super().monotonic_ms()
 
 
 @pytest.fixture
@@ -95,10 +108,7 @@ def test_a_segment_that_allocate_has_made_is_taken_as_it_is(node):
 
 def test_while_allocate_is_at_it_the_writer_waits(node):
     allocate_is_at(node, SIZE)
-    making = Thread(target=allocate_makes, args=(node, 0))
-    making.start()
-    NextSegment(node).ensure(0)
-    making.join()
+    NextSegment(replace(node, clock=AllocateMeanwhile(node))).ensure(0)
     assert (node.store.commitlog / segment_name(0)).exists()
     assert counted(node) == (1, 0)
 

@@ -6,6 +6,16 @@ import pytest
 
 from .arming import Arming
 from .nodes import POOLED, Pair, check_nothing_is_left, ending
+from .wire import WireClient
+
+
+@pytest.fixture(autouse=True)
+def _closing() -> Iterator[None]:
+    """Of the clients of a test those that it left open because it failed."""
+    before = WireClient.opened.copy()
+    yield
+    for client in WireClient.opened - before:
+        client.close()
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ BODY_SIZE: Final = 200  # all of one size: then a stale record behind a cut woul
 BATCH_BYTES: Final = 8 << 10
 DELIVERY_MS: Final = 40_000
 RATE: Final = 6000.0
+CREDIT_S: Final = 0.005  # what was not sent in a longer pause is not made up for: it would come all at once
 TAGS: Final = ("red", "green", "blue")
 
 
@@ -82,10 +83,12 @@ class Load(threading.Thread):
     def _run(self) -> None:
         settings = {"batch_bytes_max": BATCH_BYTES, "in_flight_max": 4, "retries": 1000}
         with Producer(self._endpoint, linger_ms=1, delivery_timeout_ms=DELIVERY_MS, **settings) as producer:
-            started = time.monotonic()
+            at = time.monotonic()
             for number, (key, body) in enumerate(zip(self.keys, self._bodies, strict=True)):
                 self._room.acquire()
-                early = started + number / self._rate - time.monotonic()
+                now = time.monotonic()
+                at = max(at, now - CREDIT_S)
+                early, at = at - now, at + 1 / self._rate
                 if self._stopped.wait(early) if early > 0.001 else self._stopped.is_set():
                     return
                 message = Message(

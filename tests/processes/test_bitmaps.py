@@ -20,6 +20,7 @@ from towline.log.consume_queue_ext import is_address, opened
 from towline.runtime.positions import Position
 
 from .nodes import TestNode, ended
+from .stopping import stopped
 from .test_verify_repair import towline
 from .waiting import await_
 
@@ -131,11 +132,9 @@ def test_messages_equal_a_brute_force_evaluation_whatever_reput_had_seen(node: T
         client.create_topic(TOPIC, QUEUES)
     put(node, 0)
     dispatched(node)
-    reput = node.pids()["reput"]
-    os.kill(reput, signal.SIGSTOP)
-    put(node, COUNT)
-    subscribe(node, FIRST[0])  # while reput is behind
-    os.kill(reput, signal.SIGCONT)
+    with stopped(node.pids()["reput"]):
+        put(node, COUNT)
+        subscribe(node, FIRST[0])  # while reput is behind
     dispatched(node)
     check_read(node, *FIRST, 2 * COUNT)
     born(node, FIRST[0])

@@ -1,5 +1,6 @@
 """Segments go all the time, under puts, a slow consumer, a slave and a process that reads the files (F27)."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -287,11 +288,17 @@ def test_a_paused_slave_is_waited_for_and_then_told_what_to_do(pair):
     held = slave.at(Position.APPENDED)
     try:
         subprocess.run(["kill", "-STOP", str(receiver)], check=True)
-        for number in range(120):
-            put_of(client, number)
-        await_(lambda: master.at(Position.LOG_MIN) > held + SEGMENT, 60.0, "the log begins behind what the slave holds")
+        numbers = itertools.count()
+
+        def passed() -> bool:
+            put_of(client, next(numbers))
+            return master.at(Position.LOG_MIN) > held + SEGMENT
+
+        await_(passed, 60.0, "the log begins behind what the slave holds")  # looked at as soon as that is so
         waited_for = held - held % SEGMENT
         assert segments(master)[0] == waited_for, "the segment that the slave needs next is still there"
+        for number in range(120):
+            put_of(client, number)
         await_(lambda: segments(master)[0] > held + WINDOW + SEGMENT, 60.0, "its time is over")
     finally:
         subprocess.run(["kill", "-CONT", str(receiver)], check=True)

@@ -1,10 +1,7 @@
 """Delayed messages while the clock steps by an hour, and while a piece that has to do with them stands still."""
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from towline.link.endpoints import ipc_endpoint
 from towline.runtime.clock import ENVIRONMENT, SystemClock
 
 from .nodes import TestNode, check_nothing_is_left, ended
+from .stopping import stopped
 from .waiting import await_
 
 DEADLINE_S = 60.0
@@ -128,20 +126,10 @@ def test_a_clock_set_back_an_hour_holds_levels_no_longer_and_times_until_they_co
     check_once(read(node, "back", wanted), wanted)
 
 
-@contextmanager
-def stopped(node: TestNode, label: str) -> Iterator[None]:
-    pid = node.pids()[label]
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_what_is_taken_back_while_schedule_stands_still_never_comes(node: TestNode, clock: SteppedClock) -> None:
-    at = clock.now_ms() + 1500
+    at = clock.now_ms() + 4000
     sent = send(node, *(Message("still", b"%d" % number, deliver_at=at) for number in range(40)))
-    with stopped(node, "schedule"), Producer(node.endpoint) as producer:
+    with stopped(node.pids()["schedule"]), Producer(node.endpoint) as producer:
         for result in sent[::2]:
             assert producer.cancel(result.handle).acknowledged
         await_(lambda: clock.now_ms() > at + 300, DEADLINE_S, "their time is over")
@@ -157,7 +145,7 @@ def test_taking_back_is_promised_by_put_alone(node: TestNode, clock: SteppedCloc
     sent = send(node, *(Message("mute", b"%d" % number, deliver_at=at) for number in range(10)))
     with Producer(node.endpoint, send_timeout_ms=200, delivery_timeout_ms=400, retries=0) as hasty:
         hasty.route("mute")
-        with stopped(node, "put"), pytest.raises(TowlineError):
+        with stopped(node.pids()["put"]), pytest.raises(TowlineError):
             hasty.cancel(sent[0].handle)
     with Producer(node.endpoint) as producer:
         assert producer.cancel(sent[0].handle).acknowledged, "asked again when put goes on"

@@ -73,13 +73,15 @@ def offsets(node: TestNode, name: str) -> dict[str, object]:
 def test_messages_come_in_their_time_and_order(node: TestNode, producer: Producer) -> None:
     began = now_ms()
     due: dict[str, int] = {}
+    fields = {"queue_id": 3, "tags": "late", "keys": ["k"]}
+    levels = [producer.send_async(Message("ordered", b"level", delay_level=level, **fields)) for level in (2, 1)]
     for number in range(40):
-        at = began + 400 + 37 * (number * 17 % 40)
-        due[producer.send(Message("ordered", b"%d" % number, queue_id=number % 2, deliver_at=at)).unique_key] = at
-    for level, delay_ms in ((2, 2000), (1, 1000)):
-        result = producer.send(Message("ordered", b"level", queue_id=3, tags="late", keys=["k"], delay_level=level))
-        assert result.topic == "SCHEDULE_TOPIC_XXXX"
-        due[result.unique_key] = began + delay_ms
+        at = began + 3000 + 37 * (number * 17 % 40)
+        future = producer.send_async(Message("ordered", b"%d" % number, queue_id=number % 2, deliver_at=at))
+        due[future.unique_key] = at
+    for future, delay_ms in zip(levels, (2000, 1000), strict=True):
+        assert future.result().topic == "SCHEDULE_TOPIC_XXXX"
+        due[future.unique_key] = began + delay_ms
     plain = producer.send(Message("ordered", b"at once", queue_id=2))
     found = read(node, "ordered", {*due, plain.unique_key})
     assert len(found) == len(due) + 1, "nothing came twice"
@@ -99,7 +101,7 @@ def test_a_level_above_the_highest_is_the_highest(node: TestNode, producer: Prod
 
 
 def test_what_is_cancelled_never_comes_and_the_rest_does(node: TestNode, producer: Producer) -> None:
-    at = now_ms() + 1500
+    at = now_ms() + 5000
     sent = [producer.send(Message("taken-back", b"%d" % number, deliver_at=at)) for number in range(20)]
     for result in sent[::2]:
         assert producer.cancel(result.handle).acknowledged

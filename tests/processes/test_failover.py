@@ -4,8 +4,6 @@ One group for all of these; each begins with all three nodes in sync, whoever is
 """
 
 import itertools
-import os
-import signal
 import time
 from collections.abc import Iterator
 
@@ -20,6 +18,7 @@ from towline.runtime.positions import Position
 from .electing import APPEARS_S, LEASE_MS, ElectingGroup
 from .load import Load
 from .nodes import SEGMENT, ended
+from .stopping import stopped
 from .stored import Stored
 from .waiting import await_
 from .wire import WireClient, records_of
@@ -96,11 +95,6 @@ def pieces(node, *labels):
     return [pids[label] for label in (labels or pids)]
 
 
-def send_all(pids, number):
-    for pid in pids:
-        os.kill(pid, number)
-
-
 def elsewhere(group, master):
     """Until etcd has another leader; which node."""
 
@@ -130,13 +124,11 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(group, load, reco
 def test_a_slave_that_lagged_behind_is_never_elected(group, load):
     old = group.master()
     lagging, other = (number for number in NODES if number != old)
-    stopped = pieces(group.nodes[lagging], "receive")
-    send_all(stopped, signal.SIGSTOP)
-    group.await_in_sync(*sorted((old, other)))
-    load.await_acked(len(load.acked) + 300)
-    behind = group.nodes[lagging].at(Position.APPENDED)
-    group.nodes[old].kill_all(seed=2)
-    send_all(stopped, signal.SIGCONT)
+    with stopped(*pieces(group.nodes[lagging], "receive")):
+        group.await_in_sync(*sorted((old, other)))
+        load.await_acked(len(load.acked) + 300)
+        behind = group.nodes[lagging].at(Position.APPENDED)
+        group.nodes[old].kill_all(seed=2)
     assert elsewhere(group, old) == other
     group.await_master(other)
     assert behind < group.nodes[other].at(Position.APPENDED)
@@ -160,17 +152,15 @@ def test_a_slave_that_is_promoted_by_hand_gets_the_lease_from_the_master_before(
 def test_with_the_last_of_the_recorded_set_gone_nobody_is_elected(group, load):
     old = group.master()
     lagging, other = (number for number in NODES if number != old)
-    stopped = pieces(group.nodes[lagging], "receive")
-    send_all(stopped, signal.SIGSTOP)
-    group.await_in_sync(*sorted((old, other)))
-    load.await_acked(len(load.acked) + 100)
-    group.nodes[old].kill_all(seed=3)
-    group.nodes[other].kill_all(seed=4)
-    await_(lambda: group.recorded().leader is None, APPEARS_S, "the lease is over")
-    said = f"only the nodes {sorted((old, other))} hold"
-    log = group.nodes[lagging].store.node_log
-    await_(lambda: said in log.read_text(), APPEARS_S, "it says why it does not stand")
-    send_all(stopped, signal.SIGCONT)
+    with stopped(*pieces(group.nodes[lagging], "receive")):
+        group.await_in_sync(*sorted((old, other)))
+        load.await_acked(len(load.acked) + 100)
+        group.nodes[old].kill_all(seed=3)
+        group.nodes[other].kill_all(seed=4)
+        await_(lambda: group.recorded().leader is None, APPEARS_S, "the lease is over")
+        said = f"only the nodes {sorted((old, other))} hold"
+        log = group.nodes[lagging].store.node_log
+        await_(lambda: said in log.read_text(), APPEARS_S, "it says why it does not stand")
     assert group.recorded().leader is None
     group.nodes[other].start()
     group.await_master(other)
@@ -181,17 +171,15 @@ def test_with_the_last_of_the_recorded_set_gone_nobody_is_elected(group, load):
 @pytest.mark.parametrize("labels", [("lease",), ()], ids=["its lease process", "the whole node"])
 def test_a_master_that_was_paused_longer_than_its_lease_acknowledges_nothing_wrong(group, load, labels):
     old = group.master()
-    paused = pieces(group.nodes[old], *labels)
-    send_all(paused, signal.SIGSTOP)
-    new = elsewhere(group, old)
-    if labels:  # put went on by itself, and stopped by itself
-        client = WireClient(group.nodes[old].endpoint)
-        answer = client.put(records_of(load.topic.encode(), 1))
-        client.close()
-        assert answer.status in (PutStatus.NOT_MASTER, PutStatus.SERVICE_NOT_AVAILABLE)
-    group.await_master(new)
-    load.await_acked(len(load.acked) + 100)
-    send_all(paused, signal.SIGCONT)
+    with stopped(*pieces(group.nodes[old], *labels)):
+        new = elsewhere(group, old)
+        if labels:  # put went on by itself, and stopped by itself
+            client = WireClient(group.nodes[old].endpoint)
+            answer = client.put(records_of(load.topic.encode(), 1))
+            client.close()
+            assert answer.status in (PutStatus.NOT_MASTER, PutStatus.SERVICE_NOT_AVAILABLE)
+        group.await_master(new)
+        load.await_acked(len(load.acked) + 100)
     group.await_in_sync(*NODES)
     assert group.master() == new
     check(group, load)

@@ -12,10 +12,12 @@ from .arming import CLEAN_STEPS, POOL_STEPS, PROMOTION_STEPS, TRANSACTION_STEPS,
 from .load import Load
 from .nodes import SEGMENT, Pair, check_nothing_is_left, ending
 from .stored import check_pair
+from .waiting import await_
 
 COUNT = 1500
 WINDOW = 120  # messages without an outcome: no more can be sent again by a kill
 STARTED = 200  # acknowledgements before the failpoint is armed
+RESTART_S = 30.0
 RECORD = 300  # bytes of a message of the load, at least
 STEPS = {  # where (the process of that node dies), and the how-manieth time from then on
     "put.before_append": 3,
@@ -56,7 +58,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 @pytest.fixture(scope="module")
 def armed_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[Pair]:
     """A pair whose processes look for failpoints. The producer's refused and lost requests are sent again."""
-    made = Pair(tmp_path_factory.mktemp("armed"))
+    made = Pair(tmp_path_factory.mktemp("armed"), slave_timeout=20_000)  # nobody leaves for being restarted
     with ending(*made.nodes):
         with pytest.MonkeyPatch.context() as patch:
             arming.announce(patch)
@@ -85,8 +87,13 @@ def test_a_kill_at_this_step_loses_nothing(armed_pair: Pair, arming: Arming, ste
     arming.await_fired()
     load.finish()
     counted = check_pair(armed_pair, load)
-    died = [role for role, pid in before.items() if armed_pair.node(role).positions.duty(DUTIES[duty]).pid != pid]
-    assert len(died) == 1, f"{step}: the process died in {died or 'no node'}"
+
+    def restarted() -> list[str]:
+        return [role for role, pid in before.items() if armed_pair.node(role).positions.duty(DUTIES[duty]).pid != pid]
+
+    await_(restarted, RESTART_S, f"{step}: the process has died in a node, and is there again")
+    died = restarted()
+    assert len(died) == 1, f"{step}: the process died in {died}"
     assert counted.acked == load.count
     # Only what was under way when put died may be stored twice: its outcome was unknown.
     assert counted.doubled <= (WINDOW if duty == "put" else 0), str(counted)

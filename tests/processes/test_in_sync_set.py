@@ -199,6 +199,7 @@ def test_a_master_that_is_alone_wakes_its_sender_with_each_put(tmp_path):
         stack.callback(os.close, bell)
         pids = node.pids()
         others = [pid for label, pid in pids.items() if label not in ("supervisor", "zygote", "put", "send")]
+        stack.callback(signal_all, [pids["send"], *others], signal.SIGCONT)
         signal_all(others, signal.SIGSTOP)  # nobody else rings
 
         def asleep() -> bool:

@@ -64,7 +64,8 @@ def test_next_is_in_memory_before_its_first_byte_and_what_was_left_behind_is_not
         warm = base + 2 * SIZE
         await_(lambda warm=warm: node.at(Position.WARM) >= warm, 20, "next is warm")
         assert base <= node.at(Position.APPENDED) < base + SIZE
-        assert resident(node, base + SIZE) >= 0.99, f"{base + SIZE} has no byte yet"
+        # A cold one has nothing; of a warm one the kernel may have taken something back.
+        assert resident(node, base + SIZE) > 0.5, f"{base + SIZE} has no byte yet"
         while node.at(Position.APPENDED) < base + SIZE:
             client.send(load, 8)
     with contextlib.closing(Consumer(f"ipc://{node.runtime}/serve.sock", TOPIC)) as consumer:

@@ -22,8 +22,8 @@ from .waiting import await_
 from .wire import WireClient, records_of
 
 TOPIC = b"orders"
-PAUSED_MS = 3000  # slave_timeout: a slave that stands still leaves the set after half of it
-STALL_MS = 800
+PAUSED_MS = 8000  # slave_timeout: a slave that stands still leaves the set after half of it
+STALL_MS = 3000
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from .arming import PROMOTION_STEPS, Arming
 from .groups import Group
 from .load import Load
 from .nodes import CATCH_UP_S, check_nothing_is_left, ended
+from .stopping import stopped
 from .stored import Stored, check_load, check_same_log
 from .waiting import await_
 
@@ -86,16 +87,12 @@ class TestRefusals:
     def test_of_three_one_alone_is_not_promoted(self, three, caplog):
         """The other two could have gone on without it. The command has no log: the refusal says who is silent."""
         three.await_in_sync(0, 3)
-        stopped = [pid for number in (0, 1) for pid in three.nodes[number].pids().values()]
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
         silent = r"promise of node 0, node 1.*silent: 0: 127\.0\.0\.1:\d+: "
-        with pytest.raises(PromotionRefused, match=silent) as raised:
+        pids = [pid for number in (0, 1) for pid in three.nodes[number].pids().values()]
+        with stopped(*pids), pytest.raises(PromotionRefused, match=silent) as raised:
             three.promote(2)
         assert "nobody listens" not in str(raised.value)
         assert not caplog.records
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
         assert three.role(2) == "slave"
 
     def test_a_refused_promotion_changes_nothing(self, three):
@@ -150,12 +147,8 @@ class TestTwo:
         """One stands still while the other is promoted, and hears of it from that one when it goes on."""
         group, _ = armed
         old, new = sides(group)
-        stopped = list(group.nodes[old].pids().values())
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
-        assert group.promote(new)["role"] == "master"
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+        with stopped(*group.nodes[old].pids().values()):
+            assert group.promote(new)["role"] == "master"
         group.await_role(old, "slave")
         assert group.role(new) == "master"
         load = Load(group.nodes[new].endpoint, "split", 4, count=600)

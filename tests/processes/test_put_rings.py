@@ -71,12 +71,14 @@ def raw(node):
 class TestAProducer:
     def test_uses_a_ring_by_itself_and_leaves_nothing_of_it(self, node):
         await_rings(node, 0)
-        with Producer(node.endpoint) as producer:
-            results = producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(300)])
+        with Producer(node.endpoint, linger_ms=1_000) as producer:
+            assert producer.send(Message(TOPIC, b"before")).acknowledged
+            results = producer.send_batch([Message(TOPIC, b"%d" % number) for number in range(100)])  # it has room
             assert {result.status for result in results} == {PutStatus.PUT_OK}
             found = producer.statistics
             assert rings_of(node) == 1
-        assert found.through_ring == found.requests - 1  # the first one went before put had taken the ring
+        assert found.requests >= 2
+        assert found.through_ring >= found.requests - 1  # the first one may go before put has taken the ring
         await_rings(node, 0)
 
     def test_of_another_machine_uses_the_socket(self, node):

@@ -23,6 +23,7 @@ from towline.start import home
 
 from .load import BODY_SIZE, Load
 from .nodes import SEGMENT, ZYGOTE, Pair, TestNode, check_nothing_is_left, ending, processes_of
+from .stopping import stopped
 from .stored import check_pair
 from .waiting import Watch, await_
 
@@ -142,17 +143,15 @@ def test_a_master_and_then_its_slave_stop_clean_under_load(pair: Pair) -> None:
 
 def test_a_slave_that_stops_hears_what_is_confirmed_though_more_is_on_its_way_to_it(pair: Pair) -> None:
     pair.await_caught_up()
-    flush = pair.master.pids()["flush"]
-    os.kill(flush, signal.SIGSTOP)  # nothing is confirmed meanwhile
     before, during = (Load(pair.master.endpoint, f"stop-{when}", 50, count=200) for when in ("before", "during"))
-    before.start()
-    await_(lambda: unconfirmed(pair.slave) > 200 * BODY_SIZE, 60.0, "the slave holds what is not confirmed")
-    os.kill(pair.slave.pid, signal.SIGTERM)
-    await_(lambda: pair.slave.positions.duty(Duty.RECEIVE).state is State.STOPPING, 60.0, "the receiver drains")
-    end = pair.master.at(Position.APPENDED)
-    during.start()
-    await_(lambda: pair.master.at(Position.APPENDED) > end, 60.0, "the master has more to send")
-    os.kill(flush, signal.SIGCONT)
+    with stopped(pair.master.pids()["flush"]):  # nothing is confirmed meanwhile
+        before.start()
+        await_(lambda: unconfirmed(pair.slave) > 200 * BODY_SIZE, 60.0, "the slave holds what is not confirmed")
+        os.kill(pair.slave.pid, signal.SIGTERM)
+        await_(lambda: pair.slave.positions.duty(Duty.RECEIVE).state is State.STOPPING, 60.0, "the receiver drains")
+        end = pair.master.at(Position.APPENDED)
+        during.start()
+        await_(lambda: pair.master.at(Position.APPENDED) > end, 60.0, "the master has more to send")
     launched, pair.slave.launched = pair.slave.launched, None
     assert launched is not None
     assert launched.process.wait(30) == 0

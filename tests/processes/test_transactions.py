@@ -27,7 +27,7 @@ from .waiting import await_
 
 DEADLINE_MS = 20_000
 DEADLINE_S = 60.0
-CHECK_MAX = 2
+CHECK_MAX = 9  # whoever is slow to answer is asked again
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 OPS = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ASIDE = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -178,7 +178,7 @@ def test_a_compressed_body_is_checked_and_committed_as_it_was_sent(node: TestNod
         producer.send(Message(topic, body), always(State.UNKNOWN))
         found = read_all(node, topic, least=2)
     assert [message.body for message in found] == [body, body]
-    assert asked == [body]
+    assert set(asked) == {body}
     assert all(len(message.raw) < len(body) // 4 for message in found), "it stays compressed on its way"
 
 
@@ -310,8 +310,12 @@ def test_the_disk_holds_what_rocketmq_reads(node: TestNode, producer: Transactio
     half = halves[result.transaction.first]
     assert decode(half.record.properties)[UNIQ_KEY] == result.transaction.unique_key
     assert half.record.sys_flag & TRANSACTION_MASK == 0
-    ops = [message for message in read_all(node, OPS, least=1) if message.body == b"%d" % result.transaction.first]
-    assert [op.tags for op in ops] == ["d"]
+
+    def ops() -> list[str | None]:
+        return [op.tags for op in read_all(node, OPS) if op.body == b"%d" % result.transaction.first]
+
+    await_(ops, DEADLINE_S, "the op record is dispatched")
+    assert ops() == ["d"]
     ends = {topic: read_all(node, topic)[-1].queue_offset + 1 for topic in (HALVES, OPS)}
 
     def saved() -> bool:

@@ -28,6 +28,7 @@ from towline.runtime.positions import Position
 
 from .load import Load
 from .nodes import POOLED, SEGMENT, TestNode, check_nothing_is_left, ended, free_port
+from .stopping import stopped
 from .stored import Stored
 from .waiting import await_
 from .wire import Request, WireClient, records_of
@@ -304,16 +305,6 @@ def test_what_another_program_appended_after_a_kill_is_not_written_over(make: Ma
     await_(lambda: node.at(Position.DISPATCHED) == end, 60.0, "everything is dispatched")
     assert node.stop()
     assert keys_in(node.store, end) == [*range(100), *range(5000, 5060)]
-
-
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """SIGSTOP within the block."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def fill_until_refused(client: WireClient) -> tuple[int, str, float]:

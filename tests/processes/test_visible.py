@@ -4,9 +4,6 @@ A piece that has to do its part is stopped, so that a put stays without its ackn
 tried, on master and slave, and again when the piece goes on.
 """
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,11 +23,12 @@ from towline.link.poller import Poller
 from towline.runtime.positions import Duty, Position
 
 from .nodes import Pair, TestNode, ending
+from .stopping import stopped
 from .waiting import await_
 from .wire import Request, WireClient
 
 TOPIC: Final = "orders"
-TIMEOUT_MS: Final = 700  # of an acknowledgement that does not come
+TIMEOUT_MS: Final = 2000  # of an acknowledgement that does not come
 APPEARS_S: Final = 20.0
 HELD_MS: Final = 30_000
 EVERY_WAY: Final = {"pull", "key", "unique key", "id", "offset", "time", "time upper", "bounds"}
@@ -130,17 +128,6 @@ def message(number: int) -> Request:
     )
 
 
-@contextlib.contextmanager
-def stopped(node: TestNode, duty: Duty) -> Iterator[None]:
-    """SIGSTOP within the block; continued in any case."""
-    pid = node.positions.duty(duty).pid
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, unacknowledged: PutStatus) -> None:
     """One message is acknowledged, the next one is not while `duty` of the node `stop` stands still."""
     client = WireClient(master.endpoint)
@@ -159,7 +146,7 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
         held = [reader.hold(1) for reader in readers]
         after = time.time_ns() // 1_000_000 + 1
         await_(lambda: time.time_ns() // 1_000_000 > after, 60.0, "the clock goes on")
-        with stopped(stop, duty):
+        with stopped(stop.positions.duty(duty).pid):
             answer = client.put(message(1))
             assert answer.status == unacknowledged
             place = answer.places[0][1]

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from towline.format.frames import (
     ASK,
@@ -54,7 +54,10 @@ def records_of(topic: bytes, count: int, *, queue_id: int = 0, size: int = 100) 
 class WireClient:
     """One greeted link to the put process of a node."""
 
+    opened: ClassVar[set["WireClient"]] = set()
+
     def __init__(self, endpoint: str) -> None:
+        self.opened.add(self)
         self.context = new_context()
         self.link = Link(self.context, endpoint, {"role": "producer", "cluster": "", "store": "", "name": "wire"})
         self.welcome = self.link.greet(5000)
@@ -100,6 +103,7 @@ class WireClient:
         return None
 
     def close(self) -> None:
+        self.opened.discard(self)
         self.link.close()
         close_context(self.context)
 

@@ -46,8 +46,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request and a question that nobody answers end soon."""
-    monkeypatch.setattr(module, "SEND_TIMEOUT_MS", 500)
-    monkeypatch.setattr(module, "ANSWER_MS", 500)
+    monkeypatch.setattr(module, "SEND_TIMEOUT_MS", 2_000)  # what comes before the end of the node is bound by it too
+    monkeypatch.setattr(module, "ANSWER_MS", 2_000)
 
 
 @contextmanager
@@ -64,10 +64,13 @@ def rows(sending: Sending, topic: str, count: int, size: int = 10) -> None:
     sending.send(topic, batch, unique_keys(STEM, 0, count))
 
 
-def test_a_node_that_dispatches_no_more_is_not_waited_for_for_ever(node: TestNode) -> None:
-    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending, frozen(node.pids()["reput"]):
+def test_a_node_that_dispatches_no_more_is_not_waited_for_for_ever(
+    node: TestNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Sending(node.endpoint) as sending, frozen(node.pids()["reput"]):
         rows(sending, "undispatched", 3)
         sending.finish()
+        monkeypatch.setattr(sending, "_timeout_ms", SHORT_MS)  # only of what is to fail
         end = node.at(Position.APPENDED)
         assert node.at(Position.DISPATCHED) < end
         with pytest.raises(NotWritten, match=rf"is not known after 300 ms: dispatched stands at \d+, .* at {end}"):
@@ -107,7 +110,7 @@ def test_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
     made = TestNode("master", tmp_path / "gone", listen_port=0, ha_listen_port=free_port())
     with ending(made):
         made.start()
-        with Sending(made.endpoint, timeout_ms=1_000) as sending:
+        with Sending(made.endpoint) as sending:
             rows(sending, "gone", 3)
             sending.finish()
             made.kill_supervisor()
@@ -123,10 +126,11 @@ def test_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_queues_that_end_before_where_they_were_said_to_are_named(
     node: TestNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending:
+    with Sending(node.endpoint) as sending:
         rows(sending, "cut", 5)
         sending.finish()
         await_(lambda: len(sending.there("cut", STEM.encode())) == 5, 30, "the rows are seen")
+        monkeypatch.setattr(sending, "_timeout_ms", SHORT_MS)
         bounds = AdminClient.bounds
         monkeypatch.setattr(AdminClient, "bounds", lambda *told: {0: (0, bounds(*told)[0][1] + 1)})
         with pytest.raises(NotWritten, match=r"cut was read up to, of: \{0: \(5, 6\)\}"):

@@ -245,8 +245,9 @@ class TransactionProducer:
             if self._asker is None:
                 facts = own_facts("producer", self.group, "")
                 endpoints = self._schedule or self._producer.follow("schedule")
-                self._asker = Sender(endpoints, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
-                self._asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), self._asker.wake))
+                asker = Sender(endpoints, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
+                asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), asker.wake))
+                self._asker = asker  # last: others look at it without the lock
             return self._asker
 
 

@@ -22,7 +22,7 @@ class Saver:
     `ended` is called by the thread after each job; by then `finished` tells of it.
     """
 
-    def __init__(self, name: str, ended: Callable[[], None] = _nobody) -> None:
+    def __init__(self, name: str, ended: Callable[[], object] = _nobody) -> None:
         self._name, self._ended = name, ended
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[int, TowlineError | None]] = SimpleQueue()

@@ -74,15 +74,19 @@ class Ringer:
             make_bell(path)
             self._targets.append((positions.duty(duty), _open(path)))
 
-    def ring(self) -> None:
-        """Call after the position's store; the fence lies between that store and the look at who sleeps."""
+    def ring(self) -> bool:
+        """Call after the position's store; the fence lies between that store and the look at who sleeps. Whether
+        anybody did."""
         fence()
+        slept = False
         for line, fd in self._targets:
             if line.sleeping:
+                slept = True
                 try:
                     os.write(fd, b"\0")
                 except BlockingIOError:
                     continue  # a full pipe rings already
+        return slept
 
     def close(self) -> None:
         for _, fd in self._targets:

@@ -101,6 +101,9 @@ public final class BrokerCommands implements Tool.Commands {
     private Map<String, Object> stream(JSONObject command) throws Exception {
         int number = 0;
         for (String line : Files.readAllLines(Path.of(command.getString("file")))) {
+            if (number >= command.getIntValue("window")) {
+                System.in.read();  // a byte comes for each line that was read
+            }
             JSONObject spec = JSON.parseObject(line);
             boolean isBatch = spec.containsKey("batch");
             MessageExt message = isBatch ? Messages.batch(spec) : Messages.single(spec);

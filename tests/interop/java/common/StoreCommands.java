@@ -119,6 +119,9 @@ public final class StoreCommands implements Tool.Commands {
     private Map<String, Object> stream(JSONObject command) throws Exception {
         int number = 0;
         for (String line : Files.readAllLines(Path.of(command.getString("file")))) {
+            if (number >= command.getIntValue("window")) {
+                System.in.read();  // a byte comes for each line that was read
+            }
             PutMessageResult result = putOne(JSON.parseObject(line));
             answers.println("{\"acked\":" + number + ",\"status\":\"" + result.getPutMessageStatus() + "\"}");
             answers.flush();
