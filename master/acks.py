@@ -84,15 +84,15 @@ class Waiting:
         self._queue: deque[Stored] = deque()
         self._first = 0  # of the oldest ones, the first that has no answer
         self._count = 0
-        self._end = 0
+        self.end = 0  # of the log behind the last one that was added
 
     def __len__(self) -> int:
         """Requests."""
         return self._count
 
     def add(self, stored: Stored) -> None:
-        assert stored.ends[0] > self._end
-        self._end = stored.ends[-1]
+        assert stored.ends[0] > self.end
+        self.end = stored.ends[-1]
         self._count += len(stored.ends)
         self._queue.append(stored)
 

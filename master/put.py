@@ -461,7 +461,8 @@ class PutAgent:
         fenced = fenced or (not leads and self._drain_until is not None)  # its successor waits for us to end
         if not self._promise.replicated:
             return Progress(flushed, 0, 0, leads, fenced)
-        if self._waits_for_nobody() or any(slave.connected for slave in positions.slaves()):
+        there = replicated >= self._waiting.end or self._waits_for_nobody()
+        if there or any(slave.connected for slave in positions.slaves()):
             self._slave_seen_ms = now_ms
         return Progress(flushed, replicated, now_ms - self._slave_seen_ms, leads, fenced)
 

@@ -44,7 +44,7 @@ class Poller:
 
     def __init__(self, *sources: Pollable | int) -> None:
         self._poller = new_poller()
-        self._ready: dict[object, int] = {}
+        self._ready: set[object] = set()
         self._silent = self._looked = False
         self._waited_ms = self._found = 0
         self.busy = False  # since what was freed was given back
@@ -63,7 +63,7 @@ class Poller:
         items = (source,) if isinstance(source, int) else self._tended.pop(source)
         for item in items:
             self._poller.unregister(item)
-            self._ready.pop(item, None)
+            self._ready.discard(item)
 
     def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
         """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait.
@@ -79,8 +79,9 @@ class Poller:
         found = self._poller.poll(timeout_ms if rest is None else 0)
         self._silent = not found
         self._looked = True
-        self._ready = dict(found)
+        self._ready.clear()
         if found:
+            self._ready.update([item for item, _ in found])
             self._found += 1
         else:
             self._waited_ms += waited_ms
@@ -97,7 +98,7 @@ class Poller:
     def _replace(self, source: Pollable, sockets: tuple[Socket, ...]) -> None:
         for socket in sockets:
             self._poller.unregister(socket)
-            self._ready.pop(socket, None)
+            self._ready.discard(socket)
         for socket in source.sockets:
             self._poller.register(socket, _READ)
         self._tended[source] = source.sockets
@@ -111,7 +112,10 @@ class Poller:
 
     def ready(self, source: Pollable | int) -> bool:
         """Whether the last `poll` found this source readable."""
-        return any(item in self._ready for item in _items(source))
+        ready = self._ready
+        if not ready:
+            return False
+        return source in ready if isinstance(source, int) else not ready.isdisjoint(source.sockets)
 
 
 def _items(source: Pollable | int) -> tuple[Socket | int, ...]:

@@ -80,11 +80,11 @@ class Idle:
     def _sleep(self, rest: "Rest | None") -> None:
         timeout_ms = max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
-        rang = self._agent.wait(timeout_ms, rest if timeout_ms == SLEEP_MAX_MS else None)
-        if rang:
+        self._woken += 1
+        if self._agent.wait(timeout_ms, rest if timeout_ms == SLEEP_MAX_MS else None):
             self._bell.drain()
-        whole = not rang and timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS
-        self._woken = 0 if whole else self._woken + 1
+        elif timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS:
+            self._woken = 0
 
 
 def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "Rest", stopped: Callable[[], bool]) -> None:

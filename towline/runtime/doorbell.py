@@ -4,7 +4,6 @@ A bell is a FIFO, so that a piece started by hand finds it by name. Both ends op
 the reader spins on end-of-file once the last writer has gone (H12). A full pipe is a bell that already rings.
 """
 
-import contextlib
 import os
 import select
 from pathlib import Path
@@ -56,8 +55,10 @@ class Doorbell:
         return bool(self._poll.poll(timeout_ms))
 
     def drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self._fd, 4096)
+        except BlockingIOError:
+            return  # it did not ring
 
     def close(self) -> None:
         if self._fd >= 0:
