@@ -7,7 +7,7 @@ from towline.node.promoting import promote
 from towline.runtime.positions import Position
 
 from .nodes import CATCH_UP_S, TestNode, free_port
-from .waiting import await_
+from .waiting import await_, read_saved
 
 
 class Group:
@@ -72,7 +72,7 @@ class Group:
 
         def known() -> bool:
             paths = [node.store.config / "topics.json" for node in self.nodes if node.launched is not None]
-            return all(path.exists() and f'"{name}"' in path.read_text(encoding="utf-8") for path in paths)
+            return all(f'"{name}"'.encode() in read_saved(path) for path in paths)
 
         await_(known, 60.0, f"every node has the topic {name}")
 

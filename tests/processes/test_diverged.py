@@ -22,7 +22,7 @@ from .arming import Arming
 from .groups import Group
 from .nodes import INDEXES, POOLED, QUEUE_FILE, SEGMENT, SLOTS, TestNode, check_nothing_is_left, ended, free_port
 from .stored import Stored, check_same_log
-from .waiting import Watch, await_
+from .waiting import Watch, await_, read_saved
 from .wire import WireClient, records_of
 
 TOPIC = b"orders"
@@ -99,7 +99,7 @@ def test_a_master_that_comes_back_cuts_off_what_nobody_has(group, times):
     assert put(zero, 1000, times=3) == {PutStatus.PUT_OK}
     group.await_level(0, 1)
     topics = one.store.config / "topics.json"
-    await_(lambda: topics.exists() and TOPIC in topics.read_bytes(), 60.0, "the topic is on the slave")
+    await_(lambda: TOPIC in read_saved(topics), 60.0, "the topic is on the slave")
     for number, (master, slave) in enumerate(((zero, one), (one, zero))[:times]):
         before, end = part(group, master, slave)
         group.promote(1 - number)

@@ -16,7 +16,7 @@ from towline.runtime.positions import Flag, Position
 
 from .disks import available, small_disk, take
 from .nodes import SEGMENT, TestNode, check_nothing_is_left, ended, free_port
-from .waiting import await_
+from .waiting import await_, read_saved
 from .wire import WireClient, records_of
 
 TOPIC = "orders"
@@ -249,7 +249,7 @@ def test_a_slave_whose_disk_is_full_serves_what_it_has_and_catches_up_when_there
         putter = putting(master)
         assert putter.put(), putter.why
         known = slave.store.config / "topics.json"
-        await_(lambda: known.exists() and TOPIC in known.read_text(), 60.0, "the slave knows the topic while it can")
+        await_(lambda: TOPIC.encode() in read_saved(known), 60.0, "the slave knows the topic while it can")
         for _ in range(59):
             assert putter.put(), putter.why
         await_(lambda: slave.positions.flags & Flag.DISK_FULL, 60.0, "the slave's disk is full")

@@ -16,7 +16,7 @@ from towline.runtime.positions import Position
 
 from .nodes import Pair, TestNode, ending
 from .stored import Stored, check_same_log
-from .waiting import await_
+from .waiting import await_, read_saved
 
 LONGEST = RETRY_TOPIC_PREFIX + "g" * (RETRY_TOPIC_SIZE_MAX - len(RETRY_TOPIC_PREFIX))
 JUST_V2 = RETRY_TOPIC_PREFIX + "g" * (TOPIC_SIZE_MAX + 1 - len(RETRY_TOPIC_PREFIX))
@@ -62,7 +62,7 @@ def sent(pair: Pair) -> dict[str, list[str]]:
     end = pair.await_caught_up()
     check_same_log(pair.master.store.commitlog, pair.slave.store.commitlog, end)
     known = pair.slave.store.config / "topics.json"
-    await_(lambda: known.exists() and LAST_V1 + '"' in known.read_text(), 60.0, "the slave knows the topics")
+    await_(lambda: f'{LAST_V1}"'.encode() in read_saved(known), 60.0, "the slave knows the topics")
     return keys
 
 

@@ -21,7 +21,7 @@ from towline.runtime.positions import Position
 
 from .nodes import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, Pair, TestNode, ending
 from .stored import Stored, check_same_log
-from .waiting import await_
+from .waiting import await_, read_saved
 from .wire import WireClient, records_of
 
 TOPIC = "orders"
@@ -77,7 +77,7 @@ def test_every_call_of_a_producer_leaves_room_and_put_fills_it(pair: Pair) -> No
         assert all(property_crc.filled(record) == record for record in records)
     check_same_log(pair.master.store.commitlog, pair.slave.store.commitlog, end)
     topics = pair.slave.store.config / "topics.json"
-    await_(lambda: topics.exists() and TOPIC in topics.read_text(), 60.0, "the slave knows the topic")
+    await_(lambda: TOPIC.encode() in read_saved(topics), 60.0, "the slave knows the topic")
     with Consumer(serve_of(pair.slave), TOPIC, start="first") as consumer:
         found: list[ReceivedMessage] = []
         while len(found) < len(keys) + 300:

@@ -5,6 +5,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Final, TypeVar
 
 STEP_S: Final = 0.005
@@ -19,6 +20,14 @@ def await_(condition: Callable[[], Value], deadline_s: float, what: str) -> Valu
         assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
         never.wait(STEP_S)
     return value
+
+
+def read_saved(path: Path) -> bytes:
+    """A file of `config/`, nothing while it is not there: between two renames of a save only `.bak` is."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class Watch:
