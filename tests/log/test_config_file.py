@@ -7,7 +7,7 @@ import pytest
 
 from towline.errors import MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.topics import loads_fastjson
-from towline.log.config_file import ConfigFile
+from towline.log.config_file import ConfigFile, read_config
 
 FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
 SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
@@ -25,6 +25,36 @@ class TestSaving:
         file.save(SECOND)
         assert (file.load(), ConfigFile(file.backup).load()) == (SECOND, FIRST)
         assert {path.name for path in file.path.parent.iterdir()} == {file.path.name, file.backup.name}
+
+    def test_the_file_is_there_at_every_moment(self, file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+        file.save(FIRST)
+        moments: list[dict[str, object] | None] = []
+
+        def replacing(path: Path, target: Path, replace=Path.replace) -> None:
+            replace(path, target)
+            moments.append(read_config(file.path))
+
+        monkeypatch.setattr(Path, "replace", replacing)
+        file.save(SECOND)
+        assert moments == [FIRST, SECOND]
+
+    def test_a_crash_between_its_two_names_leaves_nothing_behind(self, file: ConfigFile) -> None:
+        file.save(FIRST)
+        file.backup.hardlink_to(file.path)
+        file.save(SECOND)
+        assert (file.load(), ConfigFile(file.backup).load()) == (SECOND, FIRST)
+        assert {path.name for path in file.path.parent.iterdir()} == {file.path.name, file.backup.name}
+
+    def test_a_file_system_without_links_keeps_both_too(
+        self, file: ConfigFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(path: Path, target: Path) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(Path, "hardlink_to", refused)
+        file.save(FIRST)
+        file.save(SECOND)
+        assert (file.load(), ConfigFile(file.backup).load()) == (SECOND, FIRST)
 
     def test_it_has_tabs_and_sorted_keys(self, file: ConfigFile) -> None:
         file.save({"b": 1, "a": {"0": 5}})

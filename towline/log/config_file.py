@@ -59,7 +59,7 @@ class ConfigFile:
     def load_newest(self) -> dict[str, Any] | None:
         """Like `load`, of a file that binds this node towards others: damage is not answered by the generation before.
 
-        `.bak` counts only where the file is missing, as a crash between two names leaves it. Raises WordLost,
+        `.bak` counts only where the file is missing, as a crash between two names may leave it. Raises WordLost,
         MalformedFile.
         """
         try:
@@ -72,7 +72,7 @@ class ConfigFile:
         return found
 
     def save(self, content: dict[str, Any]) -> None:
-        """Writes `content` durably; the generation before becomes `.bak`. At every moment one of both can be read.
+        """Writes `content` durably; the generation before becomes `.bak`. At every moment the file can be read.
 
         Raises DiskFull, StoreNotWritable, SyncFailed.
         """
@@ -83,9 +83,21 @@ class ConfigFile:
             staged.unlink(missing_ok=True)  # half a file on a full disk
             raise
         if read_config(self.path) is not None:  # a torn file must not push the last good one out of `.bak`
-            self.path.replace(self.backup)
+            self._keep()
         staged.replace(self.path)
         sync_directory(self.path.parent)
+
+    def _keep(self) -> None:
+        """The file under the name of its backup too: whoever reads it meanwhile finds it."""
+        second = self.path.with_name(f"{self.backup.name}.{os.getpid()}.tmp")
+        second.unlink(missing_ok=True)
+        try:
+            second.hardlink_to(self.path)
+        except OSError:  # a file system without links, or another user's file
+            self.path.replace(self.backup)
+            return
+        second.replace(self.backup)
+        second.unlink(missing_ok=True)  # still there if the backup was this very file, as a crash leaves it
 
 
 def read_config(path: Path) -> dict[str, Any] | None:
