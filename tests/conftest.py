@@ -7,9 +7,18 @@ from hypothesis import settings
 
 from tests.requirements import told
 from tests.spreading import Spreading, sessions_first
+from towline.link.context import Context, close_context, new_context
 
 settings.register_profile("towline", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("towline")
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    """Of ZeroMQ, for the sockets of one test."""
+    made = new_context()
+    yield made
+    close_context(made)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -20,7 +20,7 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer
 from towline.format.status import PutStatus
-from towline.link.context import Context, close_context, new_context
+from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 
 WAIT_MS = 20_000
@@ -39,13 +39,6 @@ def nodes(tmp_path: Path) -> Iterator[tuple[GroupNode, GroupNode]]:
     yield made[0], made[1]
     for node in made:
         node.stop()
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    close_context(made)
 
 
 @pytest.fixture

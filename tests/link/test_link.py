@@ -16,7 +16,7 @@ from towline.errors import LinkRefused, NoAnswer
 from towline.format.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
 from towline.link import server as server_module
-from towline.link.context import Context, close_context, new_context
+from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.poller import Poller
@@ -26,13 +26,6 @@ OWN = {"role": "put", "cluster": "c1", "store": "s1", "name": "broker-a"}
 FACTS = {"role": "producer", "cluster": "c1", "store": "s1", "name": "p"}
 DEADLINE_S = 60.0
 REQUEST = [ASK.pack(Kind.ASK, 1), b"{}"]
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    close_context(made)
 
 
 @pytest.fixture

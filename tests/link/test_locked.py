@@ -15,7 +15,7 @@ from tests.link.meeting import greet, receive, until
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.frames import ASK, Kind
 from towline.link import server as server_module
-from towline.link.context import Context, close_context, new_context
+from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.keys import (
@@ -39,13 +39,6 @@ REQUEST = [ASK.pack(Kind.ASK, 1), b"{}"]
 
 def facts(role: str) -> dict[str, str]:
     return {"role": role, "cluster": "c1", "store": "", "name": "p"}
-
-
-@pytest.fixture
-def context() -> Iterator[Context]:
-    made = new_context()
-    yield made
-    close_context(made)
 
 
 @pytest.fixture
