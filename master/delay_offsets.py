@@ -2,20 +2,23 @@
 
 Offsets are written when the log is on the disk up to what they speak of: after a power cut nothing counts as delivered
 that the log has lost. Flush is asked for that (SYNC_WANTED), whatever its own policy. They say how far that is, so that
-a slave takes them over when its own log holds as much.
+a slave takes them over when its own log holds as much. A thread writes them: deliveries do not wait for the disk,
+unless it is so slow that more would come twice after a kill than is promised (`holds`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from towline.errors import TowlineError
 from towline.log.config_file import ConfigFile, read_config
+from towline.log.saver import Saver
 from towline.log.undelivered import DELAY_OFFSETS, LOG_END, TIMER_OFFSETS
 from towline.node.context import Node
 from towline.runtime.positions import Duty, Position
 
 from .timers import Through
+
+SLOW_MS: Final = 400  # flush and the thread may take so long before deliveries wait for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,27 @@ class State:
 
 
 class DelayOffsets:
-    """The two files. `turn` writes what `state` says, every `flush_delay_offset_interval` and never too early."""
+    """The two files. `turn` has them say what `state` says, every `flush_delay_offset_interval` and never too early.
 
-    def __init__(self, node: Node, state: Callable[[], State]) -> None:
+    `ended` is called by the thread when a file is written.
+    """
+
+    def __init__(self, node: Node, state: Callable[[], State], ended: Callable[[], object]) -> None:
         self._node = node
         self._state = state
         config = node.store.config
         self._delays, self._timers = ConfigFile(config / DELAY_OFFSETS), ConfigFile(config / TIMER_OFFSETS)
+        self._saver = Saver("delays", ended)
+        self._jobs: set[int] = set()
         self._wanted = node.writer(Position.SYNC_WANTED)
         self._ringer = node.ringer(Duty.FLUSH)
         self._interval_ms = node.settings.flush_delay_offset_interval
         self._began_ms = 0
         self._version = 0
-        self._staged: State | None = None
+        self._staged: State | None = None  # until the files say so
+        self._staged_since: int | None = None  # when the oldest delivery that only `_staged` speaks of was seen
+        self._since: int | None = None  # the oldest that no state speaks of
+        self._problem: str | None = None  # of the attempt under way
         self._trouble = ""  # why the last attempt to write failed
         self._written: State | None = None
         self.spoken_of = 0  # the end of the log that the files spoke of when they were loaded
@@ -61,32 +72,45 @@ class DelayOffsets:
         return offsets, through
 
     def turn(self, now_ms: int, *, changed: bool, at_once: bool = False) -> int:
-        """`changed`: something was delivered since it was asked last. `now_ms` is monotonic. How much was done."""
+        """`changed`: something was delivered since `state` was asked last. `now_ms` is monotonic. How much was done."""
+        if changed and self._since is None:
+            self._since = now_ms
+        if self._jobs:
+            return self._finish()
         if self._staged is None:
             if not (changed or self._trouble) or (now_ms - self._began_ms < self._interval_ms and not at_once):
                 return 0
-            self._began_ms = now_ms
-            self._staged = self._state()
-            if self._node.positions.get(Position.FLUSHED) < self._staged.end:
-                self._wanted.advance(max(self._wanted.get(), self._staged.end))
-                self._ringer.ring()
-        if self._node.positions.get(Position.FLUSHED) < self._staged.end:
+            self._stage(now_ms)
+        if self.awaits_flush:
             return 0
-        staged, self._staged = self._staged, None
-        try:
-            self._save(staged)
-        except (TowlineError, OSError) as error:  # a full disk: what is due goes on, and this is tried again
-            if str(error) != self._trouble:
-                self._node.log.error("what is delivered cannot be noted: %s", error)
-            self._trouble = str(error)
-            return 0
-        self._trouble = ""
+        self._save()
         return 1
 
+    def holds(self, now_ms: int) -> bool:
+        """Whether deliveries have to wait, so that a kill doubles no more than those of an interval and SLOW_MS.
+
+        Not while the files cannot be written: what is due goes on then.
+        """
+        since = self._staged_since if self._staged_since is not None else self._since
+        return since is not None and not self._trouble and now_ms - since >= self._interval_ms + SLOW_MS
+
     @property
-    def waits(self) -> bool:
-        """For flush."""
+    def awaits_flush(self) -> bool:
+        """Which rings nobody here."""
+        return (
+            self._staged is not None
+            and not self._jobs
+            and self._node.positions.get(Position.FLUSHED) < self._staged.end
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Until the files say what `state` said last."""
         return self._staged is not None
+
+    def close(self) -> None:
+        """Waits for what the thread writes."""
+        self._saver.close()
 
     def _load(self, file: ConfigFile) -> dict[str, Any]:
         found = file.load()
@@ -94,22 +118,65 @@ class DelayOffsets:
             self._node.log.warning("%s cannot be read; the generation before is used: %s", file.path, file.backup)
         return found or {}
 
-    def _save(self, state: State) -> None:
-        before = self._written
+    def _stage(self, now_ms: int) -> None:
+        self._began_ms = now_ms
+        self._staged = self._state()
+        if self._staged_since is None:  # else it is of an attempt that failed
+            self._staged_since = self._since
+        self._since = None
+        if self._node.positions.get(Position.FLUSHED) < self._staged.end:
+            self._wanted.advance(max(self._wanted.get(), self._staged.end))
+            self._ringer.ring()
+
+    def _save(self) -> None:
+        state, before = self._staged, self._written
+        assert state is not None, "something is staged before it is saved"
         if before is None or before.offsets != state.offsets:
             self._version += 1
-            version = {"counter": self._version, "stateVersion": 0, "timestamp": self._node.clock.now_ms()}
-            self._delays.save({"dataVersion": version, "offsetTable": dict(state.offsets), LOG_END: state.end})
+            delays = {
+                "dataVersion": {
+                    "counter": self._version,
+                    "stateVersion": 0,
+                    "timestamp": self._node.clock.now_ms(),
+                },
+                "offsetTable": dict(state.offsets),
+                LOG_END: state.end,
+            }
+            self._jobs.add(self._saver.submit(self._delays, lambda: delays))
         if before is None or before.through != state.through:
-            through = state.through
-            self._timers.save(
-                {
-                    "deliveredDue": through.due,
-                    "deliveredOffset": through.offset,
-                    "upTo": through.up_to,
-                    "from": through.start,
-                    "cancelsFrom": through.cancels_start,
-                    LOG_END: state.end,
-                }
-            )
-        self._written = state
+            timers = _of_timers(state)
+            self._jobs.add(self._saver.submit(self._timers, lambda: timers))
+        self._problem = None
+        if not self._jobs:
+            self._end()
+
+    def _finish(self) -> int:
+        """How many files were written; a full disk: what is due goes on, and this is tried again."""
+        done = 0
+        for number, error in self._saver.finished():
+            self._jobs.discard(number)
+            done += error is None
+            self._problem = self._problem or (str(error) if error else None)
+        if not self._jobs:
+            self._end()
+        return done
+
+    def _end(self) -> None:
+        staged, self._staged = self._staged, None
+        if self._problem is None:
+            self._written, self._staged_since = staged, None
+        elif self._problem != self._trouble:
+            self._node.log.error("what is delivered cannot be noted: %s", self._problem)
+        self._trouble = self._problem or ""
+
+
+def _of_timers(state: State) -> dict[str, Any]:
+    through = state.through
+    return {
+        "deliveredDue": through.due,
+        "deliveredOffset": through.offset,
+        "upTo": through.up_to,
+        "from": through.start,
+        "cancelsFrom": through.cancels_start,
+        LOG_END: state.end,
+    }

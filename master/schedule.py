@@ -79,7 +79,7 @@ class ScheduleAgent:
         self._outbox = Outbox(self._link, node.clock.now_ms, answer_ms)
         queues = RealQueues(ConfigFile(node.store.config / "topics.json"))
         restorer = Restorer(self._log, queues, with_crc=settings.enabled_append_prop_crc)
-        self._offsets = DelayOffsets(node, self._state)
+        self._offsets = DelayOffsets(node, self._state, node.ringer(Duty.SCHEDULE).ring)
         self._known, through = self._offsets.load()
         self._levels = [
             Level(number, delay_ms, self._files, ends, lambda at: store_time(self._log, at), node.clock.monotonic_ms)
@@ -109,8 +109,9 @@ class ScheduleAgent:
         done += self._timers.scan()
         self._move_fence(dispatched, clock.now_ms())
         stopping = self._drain_until is not None
+        take = not stopping and not self._offsets.holds(now)
         for lane in self._lanes:
-            done += lane.turn(now, clock.now_ms(), take=not stopping)
+            done += lane.turn(now, clock.now_ms(), take=take)
         self._count()
         changed = self._counted[0] + self._counted[1] != self._saved_after
         if self._offsets.turn(now, changed=changed, at_once=stopping):
@@ -125,7 +126,7 @@ class ScheduleAgent:
         lanes = zip(self._sources, self._lanes, strict=True) if self._linked else ()
         due = min((max(source.due_ms(wall), lane.due_ms(now)) for source, lane in lanes), default=FAR_MS)
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)
-        if behind or due == 0 or self._offsets.waits:
+        if behind or due == 0 or self._offsets.awaits_flush:
             return SOON_MS
         return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
 
@@ -140,11 +141,13 @@ class ScheduleAgent:
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
-        busy = any(lane.busy for lane in self._lanes) or self._offsets.waits
+        busy = any(lane.busy for lane in self._lanes) or self._offsets.busy
         saved = self._counted[0] + self._counted[1] == self._saved_after
         return (self._transactions.drain() and not busy and saved) or now >= self._drain_until
 
     def on_close(self) -> None:
+        if hasattr(self, "_offsets"):
+            self._offsets.close()
         if hasattr(self, "_link"):
             self._link.close()
             if hasattr(self, "_transactions"):
