@@ -180,9 +180,13 @@ class ReputAgent:
         self._line.count(Counter.BATCHES)
 
     def _gathers(self, start: int, end: int) -> bool:
-        """Only where nobody but the queues wants the batches: the others come after the queues are published (H13)."""
+        """Only where nobody but the queues wants the batches: the others come after the queues are published (H13).
+
+        Nor where entries lead to units, which are made of the batch's rows.
+        """
         many = self._queues.queue_count > GATHER_QUEUES and end - start > GATHER_BACKLOG
-        return many and self._dispatchers == [self._queues] and start >= self._plain_until
+        alone = self._dispatchers == [self._queues] and self._extensions is None
+        return many and alone and start >= self._plain_until
 
     def _dispatch_gathered(self, start: int, end: int) -> int:
         """Batches of a backlog, whose entries are written together: 1, or 0 where the first is to go alone."""

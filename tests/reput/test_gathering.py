@@ -4,6 +4,7 @@ import pytest
 
 from reput import service
 from reput.queues import QueueDispatcher
+from tests.reput.test_extensions import ON, check_units
 from tests.reput.test_reput import Bench, Killed
 from towline.errors import DiskFull
 from towline.log.dispatch import DispatchScan
@@ -71,6 +72,14 @@ def test_with_an_index_each_batch_is_published_before_it_is_indexed(tmp_path, be
     check(bench)
     assert bench.indexed() == bench.expected_index()
     assert set(settled) == {1}
+
+
+def test_with_extension_units_each_batch_gets_its_own(tmp_path, bench):
+    bench = Bench(tmp_path / "extended", message_index_enable=False, **ON)
+    agent = begun(bench)
+    bench.fill(100)
+    bench.work(agent)
+    check_units(bench)
 
 
 @pytest.mark.parametrize("writes", [1, 2])
