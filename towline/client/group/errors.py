@@ -49,7 +49,7 @@ class OffsetsFileDamaged(TowlineError):
     """Neither the local offsets file nor its copy can be read. Facts: path, what is wrong."""
 
     remedy = Remedy.FIX_DISK
-    advice = "remove the file to start as a new consumer, or restore it"
+    advice = "restore the file, or remove it and its .bak to start as a new consumer"
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem

@@ -28,44 +28,60 @@ class OffsetsFile:
         except BlockingIOError:
             os.close(self._lock)
             raise OffsetsFileTaken(str(path)) from None
-        self._guard = threading.Lock()
-        self._saved: Offsets = {}
+        self._guard = threading.Lock()  # a thread that commits, and the member's own
+        self._known: Offsets | None = None  # what the file holds; None before it was read
 
     @property
     def _before(self) -> Path:
         return self.path.with_name(self.path.name + ".bak")
 
     def load(self) -> Offsets:
-        """Empty when there is none. A damaged file is replaced by the one before, and the log says so.
+        """Empty when neither it nor a copy is there. One that is damaged, or gone, is made anew of the one before, and
+        the log says so.
 
-        Raises OffsetsFileDamaged when that cannot be read either.
+        Raises OffsetsFileDamaged when that cannot be read either, OffsetsNotSaved when the file cannot be made anew.
         """
-        try:
-            self._saved = _read(self.path)
-        except OffsetsFileDamaged as error:
-            if not self._before.exists():
-                raise
-            self._saved = _read(self._before)
-            self.path.unlink()  # or it would become the copy
-            log.error("%s: its copy from before is used, some messages will come again", error.describe())
-        return dict(self._saved)
+        with self._guard:
+            return dict(self._loaded())
 
     def save(self, offsets: Offsets) -> None:
         """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns.
 
-        Raises OffsetsNotSaved; the file is then what it was.
+        Raises OffsetsNotSaved; the file is then what it was. Before the first `load` also what that raises.
         """
-        with self._guard:  # a thread that commits, and the member's own
-            merged = {**self._saved, **offsets}
-            if merged == self._saved:
-                return
-            try:
+        with self._guard:
+            before = self._loaded()
+            merged = {**before, **offsets}
+            if merged != before:
                 self._replace(merged)
-            except OSError as error:
-                raise OffsetsNotSaved(str(self.path), str(error)) from None
-            self._saved = merged
+                self._known = merged
 
-    def _replace(self, offsets: Offsets) -> None:
+    def _loaded(self) -> Offsets:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def _read(self) -> Offsets:
+        trouble = f"{self.path} is missing"
+        try:
+            found = _read(self.path)
+        except OffsetsFileDamaged as error:
+            if not self._before.exists():
+                raise
+            found, trouble = None, error.describe()
+        if found is None and (found := _read(self._before)) is not None:
+            self._replace(found, keep=False)
+            log.error("%s: it is made anew of its copy from before, some messages will come again", trouble)
+        return found or {}
+
+    def _replace(self, offsets: Offsets, *, keep: bool = True) -> None:
+        """`keep` makes the file that is there the one before."""
+        try:
+            self._write(offsets, keep=keep)
+        except OSError as error:
+            raise OffsetsNotSaved(str(self.path), str(error)) from None
+
+    def _write(self, offsets: Offsets, *, keep: bool) -> None:
         table: dict[str, dict[str, int]] = {}
         for (topic, queue_id), offset in sorted(offsets.items()):
             table.setdefault(topic, {})[str(queue_id)] = offset
@@ -74,7 +90,7 @@ class OffsetsFile:
             opened.write(json.dumps({"offsetTable": table}, indent=1).encode())
             opened.flush()
             os.fsync(opened.fileno())
-        if self.path.exists():
+        if keep and self.path.exists():
             self._before.unlink(missing_ok=True)
             os.link(self.path, self._before)
         temporary.replace(self.path)
@@ -88,7 +104,8 @@ class OffsetsFile:
         os.close(self._lock)
 
 
-def _read(path: Path) -> Offsets:
+def _read(path: Path) -> Offsets | None:
+    """None when it is not there."""
     try:
         content = json.loads(path.read_bytes())
         return {
@@ -97,6 +114,6 @@ def _read(path: Path) -> Offsets:
             for queue_id, offset in queues.items()
         }
     except FileNotFoundError:
-        return {}
+        return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OffsetsFileDamaged(str(path), f"it holds no offset table: {error}") from None
