@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from towline.client.neighbours import neighbour
 from towline.client.producer import Producer
 from towline.client.request import is_expired, reply
 from towline.client.request_errors import NoNeighbour, NotARequest, RequestTimeout
-from towline.errors import IllegalProperty
+from towline.errors import IllegalProperty, NoAnswer
 from towline.format.properties import decode as decode_properties
 
 DEADLINE_S = 60.0
@@ -165,3 +166,23 @@ def test_where_a_node_serves_what_else() -> None:
     assert neighbour("tcp://[::1]:10911", "serve", {"serve_port": 10921}) == "tcp://[::1]:10921"
     with pytest.raises(NoNeighbour, match="names no TCP port of serve"):
         neighbour("tcp://h:10911", "serve", {"serve_port": 0})
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_request_keeps_its_time_where_no_node_answers(tmp_path: Path, threads: int) -> None:
+    endpoint = f"ipc://{tmp_path / 'nobody'}"
+    delivery_ms = 600_000
+    ended: list[Exception] = []
+
+    def ask(producer: Producer) -> None:
+        with pytest.raises(NoAnswer) as caught:
+            producer.request(Message("t", b"body"), 100)
+        ended.append(caught.value)
+
+    with Producer(endpoint, serve=endpoint, delivery_timeout_ms=delivery_ms) as producer:
+        asking = [threading.Thread(target=ask, args=(producer,), daemon=True) for _ in range(threads)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join(DEADLINE_S)
+        assert len(ended) == threads

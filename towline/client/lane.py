@@ -62,14 +62,17 @@ class Lane:
     def welcome(self) -> dict[str, Any]:
         return self.sender.welcome
 
-    def route(self, topic: str) -> TopicRoute:
-        """How many queues the topic has; the node may create it for the asking. Raises what `Producer.route` does."""
+    def route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
+        """How many queues the topic has; the node may create it for the asking. Raises what `Producer.route` does.
+
+        Within `timeout_ms`, else the time of a delivery.
+        """
         with self._lock:
             known = self.routes.get(topic)
         if known is not None:
             return known
         # Without the lock: where the topic has to be made first, other threads' topics do not wait for the node's disk.
-        facts = self.sender.ask("route", {"topic": topic}, self._timeout_ms).facts
+        facts = self.sender.ask("route", {"topic": topic}, self._within(timeout_ms)).facts
         if int(facts["write_queues"]) < 1:
             raise PutRefused("NO_PERMISSION", f"the topic {topic!r} has no queue that may be written to")
         self.accumulator.limit_batches(int(self.welcome.get("request_limit", REQUEST_SIZE_MAX)))
@@ -90,7 +93,7 @@ class Lane:
         Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
         """
         if not self._is_local and not self.sender.is_linked:
-            self.sender.ask("topics", {}, timeout_ms or self._timeout_ms)
+            self.sender.ask("topics", {}, self._within(timeout_ms))
         return neighbour(self.sender.endpoint, service, self.welcome)
 
     def follow(self, service: str) -> Callable[[], str]:
@@ -103,6 +106,9 @@ class Lane:
                 raise NoAnswer(self.sender.endpoint, FOLLOW_MS, error.describe()) from None
 
         return now
+
+    def _within(self, timeout_ms: int | None) -> int:
+        return self._timeout_ms if timeout_ms is None else timeout_ms
 
     def _encoder(self, topic: str) -> TopicEncoder:
         return TopicEncoder(

@@ -17,7 +17,7 @@ from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
 
 from .accumulator import Bounds
-from .connection import own_facts
+from .connection import own_facts, remaining_ms
 from .encoding import BODIES_MAX
 from .endpoints import Endpoints
 from .errors import AskRefused, ResultPending, UnknownGroup
@@ -174,7 +174,8 @@ class Producer:
         """Sends a message and waits for the reply that its consumer makes with `towline.client.request.reply`.
 
         The first request makes the reply topic `<cluster>_REPLY_TOPIC` where there is none, and a thread that reads it.
-        Raises RequestTimeout, NoNeighbour, IllegalProperty, and what `send` raises.
+        Raises RequestTimeout, NoNeighbour, IllegalProperty, and what `send` raises; where the node does not answer at
+        all, NoAnswer, within `timeout_ms` as well.
         """
         return self._requester.request(message, timeout_ms)
 
@@ -183,15 +184,16 @@ class Producer:
         """Replies that came when nobody waited for them any more."""
         return self._requester.late
 
-    def _begin_replies(self, message: Message) -> Replies:
+    def _begin_replies(self, message: Message, timeout_ms: int) -> Replies:
+        deadline = time.monotonic() + timeout_ms / 1000
         lane = self._lane if self._spread is None else self._spread.place(message)[0]
-        lane.route(message.topic)  # the node's welcome comes before its answer
+        lane.route(message.topic, timeout_ms)  # the node's welcome comes before its answer
         cluster = str(lane.welcome.get("cluster", ""))
         for each in self._lanes:
             if each is lane or each.sender.is_linked:
-                self._make_topic(each, reply_topic(cluster))
+                self._make_topic(each, reply_topic(cluster), remaining_ms(deadline))
         if not self._serve:
-            lane.neighbour("serve")  # raises here what the reader could tell nobody
+            lane.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could tell nobody
         return Replies(self._serve or lane.follow("serve"), cluster)
 
     def make_topic(self, topic: str) -> None:
@@ -199,18 +201,22 @@ class Producer:
 
         Raises what `route` raises, and AskRefused.
         """
-        self._make_topic(self._lane, topic)
+        self._make_topic(self._lane, topic, self._timeout_ms)
 
-    def _make_topic(self, lane: Lane, topic: str) -> None:
+    @staticmethod
+    def _make_topic(lane: Lane, topic: str, timeout_ms: int) -> None:
         try:
-            lane.sender.ask("create_topic", {"topic": topic, "queues": 1}, self._timeout_ms)
+            lane.sender.ask("create_topic", {"topic": topic, "queues": 1}, timeout_ms)
         except AskRefused as refused:
             if refused.error != TopicExists.__name__:
                 raise
 
     def _send_request(self, message: Message, timeout_ms: int) -> bool:
+        deadline = time.monotonic() + timeout_ms / 1000
+        if self._spread is None and message.topic not in self._lane.routes:
+            self._lane.route(message.topic, timeout_ms)
         try:
-            return self._add(message, urgent=True).result(timeout_ms).acknowledged
+            return self._add(message, urgent=True).result(remaining_ms(deadline)).acknowledged
         except ResultPending:
             return False
 

@@ -170,8 +170,8 @@ class Replies(threading.Thread):
 class Requester:
     """What a producer needs for requests. Nothing is read before the first; any thread may ask."""
 
-    def __init__(self, begin: Callable[[Message], Replies], send: Callable[[Message, int], bool]) -> None:
-        """`begin` makes the reader, given the first request.
+    def __init__(self, begin: Callable[[Message, int], Replies], send: Callable[[Message, int], bool]) -> None:
+        """`begin` makes the reader, given the first request, within so many ms or raises.
 
         `send` sends a message and says whether it was acknowledged within so many ms.
         """
@@ -186,9 +186,9 @@ class Requester:
         return self._late + (self._replies.late if self._replies is not None else 0)
 
     def request(self, message: Message, timeout_ms: int) -> ReceivedMessage:
-        """Raises RequestTimeout, and what `begin`, `send` and reading raise."""
+        """Raises RequestTimeout, and what `begin`, `send` and reading raise; all of it within `timeout_ms`."""
         deadline = time.monotonic() + timeout_ms / 1000
-        replies = self._reader(message)
+        replies = self._reader(message, deadline, timeout_ms)
         if not replies.await_ready(remaining_ms(deadline)):
             raise NoAnswer(replies.topic, timeout_ms, "the reply topic could not be read")
         stamped, waiting = replies.stamped(message, timeout_ms)
@@ -208,11 +208,15 @@ class Requester:
             if self._replies is not None:
                 self._replies.close()
 
-    def _reader(self, message: Message) -> Replies:
-        with self._lock:
+    def _reader(self, message: Message, deadline: float, timeout_ms: int) -> Replies:
+        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise NoAnswer(message.topic, timeout_ms, "another request still looks for the reply topic")
+        try:
             if self._replies is None or not self._replies.is_alive():
                 self._late = self.late
                 self._replies = None
-                self._replies = self._begin(message)
+                self._replies = self._begin(message, remaining_ms(deadline))
                 self._replies.start()
             return self._replies
+        finally:
+            self._lock.release()
