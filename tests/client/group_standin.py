@@ -1,11 +1,19 @@
 """A node in a thread that keeps consumer groups too, as serve does, and misbehaves on order."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tests.client.standin import Standin
+from towline.client.group.consumer import GroupConsumer
+from towline.client.group.message import GroupMessage
+from towline.client.message import Message
+from towline.client.producer import Producer
 from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.link.server import Request, Server
+
+DEADLINE_S: Final = 60.0
 
 
 @dataclass
@@ -181,3 +189,40 @@ class GroupNode(Standin):
 
 def _say(server: Server, peer: bytes, request_id: int, facts: dict[str, Any], status: int) -> None:
     server.send(peer, [ANSWER.pack(Kind.ANSWER, status, request_id, 0), json_part(facts)])
+
+
+# --- members of its group, and what they read
+
+
+def member(node: GroupNode, topics: Any = "one", **settings: Any) -> GroupConsumer:
+    settings = {"start": "first", "put_endpoint": node.endpoint, "timeout_ms": 5_000} | settings
+    return GroupConsumer(node.endpoint, "g", topics, **settings)
+
+
+def fill(node: GroupNode, count: int, topic: str = "one", queue_id: int = 0, **fields: Any) -> list[bytes]:
+    bodies = [b"%s %d" % (topic.encode(), number) for number in range(count)]
+    with Producer(node.endpoint) as producer:
+        producer.send_batch(Message(topic, body, queue_id=queue_id, **fields) for body in bodies)
+    return bodies
+
+
+def read(consumer: GroupConsumer, count: int) -> list[GroupMessage]:
+    deadline = time.monotonic() + DEADLINE_S
+    found: list[GroupMessage] = []
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {len(found)} messages came"
+        found += consumer.poll(100)
+    return found
+
+
+def settle(*consumers: GroupConsumer, until: Callable[[], bool]) -> None:
+    """Polls without messages until the queues stand as they should."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not until():
+        assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
+        for consumer in consumers:
+            assert consumer.poll(10) == []
+
+
+def bodies_of(messages: list[GroupMessage]) -> list[bytes]:
+    return [message.body for message in messages]

@@ -2,19 +2,22 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.client.group_standin import GroupNode
+from tests.client.group_standin import DEADLINE_S, GroupNode, bodies_of, fill, member, read, settle
 from tests.client.standin import STORE_TIME
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.errors import (
+    IllegalPlace,
     MemberTaken,
     NotAssigned,
+    NotInHand,
     OffsetsFileDamaged,
     OffsetsFileTaken,
     OffsetsNotSaved,
@@ -22,11 +25,7 @@ from towline.client.group.errors import (
 from towline.client.group.message import GroupMessage
 from towline.client.group.queue import GroupQueue
 from towline.client.group.subscription import EVERYTHING
-from towline.client.message import Message
-from towline.client.producer import Producer
 from towline.errors import MalformedRecord, NoAnswer, UnknownTopic
-
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -35,40 +34,6 @@ def node(tmp_path: Path) -> Iterator[GroupNode]:
     made.start()
     yield made
     made.stop()
-
-
-def member(node: GroupNode, topics: Any = "one", **settings: Any) -> GroupConsumer:
-    settings = {"start": "first", "put_endpoint": node.endpoint, "timeout_ms": 5_000} | settings
-    return GroupConsumer(node.endpoint, "g", topics, **settings)
-
-
-def fill(node: GroupNode, count: int, topic: str = "one", queue_id: int = 0, **fields: Any) -> list[bytes]:
-    bodies = [b"%s %d" % (topic.encode(), number) for number in range(count)]
-    with Producer(node.endpoint) as producer:
-        producer.send_batch(Message(topic, body, queue_id=queue_id, **fields) for body in bodies)
-    return bodies
-
-
-def read(consumer: GroupConsumer, count: int) -> list[GroupMessage]:
-    deadline = time.monotonic() + DEADLINE_S
-    found: list[GroupMessage] = []
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"only {len(found)} messages came"
-        found += consumer.poll(100)
-    return found
-
-
-def settle(*consumers: GroupConsumer, until: Callable[[], bool]) -> None:
-    """Polls without messages until the queues stand as they should."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not until():
-        assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
-        for consumer in consumers:
-            assert consumer.poll(10) == []
-
-
-def bodies_of(messages: list[GroupMessage]) -> list[bytes]:
-    return [message.body for message in messages]
 
 
 class TestOneMember:
@@ -158,6 +123,36 @@ class TestOneMember:
             consumer.commit(found[1])
             assert node.group.offsets["one", 0] == 11
         assert node.group.offsets["one", 0] == 11
+
+    def test_a_worker_commits_what_another_thread_polled(self, node: GroupNode):
+        fill(node, 9)
+        with member(node, auto_commit=False, max_count=3) as consumer, ThreadPoolExecutor(1) as worker:
+            found = read(consumer, 9)
+            for number in (1, 4, 8):
+                worker.submit(consumer.commit, found[number]).result(DEADLINE_S)
+                assert node.group.offsets["one", 0] == number + 1
+            worker.submit(consumer.commit, found[0]).result(DEADLINE_S)
+            assert node.group.offsets["one", 0] == 9, "it was committed before, and nothing goes back"
+
+    def test_a_message_whose_queue_was_moved_since_is_not_committed_and_the_caller_is_told(self, node: GroupNode):
+        fill(node, 9)
+        with member(node, auto_commit=False) as consumer:
+            found = read(consumer, 9)
+            consumer.seek("one", 0, 3)
+            with pytest.raises(NotInHand, match="at 8 of queue 0 of one"):
+                consumer.commit(found[8])
+            again = read(consumer, 6)
+            consumer.commit(again[0])
+            assert node.group.offsets["one", 0] == 4
+
+    @pytest.mark.parametrize("offset", [-1, 2**63], ids=["negative", "beyond what a file can hold"])
+    def test_an_offset_that_cannot_be_is_refused_where_it_is_sought(self, node: GroupNode, offset: int):
+        fill(node, 2)
+        with member(node) as consumer:
+            read(consumer, 2)
+            with pytest.raises(IllegalPlace, match="has no offset"):
+                consumer.seek("one", 0, offset)
+        assert node.group.offsets["one", 0] == 2
 
     def test_only_wanted_tags_come_and_the_others_are_finished_too(self, node: GroupNode):
         for tag in ("Aa", "BB", "c"):
@@ -466,53 +461,6 @@ class TestOrder:
         consumer = member(node, ordered=True)
         consumer.listen(handle)
         assert seen == [0, 1, 1, 2]
-
-
-class TestGoingBack:
-    def test_a_callback_that_fails_sends_its_message_back(self, node: GroupNode):
-        node.topics["SCHEDULE_TOPIC_XXXX"] = 18
-        fill(node, 3, tags="a", keys=("k",))
-        seen: list[int] = []
-
-        def handle(message: GroupMessage) -> None:
-            seen.append(message.queue_offset)
-            if message.queue_offset == 1:
-                raise RuntimeError("not now")
-            if message.queue_offset == 2:
-                consumer.close()
-
-        consumer = member(node)
-        consumer.listen(handle)
-        assert seen == [0, 1, 2]
-        assert node.group.offsets["one", 0] == 3
-        (record,) = node.stored("SCHEDULE_TOPIC_XXXX")
-        assert (record.queue_id, record.reconsume_times, record.body) == (2, 1, b"one 1")
-        assert b"REAL_TOPIC\x01%RETRY%g\x02" in record.properties
-        assert b"RETRY_TOPIC\x01one\x02" in record.properties
-        assert b"ORIGIN_MESSAGE_ID\x01" in record.properties
-        assert node.topics["%RETRY%g"] == 1
-
-    def test_after_the_last_retry_it_is_a_dead_letter(self, node: GroupNode):
-        node.topics["SCHEDULE_TOPIC_XXXX"] = 18
-        node.settings = {"retryMaxTimes": 0}
-        fill(node, 1)
-        with member(node) as consumer:
-            (message,) = read(consumer, 1)
-            assert message.retry_later() is False
-        (record,) = node.stored("%DLQ%g")
-        assert (record.body, record.reconsume_times) == (b"one 0", 1)
-        assert b"RETRY_TOPIC\x01one\x02" in record.properties
-        assert not node.stored("SCHEDULE_TOPIC_XXXX")
-
-    def test_what_comes_back_shows_its_first_topic(self, node: GroupNode):
-        node.topics["%RETRY%g"] = 1
-        with Producer(node.endpoint) as producer:
-            producer.send(Message("%RETRY%g", b"x", properties={"RETRY_TOPIC": "one"}))
-        with member(node, start="last") as consumer:
-            (message,) = read(consumer, 1)
-            assert (message.topic, message.stored_topic) == ("one", "%RETRY%g")
-            consumer.commit(message)
-        assert node.group.offsets["%RETRY%g", 0] == 1
 
 
 class TestBroadcasting:

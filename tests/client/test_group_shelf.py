@@ -36,10 +36,13 @@ class Model:
         self.seen: dict[int, list[tuple[int, int]]] = defaultdict(list)  # given and not finished yet
         self.finished: dict[int, set[int]] = defaultdict(set)
         self.given: dict[int, list[int]] = defaultdict(list)
+        self.pieces: list[tuple[int, Handed, list[int]]] = []  # whom they were given to, and what of them
 
     def step(self) -> None:
         self.thread = self.random.randrange(THREADS)
-        action = self.random.choice([self.feed, self.feed, self.poll, self.begin_loop, self.read_on, self.commit])
+        action = self.random.choice(
+            [self.feed, self.feed, self.poll, self.begin_loop, self.read_on, self.commit, self.commit_one]
+        )
         if self.random.random() < 0.02:
             action = self.die
         action()
@@ -90,6 +93,20 @@ class Model:
         self._finish()
         self.shelf.finish()
 
+    def commit_one(self) -> None:
+        """One that this thread or another was given, and all before it that the same thread was given of its queue."""
+        if not self.pieces:
+            return
+        thread, handed, given = self.random.choice(self.pieces)
+        number, offset = handed.queue.queue_id, self.random.choice(given)
+        if self.shelf.finish_up_to(handed, offset + 1):
+            done = {seen for seen in self.seen[thread] if seen[0] == number and seen[1] <= offset}
+            self.finished[number] |= {place for _, place in done}
+            self.seen[thread] = [seen for seen in self.seen[thread] if seen not in done]
+            assert offset in self.finished[number], "it was put back, or comes again"
+        else:
+            assert offset not in self.finished[number]
+
     def die(self) -> None:
         """What it had in hand is never finished; another takes its place."""
         self.shelf.put_back()
@@ -105,6 +122,8 @@ class Model:
         number = handed.queue.queue_id
         self.seen[self.thread] += [(number, offset) for offset in offsets]
         self.given[number] += offsets
+        if offsets:
+            self.pieces.append((self.thread, handed, offsets))
 
     def _finish(self) -> None:
         for number, offset in self.seen[self.thread]:
@@ -206,3 +225,36 @@ def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in
     thread.join()
     assert handed is not None
     assert handed.queue is after
+
+
+def test_what_follows_a_piece_that_was_finished_by_a_message_is_not_held_back():
+    shelf = Shelf(ordered=False, manual=True)
+    queue = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
+    queue.begin(0)
+    pieces = []
+    for first in (0, 5, 10):
+        with shelf.lock:
+            queue.came(Answer(b"", b"", first, first + 5))
+            shelf.list(queue)
+        pieces.append(shelf.take(time.monotonic(), whole=True))
+    assert pieces[1] is not None
+    assert shelf.finish_up_to(pieces[1], 8)
+    assert queue.handled == 8
+    assert pieces[2] is not None
+    assert shelf.finish_up_to(pieces[2], 15)
+    assert queue.handled == 15
+
+
+def test_a_message_of_a_queue_that_began_anew_cannot_be_finished():
+    shelf = Shelf(ordered=False, manual=True)
+    queue = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
+    queue.begin(0)
+    with shelf.lock:
+        queue.came(Answer(b"", b"", 0, 5))
+        shelf.list(queue)
+    handed = shelf.take(time.monotonic(), whole=True)
+    assert handed is not None
+    with shelf.lock:
+        queue.go(2)
+    assert not shelf.finish_up_to(handed, 5)
+    assert queue.handled == 2

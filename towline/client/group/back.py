@@ -1,24 +1,29 @@
 """The way back: messages that a member could not handle, to the group's retry topic or its dead letters (spec 10.3)."""
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from towline.client.admin import AdminClient
 from towline.client.endpoints import Endpoints
-from towline.client.errors import AskRefused
+from towline.client.errors import AskRefused, MessageTooLarge, PutRefused
 from towline.client.forms import StoredForm, delayed, sent_back
 from towline.client.producer import Producer
-from towline.errors import TopicExists
+from towline.errors import IllegalProperty, MalformedRecord, TopicExists
 from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from towline.format.status import PutStatus
 
-from .errors import NoWayBack
+from .errors import NotStorable, NoWayBack
 from .message import GroupMessage
 from .subscription import dead_letter_topic, retry_topic
+
+log = logging.getLogger(__name__)
 
 FIRST_LEVEL: Final = 3
 QUEUE: Final = 0  # both topics have one queue
 RETRIES_DEFAULT: Final = 16
+_NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE_EXCEEDED.name)  # at no other moment
 
 
 class WayBack:
@@ -43,23 +48,46 @@ class WayBack:
         self._there: set[str] = set()
 
     def send(self, message: GroupMessage, level: int | None) -> bool:
-        """False when it became a dead letter."""
+        """False when it became a dead letter: also when there is no room for what a retry, and at last for what a dead
+        letter adds to its properties. Raises NotStorable when not even the message as it came is taken.
+        """
         times = message.reconsume_times
-        dead = times >= self._retries_max() or (level is not None and level < 0)
-        topic = dead_letter_topic(self._group) if dead else retry_topic(self._group)
+        more = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.origin_message_id}
+        dead = dead_letter_topic(self._group)
+        tries: list[tuple[str, int, dict[str, str]]] = [(dead, 0, more), (dead, 0, {})]
+        if times < self._retries_max() and (level is None or level >= 0):
+            tries.insert(0, (retry_topic(self._group), level or FIRST_LEVEL + times, more))
+        while True:
+            topic, wanted, added = tries.pop(0)
+            try:
+                self._store(message, topic, wanted, added)
+                return wanted > 0
+            except NotStorable as error:
+                if not tries:
+                    raise
+                log.error("%r: %s; it becomes a dead letter with less", message, error.describe())
+
+    def _store(self, message: GroupMessage, topic: str, level: int, more: dict[str, str]) -> None:
+        """A copy in this topic, after the delay of `level` unless that is 0."""
         producer = self._open(topic)
         producer.route(topic)
         welcome = producer.welcome
         form = StoredForm(topic, QUEUE, ())
-        if not dead:
-            form = delayed(topic, QUEUE, level or FIRST_LEVEL + times, int(welcome.get("delay_levels", 18)))
-        more = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.origin_message_id}
+        if level:
+            form = delayed(topic, QUEUE, level, int(welcome.get("delay_levels", 18)))
         crc = bool(welcome.get("append_property_crc", False))
-        record = sent_back(message.record, form, more, times + 1, append_property_crc=crc)
-        result = producer.send_records(form.topic, form.queue_id, record, 1).result()
+        times = message.reconsume_times + 1
+        try:
+            record = sent_back(message.record, form, more, times, append_property_crc=crc)
+            result = producer.send_records(form.topic, form.queue_id, record, 1).result()
+        except (IllegalProperty, MalformedRecord, MessageTooLarge) as error:
+            raise NotStorable(topic, error.describe()) from None
+        except PutRefused as error:
+            if error.status not in _NEVER_TAKEN:
+                raise
+            raise NotStorable(topic, error.describe()) from None
         if not result.acknowledged:
             raise NoWayBack(self._group, f"the copy is stored, but not promised: {result.status.name}")
-        return not dead
 
     def close(self) -> None:
         with self._lock:

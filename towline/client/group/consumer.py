@@ -29,7 +29,7 @@ from towline.format.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 
 from .back import RETRIES_DEFAULT, WayBack
-from .errors import NotAssigned
+from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
 from .member import Member, Rebalance
 from .message import GroupMessage
 from .offsets import OffsetsFile
@@ -47,6 +47,7 @@ Taken: TypeAlias = tuple[Part, Handed, Columns]
 
 ITERATION_MS: Final = 1_000
 CLOSE_MS: Final = 5_000
+OFFSET_MAX: Final = 2**63 - 1
 SUSPEND_S: Final = 1.0  # before a message that could not be handled is tried again in its place
 
 
@@ -163,7 +164,7 @@ class GroupConsumer:
         is out of reach, LinkRefused, MalformedRecord, ClientClosed.
         """
         taken = self._take(time.monotonic() + timeout_ms / 1000, whole=True)
-        return [] if taken is None else self._messages(taken[0], taken[2])
+        return [] if taken is None else self._messages(*taken)
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
         """The same as columns: the cheap way for many messages."""
@@ -175,7 +176,7 @@ class GroupConsumer:
         while (taken := self._take_next(whole=False)) is not None:
             part, handed, columns = taken
             offsets = columns.queue_offset.tolist()
-            for message, offset in zip(self._messages(part, columns), offsets, strict=True):
+            for message, offset in zip(self._messages(part, handed, columns), offsets, strict=True):
                 if self._closed.is_set() or not part.shelf.gives(handed, offset):
                     break
                 yield message
@@ -194,8 +195,9 @@ class GroupConsumer:
 
         A message whose callback raises an Exception is sent back and comes again later (`retry_later`). With `ordered`
         or broadcasting it is tried again in its place each second, for ever or `attempts_max` times: nothing of its
-        queue overtakes it. Then it becomes a dead letter; a broadcasting consumer passes over it, and counts it in
-        `failures`. Raises what `poll` raises, except NoAnswer: that is waited for.
+        queue overtakes it. Then it becomes a dead letter; a broadcasting consumer passes over it. Both are counted in
+        `failures`, as is a message of which no copy can ever be stored (NotStorable): that is logged as critical, with
+        its place, and passed over. Raises what `poll` raises, except NoAnswer: that is waited for.
         """
         errors: list[BaseException] = []
 
@@ -229,17 +231,20 @@ class GroupConsumer:
     # --- committing
 
     def commit(self, message: GroupMessage | None = None) -> None:
-        """Commits what this thread was given so far, or of the message's queue everything up to it; waits for it.
+        """Commits what this thread was given so far, or of the message's queue everything up to it that the thread was
+        given which took it: this one or another. Waits for it.
 
-        Raises AskRefused, NoAnswer, LinkRefused, ClientClosed; then the offsets are committed later, or messages come
-        again.
+        What other threads hold before it keeps the queue's offset back until that is finished too. Raises NotInHand
+        for a message that is nobody's any more; AskRefused, NoAnswer, LinkRefused, ClientClosed: then the offsets are
+        committed later, or messages come again.
         """
         if message is None:
             self._finish()
             self._parts.each(lambda part: part.member.commit(self._rules.timeout_ms))
         else:
             part = self._parts.named(message.broker_name)
-            part.shelf.finish_up_to((message.stored_topic, message.queue_id), message.queue_offset + 1)
+            if not part.shelf.finish_up_to(message.handed, message.queue_offset + 1):
+                raise NotInHand(message.stored_topic, message.queue_id, message.queue_offset)
             part.member.commit(self._rules.timeout_ms)
 
     # --- positions
@@ -261,8 +266,11 @@ class GroupConsumer:
     def seek(self, topic: str, queue_id: int, offset: int, broker_name: str = "") -> None:
         """The next message of this queue is the one at `offset`, which the next commit commits.
 
-        Raises NotAssigned, UnknownGroup.
+        Before the first message that is kept, or beyond the last, reading goes on at that end, which `moved` tells.
+        Raises IllegalPlace, NotAssigned, UnknownGroup.
         """
+        if not 0 <= offset <= OFFSET_MAX:
+            raise IllegalPlace(topic, queue_id, offset)
         part = self._parts.named(broker_name)
         with part.shelf.lock:
             queue = part.shelf.queues.get((topic, queue_id))
@@ -427,9 +435,10 @@ class GroupConsumer:
                 return taken
         return None
 
-    def _messages(self, part: Part, columns: Columns) -> list[GroupMessage]:
+    def _messages(self, part: Part, handed: Handed, columns: Columns) -> list[GroupMessage]:
         rows, size, back = columns.rows(), self._body_size_max, part.back.send
-        return [GroupMessage(rows, row, body_size_max=size, send_back=back) for row in range(len(columns))]
+        numbers = range(len(columns))
+        return [GroupMessage(rows, row, body_size_max=size, send_back=back, handed=handed) for row in numbers]
 
     def _listen(self, callback: Callable[[GroupMessage], object], attempts_max: int | None) -> None:
         messages = iter(self)
@@ -464,7 +473,8 @@ class GroupConsumer:
             callback(message)
         except Exception:
             log.exception("%r could not be handled and is sent back", message)
-            self._send_back(message, None)
+            if not self._send_back(message, None):
+                self._failed()
 
     def _handle_in_place(
         self, callback: Callable[[GroupMessage], object], message: GroupMessage, attempts_max: int | None
@@ -479,16 +489,26 @@ class GroupConsumer:
             attempts += 1
             if self._closed.wait(SUSPEND_S if attempts != attempts_max else 0):
                 raise ClientClosed("consumer")
-        self.failures += 1
+        self._failed()
         if not self._rules.broadcasting:
             self._send_back(message, -1)
 
-    def _send_back(self, message: GroupMessage, level: int | None) -> None:
-        """Until it is stored: a message that could not be handled is not passed over because put is away."""
+    def _failed(self) -> None:
+        with self._parts.lock:
+            self.failures += 1
+
+    def _send_back(self, message: GroupMessage, level: int | None) -> bool:
+        """Until it is stored: a message that could not be handled is not passed over because put is away. False when no
+        time would help: one such message does not stop its queue.
+        """
         while True:
             try:
                 message.retry_later(level)
-                return
+                return True
+            except NotStorable as error:
+                place = f"offset {message.queue_offset} of queue {message.queue_id} of {message.stored_topic}"
+                log.critical("%s (%s) is passed over: %s", message.message_id, place, error)
+                return False
             except TowlineError as error:
                 log.warning("%r cannot be sent back now: %s", message, error.describe())
             if self._closed.wait(SUSPEND_S):

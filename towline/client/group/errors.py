@@ -45,6 +45,50 @@ class NoWayBack(TowlineError):
         return f"the group {self.group!r} cannot send messages back: {self.why}"
 
 
+class NotStorable(TowlineError):
+    """No copy of a message can be stored, now or later. Facts: the topic it was for, which rule is in the way."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "read the message where it stands, in the topic it came from, and handle it by hand"
+
+    def __init__(self, topic: str, why: str) -> None:
+        self.topic, self.why = topic, why
+        super().__init__(topic, why)
+
+    def describe(self) -> str:
+        return f"a copy for {self.topic} can never be stored: {self.why}"
+
+
+class NotInHand(TowlineError):
+    """A message that was to be committed is nobody's any more: its queue went, began anew or was moved since it was
+    handed out, or whoever had it gave it back. Facts: topic, queue, offset.
+    """
+
+    remedy = Remedy.FIX_CALL
+    advice = "do not commit it: it comes again, here or to another member, unless it was committed before"
+
+    def __init__(self, topic: str, queue_id: int, offset: int) -> None:
+        self.topic, self.queue_id, self.offset = topic, queue_id, offset
+        super().__init__(topic, queue_id, offset)
+
+    def describe(self) -> str:
+        return f"the message at {self.offset} of queue {self.queue_id} of {self.topic} is in nobody's hand"
+
+
+class IllegalPlace(TowlineError):
+    """An offset at which no message can stand. Facts: topic, queue, offset."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "seek to 0 or more; `seek_to_time(0)` finds the first message that is kept"
+
+    def __init__(self, topic: str, queue_id: int, offset: int) -> None:
+        self.topic, self.queue_id, self.offset = topic, queue_id, offset
+        super().__init__(topic, queue_id, offset)
+
+    def describe(self) -> str:
+        return f"queue {self.queue_id} of {self.topic} has no offset {self.offset}"
+
+
 class OffsetsFileDamaged(TowlineError):
     """Neither the local offsets file nor its copy can be read. Facts: path, what is wrong."""
 

@@ -1,6 +1,7 @@
 """A queue of this member, from the answers of the node to the offset that may be committed."""
 
 import math
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
@@ -35,6 +36,7 @@ class Answer:
 class Handed:
     """A piece of a queue in one thread's hand: everything before `at` is finished, before `given` it was seen."""
 
+    hand: "Hand"
     queue: "GroupQueue"
     serial: int
     answer: Answer
@@ -44,6 +46,15 @@ class Handed:
 
     def __post_init__(self) -> None:
         self.end = self.answer.following
+
+
+@dataclass(slots=True, eq=False)
+class Hand:
+    """What one thread holds: the newest piece, and with manual commits one for all before it, by queue."""
+
+    thread: threading.Thread
+    newest: Handed | None = None
+    kept: "dict[GroupQueue, Handed]" = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

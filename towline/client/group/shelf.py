@@ -7,20 +7,10 @@ others waiting. What a thread was given counts as finished when it comes back fo
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
 
 from towline.errors import TowlineError
 
-from .queue import UNKNOWN, Answer, GroupQueue, Handed, Stage
-
-
-@dataclass(slots=True)
-class Hand:
-    """What one thread holds: the newest piece, and with manual commits one for all before it, by queue."""
-
-    thread: threading.Thread
-    newest: Handed | None = None
-    kept: dict[GroupQueue, Handed] = field(default_factory=dict)
+from .queue import UNKNOWN, Answer, GroupQueue, Hand, Handed, Stage
 
 
 class Shelf:
@@ -99,21 +89,22 @@ class Shelf:
             for handed in hand.kept.values():
                 _drop(handed)
             hand.kept.clear()
-            newest = hand.newest
-            if newest is not None:
-                newest.at = newest.given
-                if newest.given >= newest.end:
-                    hand.newest = None
-                    self._let_go(newest)
-                    _drop(newest)
+            if hand.newest is not None:
+                hand.newest.at = hand.newest.given
+                self._finish_seen(hand)
 
-    def finish_up_to(self, key: tuple[str, int], offset: int) -> None:
-        """Of what this thread holds of a queue everything before `offset` is finished."""
+    def finish_up_to(self, handed: Handed, offset: int) -> bool:
+        """Of what the thread that was given `handed` holds of its queue, everything before `offset` is finished.
+
+        False when the message before `offset` is nobody's, and may come again. Any thread may say so for another.
+        """
+        queue = handed.queue
         with self.lock:
-            hand = self._mine()
-            for handed in _all_of(hand) if hand is not None else ():
-                if handed.queue.key == key:
-                    handed.at = max(handed.at, min(offset, handed.end))
+            if handed.serial != queue.serial or self.queues.get(queue.key) is not queue:
+                return False
+            if any(hand is handed.hand for hand in self._hands.values()):
+                self._finish_part(handed.hand, queue, offset)
+            return not any(each.hand is handed.hand and each.at < offset <= each.end for each in queue.in_hand)
 
     def put_back(self) -> None:
         """What this thread holds is not finished, and will not be: the queue's offset stays before it."""
@@ -182,21 +173,20 @@ class Shelf:
             raise error
 
     def _pop(self, now: float) -> Handed | None:
+        hand = self._mine()  # first: what a dead thread had goes back to its queue
         for _ in range(len(self._line)):
             queue = self._line.popleft()
             queue.listed = False  # whoever changes what keeps it from being handed out lists it again
             if not queue.ready or self.is_busy(queue) or not queue.may_deliver(queue.serial, now):
                 continue
             answer = queue.ready.popleft()
-            handed = Handed(queue, queue.serial, answer, answer.first, answer.first)
+            hand = hand or Hand(threading.current_thread())
+            self._hands[threading.get_ident()] = hand
+            hand.newest = handed = Handed(hand, queue, queue.serial, answer, answer.first, answer.first)
             queue.taken = max(queue.taken, answer.following)
             if self._ordered:
                 self._busy[queue.key] = handed
             queue.in_hand.append(handed)
-            hand = self._mine()
-            if hand is None:
-                hand = self._hands[threading.get_ident()] = Hand(threading.current_thread())
-            hand.newest = handed
             self.list(queue)
             return handed
         return None
@@ -245,6 +235,24 @@ class Shelf:
                 kept.at, kept.end = min(kept.at, handed.at), max(kept.end, handed.end)
             else:
                 hand.kept[queue] = handed
+
+    def _finish_part(self, hand: Hand, queue: GroupQueue, offset: int) -> None:
+        kept, newest = hand.kept.get(queue), hand.newest
+        if kept is not None:
+            kept.at = max(kept.at, min(offset, kept.end))
+            if kept.at >= kept.end:
+                _drop(hand.kept.pop(queue))  # or it would hold back what follows
+        if newest is not None and newest.queue is queue:
+            newest.at = max(newest.at, min(offset, newest.given))
+            self._finish_seen(hand)
+
+    def _finish_seen(self, hand: Hand) -> None:
+        """Whose newest piece is finished to its end has it in hand no more."""
+        newest = hand.newest
+        if newest is not None and newest.at >= newest.end:
+            hand.newest = None
+            self._let_go(newest)
+            _drop(newest)
 
     def _let_go(self, handed: Handed) -> None:
         """Its queue may be handed out again, or the one that has come in its place."""
