@@ -8,6 +8,7 @@ from rich.console import Console
 
 from towline.client.admin import AdminClient
 from towline.errors import UnknownTopic
+from towline.format.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, PERM_WRITE
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import Json, add_row, show, table
@@ -25,7 +26,11 @@ class Permission(StrEnum):
 
     @property
     def bits(self) -> int:
-        return {"rw": 6, "r": 4, "w": 2, "none": 0}[self.value]
+        return sum(bit for letter, bit in (("r", PERM_READ), ("w", PERM_WRITE)) if letter in self._letters)
+
+    @property
+    def _letters(self) -> str:
+        return "" if self is Permission.NONE else self.value
 
 
 @app.command("list")
@@ -35,9 +40,10 @@ def list_topics(endpoint: Endpoint = None, store: LocalStore = None, as_json: Js
         topics = admin.topics()
 
     def render(console: Console) -> None:
-        made = table("topic", "#write queues", "#read queues", "may")
+        made = table("topic", "#write queues", "#read queues", "clients may", "")
         for row in topics:
-            add_row(made, row["topic"], row["write_queues"], row["read_queues"], _permissions(row["perm"]))
+            own = "the broker's own" if row["system"] else ""
+            add_row(made, row["topic"], row["write_queues"], row["read_queues"], _permissions(row["perm"]), own)
         console.print(made)
 
     show({"topics": topics}, as_json, render)
@@ -52,9 +58,7 @@ def describe(
 ) -> None:
     """Show a topic's queues and how many messages each holds."""
     with AdminClient(endpoint_of("serve", endpoint, store), name="towline topic") as admin:
-        facts: dict[str, Any] = next((row for row in admin.topics() if row["topic"] == topic), {})
-        if not facts:
-            raise UnknownTopic(topic)
+        facts = _facts(admin, topic)
         bounds = admin.bounds(topic)
     queues = [
         {"queue_id": queue_id, "min_offset": low, "max_offset": high, "messages": high - low}
@@ -77,7 +81,12 @@ def describe(
 def create(
     topic: Annotated[str, typer.Argument(help="Name: letters, digits, %, |, _ and -.")],
     queues: Annotated[int, typer.Option(min=1, help="Queues to write to and read from.")] = 4,
+    read_queues: Annotated[int | None, typer.Option(min=1, help="Queues to read from, if not as many.")] = None,
+    write_queues: Annotated[int | None, typer.Option(min=1, help="Queues to write to, if not as many.")] = None,
     perm: Annotated[Permission, typer.Option(help="What clients may: read, write, both or nothing.")] = Permission.RW,
+    inherit: Annotated[
+        bool, typer.Option("--inherit", help="Topics that the node makes by itself may take after this one.")
+    ] = False,
     order: Annotated[bool, typer.Option("--order", help="Mark the topic as an ordered one.")] = False,
     endpoint: Endpoint = None,
     store: LocalStore = None,
@@ -85,7 +94,14 @@ def create(
 ) -> None:
     """Create a topic on a master; its slaves follow."""
     with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
-        facts = admin.create_topic(topic, queues, perm=perm.bits, order=order)
+        facts = admin.create_topic(
+            topic,
+            queues,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=perm.bits | (PERM_INHERIT if inherit else 0),
+            order=order,
+        )
     _show(facts, as_json)
 
 
@@ -95,6 +111,10 @@ def alter(
     read_queues: Annotated[int | None, typer.Option(min=1, help="Queues to read from.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=1, help="Queues to write to.")] = None,
     perm: Annotated[Permission | None, typer.Option(help="What clients may: read, write, both or nothing.")] = None,
+    inherit: Annotated[
+        bool | None,
+        typer.Option("--inherit/--no-inherit", help="Whether topics that the node makes by itself may take after it."),
+    ] = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Whether it is an ordered one.")] = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
@@ -105,10 +125,10 @@ def alter(
     More queues: raise the read queues with, or before, the write queues. Fewer: lower the write queues, wait until the
     others are read to their end, then lower the read queues.
     """
-    if read_queues is None and write_queues is None and perm is None and order is None:
-        raise typer.BadParameter("name what to change: --read-queues, --write-queues, --perm, --order")
-    bits = None if perm is None else perm.bits
+    if all(wish is None for wish in (read_queues, write_queues, perm, inherit, order)):
+        raise typer.BadParameter("name what to change: --read-queues, --write-queues, --perm, --inherit, --order")
     with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
+        bits = None if perm is None and inherit is None else _altered(_facts(admin, topic)["perm"], perm, inherit)
         facts = admin.alter_topic(topic, read_queues=read_queues, write_queues=write_queues, perm=bits, order=order)
     _show(facts, as_json)
 
@@ -133,6 +153,20 @@ def delete(
     show(facts, as_json, lambda console: console.print(f"{topic} is deleted", markup=False))
 
 
+def _facts(admin: AdminClient, topic: str) -> dict[str, Any]:
+    """Raises UnknownTopic."""
+    for row in admin.topics():
+        if row["topic"] == topic:
+            return row
+    raise UnknownTopic(topic)
+
+
+def _altered(bits: int, perm: Permission | None, inherit: bool | None) -> int:
+    may = bits & PERM_READ_WRITE if perm is None else perm.bits
+    inherits = bits & PERM_INHERIT if inherit is None else PERM_INHERIT * inherit
+    return may | inherits
+
+
 def _show(facts: dict[str, Any], as_json: bool) -> None:
     text = f"{facts['topic']} has {facts['write_queues']} queues to write to and {facts['read_queues']} to read from"
     text = f"{text}, may {_permissions(facts['perm'])}{', ordered' if facts['order'] else ''}"
@@ -140,4 +174,5 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
 
 
 def _permissions(perm: int) -> str:
-    return " and ".join(name for bit, name in ((4, "read"), (2, "write")) if perm & bit) or "nothing"
+    may = " and ".join(name for bit, name in ((PERM_READ, "read"), (PERM_WRITE, "write")) if perm & bit) or "nothing"
+    return f"{may}, inherited by new topics" if perm & PERM_INHERIT else may

@@ -267,14 +267,16 @@ class Topics:
             raise TopicChangeRefused(name, f"permission {topic.perm}; it is a sum of 4 read, 2 write, 1 inherit")
         topics = {**self._next.topics, name: topic}
         if self._places(topics) > self._queues_max:
-            raise TooManyQueues(self._queues_max)  # here, before a message could be stored that no queue can take
+            # Here, before a message could be stored that no queue can take.
+            raise TooManyQueues(self._queues_max, self._places(topics) - _queues_of(topics))
         self._make(topics, self._next.deleted)
         return topic
 
     def _places(self, topics: Mapping[str, TopicConfig]) -> int:
         """Queues that may need a place in the node's tables; those of deleted topics keep theirs."""
-        taken = sum(max(topic.read_queue_nums, topic.write_queue_nums) for topic in topics.values())
-        return taken + sum(len(deleted.floors) for name, deleted in self._next.deleted.items() if name not in topics)
+        return _queues_of(topics) + sum(
+            len(deleted.floors) for name, deleted in self._next.deleted.items() if name not in topics
+        )
 
     def _check(self, name: str) -> None:
         check_topic(name)
@@ -326,3 +328,7 @@ class Topics:
             theirs = topic.writable and not is_system_topic(name) and self._has_a_version(name)
             found[name.encode()] = topic.write_queue_nums if theirs else 0
         return found
+
+
+def _queues_of(topics: Mapping[str, TopicConfig]) -> int:
+    return sum(max(topic.read_queue_nums, topic.write_queue_nums) for topic in topics.values())

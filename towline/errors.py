@@ -266,17 +266,21 @@ class StartFailed(TowlineError):
 
 
 class TooManyQueues(TowlineError):
-    """Facts: how many queues the table holds."""
+    """Facts: how many queues the table holds, and how many of them are of deleted topics."""
 
     remedy = Remedy.FIX_SETTINGS
-    advice = "use fewer topics or fewer queues per topic on one node"
+    advice = (
+        "use fewer topics or fewer queues per topic on one node; places of deleted topics are free again when the log "
+        "is cleaned of their messages and the node was started anew"
+    )
 
-    def __init__(self, queues_max: int) -> None:
-        self.queues_max = queues_max
-        super().__init__(queues_max)
+    def __init__(self, queues_max: int, deleted: int = 0) -> None:
+        self.queues_max, self.deleted = queues_max, deleted
+        super().__init__(queues_max, deleted)
 
     def describe(self) -> str:
-        return f"a node holds {self.queues_max} queues and all are taken"
+        of_deleted = f", {self.deleted} of them by topics that were deleted" if self.deleted else ""
+        return f"a node holds {self.queues_max} queues and not so many are free{of_deleted}"
 
 
 class IllegalTopic(TowlineError):
@@ -560,7 +564,7 @@ class QueueGap(TowlineError):
     """Facts: topic, queue id, queue offset of the record, the one that was due, physical offset."""
 
     remedy = Remedy.FIX_DISK
-    advice = "stop the node and run `towline store repair`: it derives the queues anew from the log"
+    advice = "stop the node and run `towline store repair`: it fills what is missing, or names the record to step over"
 
     def __init__(self, topic: str, queue_id: int, queue_offset: int, due: int, physical_offset: int) -> None:
         self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset

@@ -179,6 +179,16 @@ class TestTopics:
         assert towline("topic", "delete", "brief", "--yes", "--store", master).out == "brief is deleted\n"
         assert towline("topic", "delete", "brief", "--yes", *where).status == 1
 
+    def test_may_be_what_new_topics_take_after(self, master, towline):
+        where = ("--store", master, "--json")
+        made = towline(
+            "topic", "create", "after", "--read-queues", 4, "--write-queues", 2, "--inherit", *where
+        ).document
+        assert (made["perm"], made["read_queues"], made["write_queues"]) == (7, 4, 2)
+        assert towline("topic", "alter", "after", "--perm", "r", *where).document["perm"] == 5
+        assert towline("topic", "alter", "after", "--no-inherit", *where).document["perm"] == 4
+        assert "inherited" in towline("topic", "alter", "after", "--inherit", "--store", master).out
+
     def test_of_the_broker_are_protected(self, master, towline):
         done = towline("topic", "delete", "TBW102", "--yes", "--store", master, "--json")
         assert done.status == 1
