@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from towline.clock import boottime_ns
 from towline.errors import TowlineError
 from towline.format.epochs import node_of
 from towline.ha_errors import AloneRefused, PromotionRefused
@@ -158,7 +159,7 @@ def check_lease(until_ns: object, node: int) -> None:
 
     Of a node that stood still since it was elected: its promise would depose whoever was elected after it.
     """
-    if type(until_ns) is not int or time.clock_gettime_ns(time.CLOCK_BOOTTIME) >= until_ns:
+    if type(until_ns) is not int or boottime_ns() >= until_ns:
         raise PromotionRefused(node, "it was elected longer ago than a lease lasts: another node may lead by now")
 
 

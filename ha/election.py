@@ -9,10 +9,10 @@ a set without it can be recorded by the leader alone, which that master is no mo
 import contextlib
 import math
 import socket
-import time
 from dataclasses import replace
 from typing import Final
 
+from towline.clock import boottime_ns
 from towline.errors import MalformedFrame
 from towline.format.epochs import number_of, term_of
 from towline.log.in_sync_file import ids_of
@@ -186,11 +186,6 @@ class Candidate:
         if why != self._told:
             self._node.log.info("does not stand for the leadership: %s", why)
         self._told = why
-
-
-def boottime_ns() -> int:
-    """It goes on in a suspend, as etcd's clock does (H19)."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def listens(address: str) -> bool:

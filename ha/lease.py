@@ -4,9 +4,9 @@ The lease says who may try; what keeps an acknowledged byte safe is the recorded
 """
 
 import math
-import time
 from typing import ClassVar, Final, Protocol
 
+from towline.clock import boottime_ns
 from towline.errors import MalformedFile
 from towline.format.epochs import node_of, term_of
 from towline.ha_errors import EtcdUnavailable
@@ -186,7 +186,7 @@ class Keeper:
     def _renew(self, leader: Leader) -> bool:
         """Whether the lease goes on; puts are taken while it does."""
         lease_ms = self._node.settings.lease_ms
-        began_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # before: etcd counts from when it hears of it (H19)
+        began_ns = boottime_ns()  # before: etcd counts from when it hears of it (H19)
         ttl_s = self._etcd.keep_alive(leader.lease)
         if ttl_s <= 0:
             self._node.log.warning("the lease was over before it was renewed")

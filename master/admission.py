@@ -4,11 +4,11 @@ The gate is looked at once per slice of requests, before a byte is copied; what 
 by `append` and its kernel. A refusal names its cause with numbers, counts it, and always means: nothing was stored.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from towline.clock import boottime_ns
 from towline.errors import DiskFull, StoreNotWritable
 from towline.format.refusals import Cause, sentence_of
 from towline.format.status import PutStatus
@@ -272,8 +272,8 @@ class Gate:
 
 
 def lease_over_ms(until_ns: int) -> int:
-    """For how many milliseconds a lease has been over, 0 while it lasts. CLOCK_BOOTTIME goes on in a suspend (H19)."""
-    over_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - until_ns
+    """For how many milliseconds a lease has been over, 0 while it lasts."""
+    over_ns = boottime_ns() - until_ns
     return max(0, over_ns // 1_000_000 + 1) if over_ns >= 0 else 0
 
 

@@ -424,6 +424,20 @@ class TestOrder:
             node.stuck_locks.clear()
             assert next(messages).queue_offset == 0  # it was not committed: somebody else might have had the queue
 
+    def test_after_a_suspend_longer_than_the_lock_nothing_comes_until_it_is_ours_again(
+        self, node: GroupNode, monkeypatch: pytest.MonkeyPatch
+    ):
+        fill(node, 10)
+        with member(node, ordered=True, max_count=4, commit_interval_ms=60_000) as consumer:
+            assert next(iter(consumer)).queue_offset == 0
+            node.stuck_locks.add(("one", 0))  # another has it meanwhile
+            ticking = time.clock_gettime
+            asleep_s = {time.CLOCK_BOOTTIME: node.lock_ms / 1000}  # CLOCK_MONOTONIC stood still
+            monkeypatch.setattr(time, "clock_gettime", lambda clock: ticking(clock) + asleep_s.get(clock, 0.0))
+            assert consumer.poll(300) == []
+            node.stuck_locks.clear()
+            assert read(consumer, 1)[0].queue_offset == 1
+
     def test_a_message_in_hand_is_finished_before_its_queue_is_given_away(self, node: GroupNode):
         for queue_id in range(4):
             fill(node, 3, "t", queue_id)

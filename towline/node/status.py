@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import psutil
 
+from towline.clock import boottime_ns
 from towline.errors import NodeNotRunning
 from towline.format.halts import why
 from towline.format.refusals import Cause
@@ -255,7 +256,7 @@ def _lease(node: Node, role: str) -> dict[str, Any] | None:
     """For how long a master may still acknowledge, in milliseconds; None without etcd, and on a slave."""
     if not node.settings.etcd_endpoints or role != MASTER:
         return None
-    left_ns = node.positions.get(Position.LEASE_UNTIL) - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    left_ns = node.positions.get(Position.LEASE_UNTIL) - boottime_ns()
     return {"left_ms": max(0, left_ns // _NS_PER_MS), "lease_ms": node.settings.lease_ms}
 
 

@@ -10,7 +10,7 @@ Queue = tuple[str, int]
 
 
 class Claims:
-    """Used by the I/O thread. Times are monotonic seconds."""
+    """Used by the I/O thread. Times are those of `boottime_s`."""
 
     def __init__(self) -> None:
         self._until: dict[Queue, float] = {}

@@ -5,7 +5,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from towline.client.errors import ClientClosed
 from towline.client.neighbours import neighbour
 from towline.client.reader import Moved, Start
 from towline.client.routes import Way, puts_of, ways
+from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
 from towline.format.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
@@ -163,12 +163,12 @@ class GroupConsumer:
         Raises UnknownTopic, AskRefused (such as CONSUME_DISABLED), MemberTaken, FilterRefused, NoAnswer when the node
         is out of reach, LinkRefused, MalformedRecord, ClientClosed.
         """
-        taken = self._take(time.monotonic() + timeout_ms / 1000, whole=True)
+        taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
         return [] if taken is None else self._messages(*taken)
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
         """The same as columns: the cheap way for many messages."""
-        taken = self._take(time.monotonic() + timeout_ms / 1000, whole=True)
+        taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
         return None if taken is None else taken[2]
 
     def __iter__(self) -> Iterator[GroupMessage]:
@@ -426,7 +426,7 @@ class GroupConsumer:
         """Waits for it; None when the consumer is closed."""
         while not self._closed.is_set():
             try:
-                taken = self._take(time.monotonic() + ITERATION_MS / 1000, whole=whole)
+                taken = self._take(boottime_s() + ITERATION_MS / 1000, whole=whole)
             except ClientClosed:
                 if not self._closed.is_set():
                     raise

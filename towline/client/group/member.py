@@ -10,7 +10,6 @@ in the application's hands; and when the thread was out of touch with the node f
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.reader import to_ms
 from towline.client.waking import Asking
+from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.allocation import allocate
 from towline.link.dealer import Link
@@ -85,7 +85,7 @@ class Member(threading.Thread):
         self._expires_s = self._lock_s = 60.0
         self._join_at = self._watch_at = self._begin_at = self._lock_at = self._try_at = 0.0
         self._bury_at = 0.0
-        self._commit_at = time.monotonic() + rules.commit_interval_ms / 1000
+        self._commit_at = boottime_s() + rules.commit_interval_ms / 1000
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
         self._parted = False
@@ -111,13 +111,13 @@ class Member(threading.Thread):
 
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
         """Waits for the reply. Raises NoAnswer, ClientClosed and what the answer says."""
-        asking = Asking(op, facts, timeout_ms, time.monotonic() + timeout_ms / 1000)
+        asking = Asking(op, facts, timeout_ms, boottime_s() + timeout_ms / 1000)
         self._questions.append(asking)
         self.ring()
-        while not asking.answered.wait(min(SLEEP_MAX_S, max(0.0, asking.deadline - time.monotonic()))):
+        while not asking.answered.wait(min(SLEEP_MAX_S, max(0.0, asking.deadline - boottime_s()))):
             if not self.is_alive():
                 raise ClientClosed("consumer")
-            if time.monotonic() >= asking.deadline:
+            if boottime_s() >= asking.deadline:
                 raise NoAnswer(self.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
             raise asking.error
@@ -135,7 +135,7 @@ class Member(threading.Thread):
 
     def close(self, timeout_ms: int) -> None:
         """Commits what is finished, gives back locks, leaves the group, ends the thread."""
-        self._closing = time.monotonic() + timeout_ms / 1000
+        self._closing = boottime_s() + timeout_ms / 1000
         self.ring()
         if self.is_alive():
             self.join()
@@ -149,7 +149,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         try:
             while not self._over():
-                self._turn(time.monotonic())
+                self._turn(boottime_s())
         except Exception as error:
             log.exception("the I/O thread of the member %s failed", self.rules.member)
             known = error if isinstance(error, TowlineError) else MalformedFrame(f"the I/O thread failed: {error!r}")
@@ -164,7 +164,7 @@ class Member(threading.Thread):
             return False
         if not self.generation:
             return True  # it was never in
-        if not self._parted and time.monotonic() >= self._closing:
+        if not self._parted and boottime_s() >= self._closing:
             log.warning("%s left %s without a word: the node is out of reach", self.rules.member, self.rules.group)
             return True
         return self._parted
@@ -388,7 +388,7 @@ class Member(threading.Thread):
         }
         self._divide(wanted, before)
         if not self._joined:
-            self._joined, self._lock_at = True, time.monotonic()  # another process may not know of our locks
+            self._joined, self._lock_at = True, boottime_s()  # another process may not know of our locks
 
     def _share(self, strategy: str, count: int, members: list[str]) -> list[int]:
         everything = list(range(count))
@@ -434,7 +434,7 @@ class Member(threading.Thread):
             if self.rules.auto_commit and not self.rules.ordered:
                 self._talk.start(f"give up {self.generation}", self._commit(lost, generation))
         if new:
-            now = time.monotonic()
+            now = boottime_s()
             self._lock_at = now
             self._begin_at = now + (HAND_OVER_S if len(self.members) > 1 else 0.0)
 
@@ -448,7 +448,7 @@ class Member(threading.Thread):
                 queue.leave()
             queues.clear()
         self._finished |= lost
-        self._talk.heard = time.monotonic()
+        self._talk.heard = boottime_s()
         self._joined, self._join_at = False, 0.0
         if lost:
             self.rebalances.append(Rebalance(self.generation, lost=lost))
@@ -462,7 +462,7 @@ class Member(threading.Thread):
     # --- beginning a queue
 
     def _starting(self) -> list[GroupQueue]:
-        now = time.monotonic()
+        now = boottime_s()
         with self._shelf.lock:
             return [
                 queue
@@ -507,7 +507,7 @@ class Member(threading.Thread):
 
     def _lock(self) -> Task:
         """Of all our queues. Deliveries of a queue stop half a lock's life after its last renewal."""
-        asked = time.monotonic()
+        asked = boottime_s()
         self._lock_at = asked + AGAIN_S
         with self._shelf.lock:
             keys = list(self._shelf.queues)
@@ -517,7 +517,7 @@ class Member(threading.Thread):
         reply = yield Question("group_lock", self._us() | facts)
         locked = {(str(topic), int(queue_id)) for topic, queue_id in reply.facts["locked"]}
         self._claims.answered(keys, locked, asked + self._lock_s)
-        now = time.monotonic()
+        now = boottime_s()
         with self._shelf.lock:
             ours = [self._shelf.queues[key] for key in keys if key in self._shelf.queues]
             for queue in ours:
@@ -555,7 +555,7 @@ class Member(threading.Thread):
 
     def _unlock(self, keys: list[tuple[str, int]]) -> Question:
         """To be asked at once."""
-        claims = self._claims.give_back(keys, time.monotonic())
+        claims = self._claims.give_back(keys, boottime_s())
         return Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys], "claims": claims})
 
     # --- committing and leaving

@@ -5,11 +5,11 @@ What their I/O threads fetch is handed out in turns, under one lock: who waits f
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from towline.client.errors import UnknownGroup
+from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
 
 from .back import WayBack
@@ -63,7 +63,7 @@ class Parts:
                     handed = self._take_from(self.all[self._turn], whole)
                     if handed is not None:
                         return self.all[self._turn], handed
-                remaining = deadline - time.monotonic()
+                remaining = deadline - boottime_s()
                 if remaining <= 0:
                     return None
                 self.lock.wait(remaining)

@@ -59,7 +59,7 @@ class Hand:
 
 @dataclass(slots=True, eq=False)
 class GroupQueue:
-    """Guarded by the lock of `Shelf`. Times are monotonic seconds, offsets those of the queue.
+    """Guarded by the lock of `Shelf`. Times are those of `boottime_s`, offsets those of the queue.
 
     fetch      where the next pull begins
     taken      everything before it was handed out, or nothing there is for us

@@ -5,9 +5,9 @@ others waiting. What a thread was given counts as finished when it comes back fo
 """
 
 import threading
-import time
 from collections import deque
 
+from towline.clock import boottime_s
 from towline.errors import TowlineError
 
 from .queue import UNKNOWN, Answer, GroupQueue, Hand, Handed, Stage
@@ -38,11 +38,11 @@ class Shelf:
             self._finish_newest()
             while True:
                 self._raise()
-                found = self._pop(time.monotonic())
+                found = self._pop(boottime_s())
                 if found is not None:
                     found.given = found.end if whole else found.at
                     return found
-                remaining = deadline - time.monotonic()
+                remaining = deadline - boottime_s()
                 if remaining <= 0:
                     return None
                 self.lock.wait(remaining)
@@ -60,7 +60,7 @@ class Shelf:
         with self.lock:
             if not self._manual:
                 handed.at = offset
-            if handed.queue.may_deliver(handed.serial, time.monotonic()):
+            if handed.queue.may_deliver(handed.serial, boottime_s()):
                 handed.given = offset + 1
                 return True
             handed.given = max(handed.given, handed.at)

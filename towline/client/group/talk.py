@@ -4,7 +4,6 @@ A task is a generator: it yields a question and is sent the reply, or has the re
 is lost are closed; whoever started them starts them again when it is time.
 """
 
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -13,6 +12,7 @@ from towline.client.asks import Reply, encode_ask, read_answer
 from towline.client.connection import Connection
 from towline.client.endpoints import Endpoints, masters
 from towline.client.waking import Bell
+from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.frames import ANSWER, Buffer, Kind, expect, kind_of
 from towline.link.context import close_context, new_context
@@ -54,7 +54,7 @@ class Talk:
         self._asked: dict[int, _Asked] = {}
         self._running: set[str] = set()
         self._next_id = 0
-        self.heard = time.monotonic()  # when the node answered last
+        self.heard = boottime_s()  # when the node answered last
 
     @property
     def link(self) -> Link | None:
@@ -85,7 +85,7 @@ class Talk:
     def receive(self, link: Link) -> Iterator[list[Buffer]]:
         """The messages that are no answers to questions. Raises LinkRefused, MalformedFrame, what a task raises."""
         while (parts := link.receive()) is not None:
-            self.heard = time.monotonic()
+            self.heard = boottime_s()
             if kind_of(parts[0]) == Kind.ANSWER:
                 self._answered(parts)
             else:
@@ -138,4 +138,4 @@ class Talk:
             self._running.discard(name)
             task.close()
             return
-        self._asked[request_id] = _Asked(name, task, question, time.monotonic() + ANSWER_S + question.held_s)
+        self._asked[request_id] = _Asked(name, task, question, boottime_s() + ANSWER_S + question.held_s)
