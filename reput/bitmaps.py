@@ -55,21 +55,24 @@ class CalcBitMap:
     def put(self, batch: Batch) -> None:
         """Bitmaps for the records of topics that somebody filters."""
         batch.bitmaps = batch.filtered = None
-        topics = sorted({each.topic for each in self._table})
-        if not topics or not len(batch.rows):
+        if not len(batch.rows) or not len(self._table):
             return
-        bitmaps = self._bloom.rows(len(batch.rows))
-        filtered = np.zeros(len(batch.rows), dtype=np.bool_)
-        numbers = batch.rows["queue_index"]
-        _, firsts, of = np.unique(numbers, return_index=True, return_inverse=True)
-        names = np.array([self._topic(batch, int(row)) for row in firsts], dtype=object)
-        for topic in topics:
-            rows = np.flatnonzero(np.isin(of, np.flatnonzero(names == topic)))
-            found = self._table.bitmaps(topic, _properties(batch, rows)) if len(rows) else None
-            if found is not None:
-                filtered[rows] = True
-                bitmaps[rows] = found
-        batch.bitmaps, batch.filtered = bitmaps, filtered
+        _, firsts, of = np.unique(batch.rows["queue_index"], return_index=True, return_inverse=True)
+        names, topic_of = np.unique([self._topic(batch, int(row)) for row in firsts], return_inverse=True)
+        topics = topic_of[of]
+        order = np.argsort(topics, kind="stable")
+        bounds = np.searchsorted(topics, np.arange(len(names) + 1), sorter=order).tolist()
+        for name, start, end in zip(names.tolist(), bounds, bounds[1:], strict=False):
+            rows = order[start:end]
+            filters = self._table.of_topic(name)
+            found = self._table.bitmaps(name, _properties(batch, rows)) if filters else None
+            if found is None:
+                continue
+            if batch.bitmaps is None or batch.filtered is None:
+                batch.bitmaps = self._bloom.rows(len(batch.rows))
+                batch.filtered = np.zeros(len(batch.rows), dtype=np.bool_)
+            batch.filtered[rows] = True
+            batch.bitmaps[rows] = found
 
     def _topic(self, batch: Batch, row: int) -> str:
         start, length = int(batch.rows[row]["topic_start"]), int(batch.rows[row]["topic_length"])

@@ -12,7 +12,7 @@ from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
 from towline.format.status import GetStatus, PutStatus
 from towline.kernels.queues import gather
-from towline.limits import KIB
+from towline.limits import KIB, MIB
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.runtime.positions import Position
@@ -38,7 +38,7 @@ from .topics import TopicsView
 
 BLOCK: Final = 4_096  # entries that a filtered pull looks at in one go: with their units they fit the cache of a core
 EVALUATED: Final = 1_024  # records whose properties are looked at in one go
-EVALUATED_MAX: Final = 8_192  # and in one pull, while everybody else waits
+READ_MAX: Final = 8 * MIB  # their bytes in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
 FEW: Final = 1_024  # entries are read and looked at as fast as one
 STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
@@ -169,9 +169,10 @@ class Puller:
         count = max(1, min(pull.max_count, self._rules.memory.count))
         stop = min(high, self._end_of_scan(pull, count))
         found: list[Chosen] = []
-        kept = size = looked_at = base = 0
+        kept = size = base = 0
+        left = READ_MAX
         at = pull.offset
-        while at < stop and kept < count and size < pull.max_bytes and looked_at < EVALUATED_MAX:
+        while at < stop and kept < count and size < pull.max_bytes and left > 0:
             wanted = Limits(min(count - kept, EVALUATED), pull.max_bytes - size)
             rows = self._possible(pull, at, stop, passing, wanted)
             if rows.after == at:
@@ -180,19 +181,22 @@ class Puller:
             if len(rows) == 0:
                 continue
             base = base if kept else self._log.segment_of(int(rows.physical[0]))
-            border = int(np.searchsorted(rows.physical, base + self._log.segment_size))
-            inside = rows.first(min(border, EVALUATED_MAX - looked_at))
-            if len(inside) < len(rows):
-                at = int(rows.offsets[len(inside)])
-            if len(inside) == 0 and kept:  # what was found is of the segment before
+            border = base + self._log.segment_size
+            full = left < READ_MAX and rows.sizes[0] > left
+            if full or (kept and rows.physical[0] >= border):  # what was found is of the segment before
+                at = int(rows.offsets[0])
                 break
-            inside = inside if len(inside) else rows
+            inside = rows.first(fitting(rows.physical, rows.sizes, border, Limits(len(rows), left)))
+            at = int(rows.offsets[len(inside)]) if len(inside) < len(rows) else at
             try:
                 segment = self._readable(pull, inside, base)
             except NotInLog:
                 return joined(found, int(inside.offsets[0])) if kept else joined([inside], at)
-            looked_at += len(inside)
-            found.append(inside.where(passing.keep(segment, inside.physical - base, inside.sizes)))
+            hits = passing.keep(segment, inside.physical - base, inside.sizes)
+            left -= int(inside.sizes.sum())
+            if len(hits) < len(inside):
+                at, left = int(inside.offsets[len(hits)]), 0
+            found.append(inside.first(len(hits)).where(hits))
             kept += len(found[-1])
             size += int(found[-1].sizes.sum())
         return joined(found, at)

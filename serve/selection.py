@@ -35,7 +35,9 @@ class Passing(Protocol):
         """`rows` without the entries that are certain not to pass, told without a look at the log."""
 
     def keep(self, segment: Bytes, starts: Integers, sizes: Integers) -> Mask:
-        """Which records pass; they begin at these bytes of the segment."""
+        """Which of the first records pass, of as many as this pull may still look at; they begin at these bytes of the
+        segment. The first call is about one record at least.
+        """
 
 
 @dataclass(frozen=True, slots=True)

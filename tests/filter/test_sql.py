@@ -1,5 +1,7 @@
 """SQL92 expressions on properties, with the oddities of RocketMQ's evaluator."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from towline.filter import sql
 from towline.filter.errors import BadExpression, Incomparable
 from towline.format import properties
-from towline.limits import FILTER_DEPTH_MAX, FILTER_SIZE_MAX
+from towline.limits import FILTER_DEPTH_MAX, FILTER_SIZE_MAX, MIB
 
 MESSAGE = {"color": "red", "size": "12", "weight": "1.5", "big": "3000000000", "quote": "it's"}
 
@@ -206,10 +208,13 @@ def test_an_expression_is_compiled_once():
 
 VALUES = st.sampled_from(["1", "2", "red", "x\x01y", "ä", "2.5", "9" * 300])
 NAMES = st.sampled_from(["a", "b", "xa", "ab", "A"])
+MANY_NAMES = " OR ".join(f"n{number} = b" for number in range(40))
 
 
 @given(st.lists(st.dictionaries(NAMES, VALUES), max_size=8), st.booleans())
-@pytest.mark.parametrize("text", ["a = 2", "a > b", "a IS NULL AND b = 'x\x01y'", "TRUE", "A <> xa OR ab = 'ä'"])
+@pytest.mark.parametrize(
+    "text", ["a = 2", "a > b", "a IS NULL AND b = 'x\x01y'", "TRUE", "A <> xa OR ab = 'ä'", f"a = 2 OR {MANY_NAMES}"]
+)
 def test_a_batch_of_stored_properties_is_judged_like_each_message(text, messages, trimmed):
     expression = sql.compile(text)
     encoded = ["".join(f"{name}\x01{value}\x02" for name, value in each.items()).encode() for each in messages]
@@ -220,13 +225,40 @@ def test_a_batch_of_stored_properties_is_judged_like_each_message(text, messages
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"1", b"\xff"]), max_size=20).map(b"".join))
-@pytest.mark.parametrize("text", ["a = 1", "a IS NULL", "a = '1' OR b = '1'", "a > b"])
+@pytest.mark.parametrize("text", ["a = 1", "a IS NULL", "a = '1' OR b = '1'", "a > b", f"a IS NULL OR {MANY_NAMES}"])
 def test_properties_that_nobody_writes_are_read_as_they_are_elsewhere(text, encoded):
     expression = sql.compile(text)
     assert expression.select([encoded]).tolist() == [expression.matches(properties.decode(encoded)) is True]
 
 
-def test_more_values_than_are_remembered_are_judged_all_the_same():
-    encoded = [properties.encode([("size", str(number))]) for number in range(20_000)]
-    selected = sql.compile("size > 4999").select(encoded + encoded)
-    assert selected.tolist() == [number > 4999 for number in range(20_000)] * 2
+def test_more_values_than_are_remembered_are_judged_all_the_same(monkeypatch):
+    monkeypatch.setattr(sql, "_REMEMBERED_MAX", 100_000)
+    encoded = [properties.encode([("size", str(number))]) for number in range(2_000)]
+    for text, limit in (("size > 499", 499), ("size > 1499", 1499)):
+        selected = sql.compile(text).select(encoded + encoded)
+        assert selected.tolist() == [number > limit for number in range(2_000)] * 2
+
+
+def test_what_all_expressions_remember_together_has_a_bound(monkeypatch):
+    monkeypatch.setattr(sql, "_REMEMBERED_MAX", MIB)
+    expressions = [sql.compile(f"size <> '{number}'") for number in range(40)]
+    encoded = [properties.encode([("size", f"{number:0200}")]) for number in range(500)]
+    tracemalloc.start()
+    try:
+        for each in expressions:
+            each.select(encoded)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * MIB, "of 5 MiB"
+
+
+def test_an_expression_costs_what_its_conditions_cost():
+    assert [sql.compile(text).conditions for text in ("a", "a = 1", "a BETWEEN 1 AND 2 OR NOT b IS NULL")] == [1, 1, 7]
+
+
+def test_an_expression_that_somebody_holds_is_not_compiled_again():
+    held = sql.compile("size = 1234")
+    for number in range(600):
+        sql.compile(f"size = {number}")
+    assert sql.compile("size = 1234") is held

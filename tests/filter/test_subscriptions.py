@@ -6,8 +6,10 @@ import random
 import pytest
 
 from towline.errors import MalformedFile
+from towline.filter import sql
 from towline.filter.bloom import Bloom
 from towline.filter.errors import BadExpression
+from towline.filter.grammar import parse
 from towline.filter.subscriptions import DEAD_KEPT_MS, PENDING, SILENT_MS, FilterTable, loads, read
 from towline.format.topics import loads_fastjson
 
@@ -96,7 +98,22 @@ class TestRegistering:
         table.register("a-group", "TopicA", "TRUE", now=NOW)
         assert [each.consumer_group for each in table.of_topic("TopicA")] == ["a-group", "g1"]
         assert table.of_topic("TopicC") == []
-        assert table.of_topic("TopicA")[1].compiled().matches({"a": "6"}) is True
+
+
+class TestBitmaps:
+    def test_no_expression_is_compiled_twice_however_many_there_are(self, monkeypatch):
+        table = FilterTable(BLOOM)
+        for number in range(600):
+            table.register(f"g{number}", f"Topic{number % 2}", f"a > {number}", now=NOW)
+        encoded = [b"a\x01300\x02"]
+        found = table.bitmaps("Topic0", encoded)
+        compiled = []
+        monkeypatch.setattr(sql, "parse", lambda text: compiled.append(text) or parse(text))
+        assert table.bitmaps("Topic0", encoded).tolist() == found.tolist()
+        read_again = saved_and_read(table)
+        assert read_again.bitmaps("Topic0", encoded).tolist() == found.tolist()
+        assert table.bitmaps("Topic2", encoded) is None
+        assert compiled == []
 
 
 class TestDeath:

@@ -1,8 +1,11 @@
 """Pulls with an expression: what comes equals what a look at every message gives, whatever the limits."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from serve import filtering
 from serve import pull as pulls
 from serve.extension import Extension
 from serve.filtering import Filters, PropertyFilterDisabled, facts_of
@@ -19,6 +22,7 @@ from towline.format.consume_queue_ext import encode_units
 from towline.format.frames import Pull, decode_pull, encode_pull
 from towline.format.java_hash import string_hash
 from towline.format.status import GetStatus
+from towline.limits import MIB
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles
@@ -103,14 +107,68 @@ def test_tags_and_an_expression_hold_together(built):
     assert Reader(built).read("KEYS > 20", codes=codes) == expected
 
 
-def test_one_pull_evaluates_a_bounded_number(built, monkeypatch):
-    monkeypatch.setattr(pulls, "EVALUATED", 2)
-    monkeypatch.setattr(pulls, "EVALUATED_MAX", 5)
-    reader = Reader(built)
-    pull = Pull(1, b"t", 0, 0, MANY, MANY, 0, (), "KEYS = 'none'", "g")
+def evaluated_by_one_pull(reader: Reader, expression: str) -> int:
+    """How many messages it has looked at, of which none matches."""
+    pull = Pull(1, b"t", 0, 0, MANY, MANY, 0, (), expression, "g")
     found = reader.puller.run(pull, reader.filters.get(pull))
-    assert (found.status, found.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 5)
-    assert reader.read("KEYS > 20") == wanted(built, lambda number: number % 3 and number > 20)
+    assert found.status is GetStatus.NO_MATCHED_MESSAGE
+    return found.next_offset
+
+
+class TestWorkOfOnePull:
+    """Everybody else waits for it, so it has an end; the next pull goes on there."""
+
+    MANY_CONDITIONS = " OR ".join(["KEYS = 'none'"] * 3 * filtering.PLAIN_CONDITIONS)
+
+    @pytest.fixture(autouse=True)
+    def two_at_a_time(self, monkeypatch):
+        monkeypatch.setattr(pulls, "EVALUATED", 2)
+
+    @pytest.mark.parametrize(
+        ("expression", "count"), [("KEYS = 'none'", 5), (MANY_CONDITIONS, 1)], ids=["a short one", "a long one"]
+    )
+    def test_an_expression_is_evaluated_less_often_the_longer_it_is(self, built, monkeypatch, expression, count):
+        monkeypatch.setattr(filtering, "EVALUATED_MAX", 5)
+        reader = Reader(built)
+        assert evaluated_by_one_pull(reader, expression) == count
+        longer = expression.replace("KEYS = 'none'", "KEYS > 20")
+        assert reader.read(longer) == wanted(built, lambda number: number % 3 and number > 20)
+
+    def test_large_properties_count_for_more(self, build, monkeypatch):
+        built = build()
+        for number in range(6):
+            built.append("t", 0, keys=str(number), tag="x" * 3 * filtering.PLAIN_SIZE)
+        built.dispatch()
+        monkeypatch.setattr(filtering, "EVALUATED_MAX", 7)
+        assert evaluated_by_one_pull(Reader(built), "KEYS = 'none'") == 2
+        monkeypatch.setattr(filtering, "EVALUATED_MAX", 2)
+        assert evaluated_by_one_pull(Reader(built), "KEYS = 'none'") == 1
+        assert Reader(built).read("KEYS > 3") == wanted(built, lambda number: number > 3)
+
+    def test_the_log_is_read_up_to_so_many_bytes(self, built, monkeypatch):
+        monkeypatch.setattr(pulls, "READ_MAX", 15_500)  # three records
+        reader = Reader(built)
+        assert evaluated_by_one_pull(reader, "KEYS = 'none'") == 3
+        monkeypatch.setattr(pulls, "READ_MAX", 1)
+        assert evaluated_by_one_pull(reader, "KEYS = 'none'") == 1
+        assert reader.read("KEYS > 20") == wanted(built, lambda number: number % 3 and number > 20)
+
+    def test_large_bodies_are_not_copied_for_their_properties(self, build, monkeypatch):
+        built = build(segment=16 * MIB)
+        body = b"y" * MIB
+        for number in range(7):
+            built.append("t", 0, body, keys=str(number))
+        built.dispatch()
+        monkeypatch.setattr(pulls, "EVALUATED", 1_024)
+        reader = Reader(built)
+        assert evaluated_by_one_pull(reader, "KEYS = 'first of all'") == 7  # and what is made once is made
+        tracemalloc.start()
+        try:
+            assert evaluated_by_one_pull(reader, "KEYS = 'none'") == 7
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < len(body)
 
 
 def test_what_comes_behind_a_stretch_without_any_is_found_in_the_same_pull(built, monkeypatch):

@@ -43,7 +43,10 @@ class Misplaced(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """`at`: character of the text. `value` is that of a literal, and of a number under minus signs."""
+    """`at`: character of the text. `value` is that of a literal, and of a number under minus signs.
+
+    `count`: of the conditions in it, which is what evaluating it costs.
+    """
 
     at: int
     kind: Kind
@@ -53,6 +56,7 @@ class Node:
     is_literal: bool = False
     is_property: bool = False
     depth: int = 1
+    count: int = 0
 
 
 # --- operands
@@ -207,7 +211,8 @@ def searched(operand: Node, test: Callable[[str, str], bool], text: str, *, want
 
 def _truth(at: int, evaluate: Evaluation, *operands: Node) -> Node:
     names = frozenset().union(*(operand.names for operand in operands))
-    return Node(at, Kind.TRUTH, evaluate, names, depth=_deeper(at, *operands))
+    count = 1 + sum(operand.count for operand in operands)
+    return Node(at, Kind.TRUTH, evaluate, names, depth=_deeper(at, *operands), count=count)
 
 
 def _deeper(at: int, *operands: Node) -> int:

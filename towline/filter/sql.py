@@ -7,12 +7,13 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from towline.format.properties import NAME_END, PAIR_END
-from towline.limits import FILTER_SIZE_MAX
+from towline.limits import FILTER_SIZE_MAX, MIB
 
 from .errors import BadExpression, Incomparable
 from .grammar import parse
@@ -21,13 +22,15 @@ from .nodes import Values
 TYPE: Final = "SQL92"  # what subscriptions call it
 
 _COMPILED_MAX: Final = 256
-_REMEMBERED_MAX: Final = 16_384  # values of one property whose answer is kept
+_REMEMBERED_MAX: Final = 32 * MIB  # of a process, for values of one property whose answer is kept
 _REMEMBERED_SIZE_MAX: Final = 256  # bytes of such a value
+_REMEMBERED_OVERHEAD: Final = 128  # bytes that each takes beside its own, about
+_NAMES_IN_PATTERN: Final = 16  # with more of them all properties are taken: a pattern tries one name after the other
 _PAIR_END: Final = PAIR_END.encode()
 
 
 class Expression:
-    """A compiled expression. `names` are the properties that it looks at."""
+    """A compiled expression. `names` are the properties that it looks at, `conditions` is how many it has."""
 
     def __init__(self, text: str) -> None:
         if len(text) > FILTER_SIZE_MAX:
@@ -35,9 +38,11 @@ class Expression:
         root = parse(text)
         self.text = text
         self.names = tuple(sorted(root.names))
+        self.conditions = root.count
         self._evaluate = root.evaluate
         # A value is not empty and ends with its pair: an empty one is none (spec 2.3).
-        names = "|".join(map(re.escape, self.names))
+        few = len(self.names) <= _NAMES_IN_PATTERN
+        names = "|".join(map(re.escape, self.names)) if few else f"[^{PAIR_END}{NAME_END}]*"
         self._pairs = re.compile(f"{PAIR_END}({names}){NAME_END}([^{PAIR_END}]+)")
         self._remembered: dict[bytes | None, bool] = {}
 
@@ -71,11 +76,36 @@ class Expression:
     def _judge(self, value: bytes | None) -> bool:
         properties = {self.names[0]: value.decode("utf-8", "replace")} if value else {}
         answer = self.matches(properties) is True
-        if value is None or len(value) <= _REMEMBERED_SIZE_MAX:
-            if len(self._remembered) >= _REMEMBERED_MAX:
-                self._remembered.clear()
+        size = len(value or b"")
+        if size <= _REMEMBERED_SIZE_MAX:
+            _MEMORY.take(self, size + _REMEMBERED_OVERHEAD)
             self._remembered[value] = answer
         return answer
+
+    def forget(self) -> None:
+        """The answers that are remembered."""
+        self._remembered.clear()
+
+
+class _Memory:
+    """What all expressions remember together; when it is too much, all of them begin anew."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._holders: WeakSet[Expression] = WeakSet()
+
+    def take(self, holder: Expression, size: int) -> None:
+        if self._size + size > _REMEMBERED_MAX:
+            for each in self._holders:
+                each.forget()
+            self._size = 0
+            self._holders.clear()
+        self._size += size
+        self._holders.add(holder)
+
+
+_MEMORY: Final = _Memory()
+_ALIVE: Final[WeakValueDictionary[str, Expression]] = WeakValueDictionary()
 
 
 def _value(data: bytes, mark: bytes) -> bytes | None:
@@ -93,5 +123,11 @@ def _value(data: bytes, mark: bytes) -> bytes | None:
 
 @lru_cache(_COMPILED_MAX)
 def compile(text: str) -> Expression:
-    """The compiled expression; one that is used again is kept. Raises BadExpression, naming the position."""
-    return Expression(text)
+    """The compiled expression: the same as long as somebody holds it, or it was among the last that were asked for.
+
+    Raises BadExpression, naming the position.
+    """
+    found = _ALIVE.get(text)
+    if found is None:
+        found = _ALIVE[text] = Expression(text)
+    return found

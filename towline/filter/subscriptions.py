@@ -55,8 +55,8 @@ class FilterData:
         """Whether the bitmap of a record stored then speaks for this subscription."""
         return store_timestamp > self.born_time
 
-    def compiled(self) -> sql.Expression:
-        return sql.compile(self.expression)
+
+_Evaluated = tuple[FilterData, sql.Expression]
 
 
 class FilterTable:
@@ -66,7 +66,8 @@ class FilterTable:
         self.bloom = bloom
         self._generation = generation  # grows with each new expression: a table that comes back is not the old one
         self._entries = {(each.topic, each.consumer_group): each for each in entries}
-        self._sorted: tuple[FilterData, ...] | None = None  # kept until the next change, as is the fingerprint
+        self._sorted: tuple[FilterData, ...] | None = None  # kept until the next change, as are the next two
+        self._evaluated: dict[str, list[_Evaluated]] | None = None
         self._fingerprint: int | None = None
 
     def __iter__(self) -> Iterator[FilterData]:
@@ -75,22 +76,34 @@ class FilterTable:
             self._sorted = tuple(self._entries[key] for key in sorted(self._entries))
         return iter(self._sorted)
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, topic: str, group: str) -> FilterData | None:
         return self._entries.get((topic, group))
 
     def of_topic(self, topic: str) -> list[FilterData]:
         """What reput evaluates for a record of the topic: dead ones too, in the order of their groups."""
-        return [each for each in self if each.topic == topic]
+        return [each for each, _ in self._by_topic().get(topic, ())]
 
     def bitmaps(self, topic: str, properties: Sequence[bytes]) -> NDArray[np.uint8] | None:
         """A row for each record of the topic, of which these are the properties as stored; None where none filter."""
-        known = self.of_topic(topic)
+        known = self._by_topic().get(topic)
         if not known:
             return None
         rows = self.bloom.rows(len(properties))
-        for each in known:
-            mark(rows, each.compiled().select(properties), each.bit_positions)
+        for each, expression in known:
+            mark(rows, expression.select(properties), each.bit_positions)
         return rows
+
+    def _by_topic(self) -> dict[str, list[_Evaluated]]:
+        """With the compiled expressions, of which there may be more than `sql.compile` keeps by itself."""
+        if self._evaluated is None:
+            found: dict[str, list[_Evaluated]] = {}
+            for each in self:
+                found.setdefault(each.topic, []).append((each, sql.compile(each.expression)))
+            self._evaluated = found
+        return self._evaluated
 
     @property
     def fingerprint(self) -> int:
@@ -185,11 +198,11 @@ class FilterTable:
 
     def _put(self, entry: FilterData) -> None:
         self._entries[entry.topic, entry.consumer_group] = entry
-        self._sorted = self._fingerprint = None
+        self._sorted = self._evaluated = self._fingerprint = None
 
     def _drop(self, entry: FilterData) -> None:
         del self._entries[entry.topic, entry.consumer_group]
-        self._sorted = self._fingerprint = None
+        self._sorted = self._evaluated = self._fingerprint = None
 
 
 def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
