@@ -6,11 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import MalformedFile, NotInLog
+from towline.errors import MalformedFile, NotInLog, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
 from towline.format.status import GetStatus, PutStatus
+from towline.format.topics import TopicConfig
 from towline.kernels.queues import gather
 from towline.limits import KIB, MIB
 from towline.log.commit_log import CommitLogReader
@@ -19,6 +20,7 @@ from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
 from .extension import Extension
+from .filtering import facts_of
 from .selection import (
     Bytes,
     Chosen,
@@ -105,8 +107,10 @@ class Puller:
         allowed = self._topics.allows(pull.topic, pull.queue_id)
         if allowed is False:
             return _not_readable(pull)
+        if allowed is None:
+            return self._unknown(pull)
         place = self._ends.find(pull.topic, pull.queue_id)
-        if place < 0 or allowed is None:
+        if place < 0:
             return self._without_messages(pull)
         low, high = self._ends.bounds(place)
         found = outside(low, high, pull.offset, corrects=self._rules.corrects)
@@ -121,16 +125,30 @@ class Puller:
             return replace(nothing, status=GetStatus.NO_MATCHED_MESSAGE)
         return self._take(pull, chosen, nothing)
 
+    def _unknown(self, pull: Pull) -> Outcome:
+        """Clients read no such queue. A node that corrects no offset may only be behind the topics of its master.
+
+        Nobody is led to another offset: the queue may come back, with all its messages (`alter_topic`).
+        """
+        if not self._rules.corrects:
+            return Outcome(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
+        error: TowlineError = UnknownTopic(pull.topic.decode("utf-8", "replace"))
+        if self._topic_of(pull) is not None:
+            error = UnknownQueue(pull.topic.decode(), pull.queue_id)
+        return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+
     def _without_messages(self, pull: Pull) -> Outcome:
-        """The queue may exist although nothing was ever dispatched to it."""
-        status = GetStatus.NO_MATCHED_LOGIC_QUEUE
+        """The queue exists, though nothing was ever dispatched to it; of the broker's own topics it may not."""
+        topic = self._topic_of(pull)
+        if topic is None or not 0 <= pull.queue_id < topic.read_queue_nums:
+            return Outcome(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
+        return Outcome(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if self._rules.corrects else pull.offset, 0, 0)
+
+    def _topic_of(self, pull: Pull) -> TopicConfig | None:
         try:
-            topic = self._topics.get(pull.topic.decode())
+            return self._topics.get(pull.topic.decode())
         except UnicodeDecodeError:
-            topic = None
-        if topic is not None and 0 <= pull.queue_id < topic.read_queue_nums:
-            status = GetStatus.NO_MESSAGE_IN_QUEUE
-        return Outcome(status, 0 if self._rules.corrects else pull.offset, 0, 0)
+            return None
 
     # --- which entries
 

@@ -25,7 +25,7 @@ from .errors import GroupRefused, Refusal
 from .filters import GroupFilters, check, still_filtered
 from .locks import Queue, QueueLocks
 from .members import Joining, Membership
-from .offsets import Offsets
+from .offsets import NONE, Offsets
 from .store import GroupStore
 from .table import Groups, check_group
 from .watching import Asker, Place, Watches
@@ -424,9 +424,14 @@ class GroupService:
         found: dict[str, dict[str, Any]] = {"clamped": {}, "kept": {}, "unknown": {}}
         for topic, offsets in asked.items():
             count = self._queues.read_queues(topic)
-            good = {queue: at for queue, at in offsets.items() if queue < count}
+            # A queue that is not read any more was, up to now: its reader says how far, should it be read again.
+            good = {
+                queue: at
+                for queue, at in offsets.items()
+                if queue < count or self._offsets.get(topic, name, queue) != NONE
+            }
             if len(good) < len(offsets):
-                found["unknown"][topic] = [str(queue) for queue in offsets if queue >= count]
+                found["unknown"][topic] = [str(queue) for queue in offsets if queue not in good]
             if not good:
                 continue
             if by and generation < self._offsets.last_reset(topic, name):

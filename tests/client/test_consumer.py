@@ -14,7 +14,7 @@ from towline.client.errors import ClientClosed, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.reader import Moved
-from towline.errors import LinkRefused, NoAnswer, UnknownTopic
+from towline.errors import LinkRefused, NoAnswer, UnknownQueue, UnknownTopic
 from towline.format.status import GetStatus
 
 DEADLINE_S = 60.0
@@ -166,7 +166,7 @@ class TestStarting:
             Consumer("tcp://127.0.0.1:1", "t", **settings)
 
     def test_a_queue_the_topic_has_not_is_refused(self, node: Standin) -> None:
-        with consumer_of(node, queues=[1]) as consumer, pytest.raises(ValueError, match="0 to 0"):
+        with consumer_of(node, queues=[1]) as consumer, pytest.raises(UnknownQueue, match="no queue 1"):
             consumer.poll(60_000)
 
     def test_an_unknown_topic_is_refused(self, node: Standin) -> None:

@@ -327,7 +327,7 @@ class TestLongPolling:
     def test_a_pull_for_an_unknown_topic_does_not_wait(self, build: Build, serve: Serve):
         serving = serve(build())
         serving.pull(0, suspend=1_000)
-        assert serving.status() == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        assert serving.status() == (GetStatus.REFUSED, 0)
 
     def test_on_a_slave_a_pull_beyond_the_end_waits_for_the_master(self, build: Build, serve: Serve):
         built = build(broker_role="SLAVE")

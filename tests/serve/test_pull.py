@@ -1,5 +1,7 @@
 """getMessage on real files: every status of the table in spec 10.1, limits, filters, and bytes equal to the log's."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -61,11 +63,7 @@ class TestStatuses:
     @pytest.mark.parametrize(
         ("topic", "queue", "offset", "status", "following", "low", "high"),
         [
-            pytest.param(b"no", 0, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, id="unknown topic"),
-            pytest.param(b"t", 2, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, id="unknown queue"),
-            pytest.param(b"t", -1, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, id="negative queue"),
-            pytest.param(b"\xff", 0, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, id="topic not UTF-8"),
-            pytest.param(b"../t", 0, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, id="topic is a path"),
+            pytest.param(b"SCHEDULE_TOPIC_XXXX", 3, 5, GetStatus.NO_MATCHED_LOGIC_QUEUE, 5, 0, 0, id="broker's own"),
             pytest.param(b"quiet", 0, 5, GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, id="no message yet"),
             pytest.param(b"t", 1, 5, GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, id="no message in this queue yet"),
             pytest.param(b"t", 0, 9, GetStatus.OFFSET_TOO_SMALL, 10, 10, 13, id="before the first"),
@@ -79,6 +77,21 @@ class TestStatuses:
         assert (found.status, found.next_offset) == (status, following)
         assert (found.min_offset, found.max_offset) == (low, high)
         assert (found.count > 0) == (status is GetStatus.FOUND)
+
+    @pytest.mark.parametrize(
+        ("topic", "queue", "error"),
+        [
+            pytest.param(b"no", 0, "UnknownTopic", id="unknown topic"),
+            pytest.param(b"\xff", 0, "UnknownTopic", id="topic not UTF-8"),
+            pytest.param(b"../t", 0, "UnknownTopic", id="topic is a path"),
+            pytest.param(b"t", 2, "UnknownQueue", id="unknown queue"),
+            pytest.param(b"t", -1, "UnknownQueue", id="negative queue"),
+        ],
+    )
+    def test_a_queue_that_clients_do_not_read_is_refused_by_name_and_leads_nowhere(self, built, topic, queue, error):
+        found = Reader(built).pull(5, topic=topic, queue=queue)
+        assert (found.status, found.next_offset, found.count) == (GetStatus.REFUSED, 5, 0)
+        assert json.loads(found.why[0])["error"] == error
 
     def test_no_matched_message_goes_on_behind_what_was_looked_at(self, built):
         found = Reader(built).pull(10, codes=(1,))
@@ -106,8 +119,9 @@ def test_on_a_slave_a_wrong_offset_stays_as_it_was_asked(build):
     built.topics(t=2)
     built.fill(3, first=10)
     reader = Reader(built)
-    for offset, queue in ((9, 0), (99, 0), (5, 1)):
+    for offset, queue in ((9, 0), (99, 0), (5, 1), (5, 2)):
         assert reader.pull(offset, queue=queue).next_offset == offset
+    assert reader.pull(5, queue=2).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
 
 
 def test_a_slave_may_be_told_to_correct_offsets(build):

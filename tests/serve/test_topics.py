@@ -91,12 +91,14 @@ def test_pulls_from_a_topic_that_is_not_readable_are_refused_by_name(build):
     assert json.loads(refused.why[0])["error"] == "NO_PERMISSION"
 
 
-def test_pulls_from_a_deleted_topic_find_no_queue_though_it_has_entries(build):
+def test_pulls_from_a_deleted_topic_are_refused_though_it_has_entries(build):
     built = build()
     built.topics(t=1)
     built.fill(3)
     write(built.store.config / "topics.json", other=6)
-    assert Reader(built).pull(0).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+    refused = Reader(built).pull(2)
+    assert (refused.status, refused.next_offset) == (GetStatus.REFUSED, 2)
+    assert json.loads(refused.why[0])["error"] == "UnknownTopic"
 
 
 def test_the_files_owner_is_config_file(path):

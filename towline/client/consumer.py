@@ -40,7 +40,8 @@ class Consumer:
     tags           "*", one tag, or several as "a || b"
     sql            a filter on properties in SQL92, as "a > 3 AND b IS NOT NULL"; the node evaluates it
     group          whose filter it is, for nodes that compute bitmaps of filters
-    queues         queue ids; all of the topic's by default
+    queues         queue ids; by default all that the topic has at the beginning, of which one that it has no more is
+                   waited for
     start          "first", "last" (after what is there now), a datetime or ms since 1970 (store time)
     max_count, max_bytes  of one pull; the first record comes whatever its size
     suspend_ms     how long the node may hold a pull while nothing arrives
@@ -115,8 +116,8 @@ class Consumer:
     def poll(self, timeout_ms: int) -> list[ReceivedMessage]:
         """The next messages of one queue, or none when nothing came within `timeout_ms`.
 
-        Raises UnknownTopic, NoAnswer when the node is out of reach, FilterRefused, ReadRefused, LinkRefused,
-        ClientClosed.
+        Raises UnknownTopic, also of one that was deleted, UnknownQueue of one of `queues`, NoAnswer when the node is
+        out of reach, FilterRefused, ReadRefused, LinkRefused, ClientClosed; reading goes on afterwards where it stood.
         """
         columns = self.poll_columns(timeout_ms)
         return [] if columns is None else columns.messages(self._body_size_max)

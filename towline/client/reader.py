@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from towline.errors import MalformedFrame, NoAnswer
+from towline.errors import MalformedFrame, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -37,6 +37,7 @@ Start: TypeAlias = Literal["first", "last"] | datetime | int
 
 LATE_MS: Final = 5_000  # a held pull that is not answered this long after its time means a dead link
 EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although it has nothing
+GONE_PAUSE_S: Final = 1.0  # between pulls of a queue that the topic does not have any more
 MOVES_MAX: Final = 1_000
 _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
@@ -109,8 +110,8 @@ class Reader:
     def turn(self, timeout_ms: int) -> Columns | None:
         """The next records, if they are here. `timeout_ms` is for making a link.
 
-        Raises UnknownTopic, NoAnswer when the node is out of reach for too long, FilterRefused, ReadRefused,
-        LinkRefused, ClientClosed.
+        Raises UnknownTopic, UnknownQueue of one that was asked for by number, NoAnswer when the node is out of reach
+        for too long, FilterRefused, ReadRefused, LinkRefused, ClientClosed.
         """
         link = self._reach(timeout_ms)
         if link is None:
@@ -155,8 +156,9 @@ class Reader:
         facts = self._caller.ask("route", {"topic": self._wanted.topic}, self._wanted.timeout_ms).facts
         there = range(int(facts["read_queues"]))
         wanted = there if self._wanted.queues is None else self._wanted.queues
-        if any(queue_id not in there for queue_id in wanted):
-            raise ValueError(f"queues {list(wanted)} of {self._wanted.topic!r}, which has 0 to {len(there) - 1}")
+        for queue_id in wanted:
+            if queue_id not in there:
+                raise UnknownQueue(self._wanted.topic, queue_id)
         while True:
             epoch = self._caller.connection.epoch
             queues = self._first_positions(wanted)
@@ -274,8 +276,8 @@ class Reader:
         if queue is None:
             return None
         if status == GetStatus.REFUSED and len(parts) == 2:
-            queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S  # it may be taken later
-            raise _refusal(parts[1])
+            self._refused(queue, refusal_of(parts[1], self._wanted.topic, queue.queue_id))
+            return None
         self.far_behind = bool(flags & READ_FROM_SLAVE)
         if len(parts) != (3 if count else 1) or (count and following <= queue.position):
             raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
@@ -296,6 +298,13 @@ class Reader:
         columns = Columns(parts[1], records, queue_id=queue.queue_id, broker_name=self.name)
         return self._filtered(columns) if self._wanted.tags else columns
 
+    def _refused(self, queue: Queue, error: TowlineError) -> None:
+        """The position stays, as it may be read later. A queue that nobody asked for by number is waited for."""
+        queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S
+        if self._wanted.queues is not None or not isinstance(error, UnknownQueue):
+            raise error
+        queue.end, queue.not_before = queue.position, time.monotonic() + GONE_PAUSE_S
+
     def _read(self, place: Buffer) -> Buffer | None:
         return self._files.read(place) if self._files is not None else None
 
@@ -309,6 +318,8 @@ class Reader:
             self._files.rest()
         if status is GetStatus.OFFSET_TOO_SMALL:
             following = max(following, low)  # a slave corrects no offset, and would be asked for the same for ever
+        if status is GetStatus.NO_MATCHED_LOGIC_QUEUE:
+            following = queue.position  # it may come back, with all its messages
         if status in _DELETED:
             self.missed += max(0, following - queue.position)
         if following == queue.position:
@@ -332,11 +343,15 @@ def to_ms(when: datetime | int) -> int:
     return int(when.timestamp() * 1000) if isinstance(when, datetime) else when
 
 
-def _refusal(part: Buffer) -> FilterRefused | ReadRefused:
+def refusal_of(part: Buffer, topic: str, queue_id: int) -> TowlineError:
+    """Why a pull of this queue was refused."""
     facts = read_json(part)
-    if facts.get("error") == PutStatus.NO_PERMISSION.name:
-        return ReadRefused(str(facts.get("sentence", "")))
+    error, sentence = str(facts.get("error", "")), str(facts.get("sentence", ""))
+    if error == PutStatus.NO_PERMISSION.name:
+        return ReadRefused(sentence)
+    if error == UnknownTopic.__name__:
+        return UnknownTopic(topic)
+    if error == UnknownQueue.__name__:
+        return UnknownQueue(topic, queue_id)
     position = facts.get("position")
-    return FilterRefused(
-        str(facts.get("error", "")), position if isinstance(position, int) else -1, str(facts.get("sentence", ""))
-    )
+    return FilterRefused(error, position if isinstance(position, int) else -1, sentence)

@@ -9,10 +9,9 @@ import logging
 from collections import deque
 from typing import Final
 
-from towline.client.errors import FilterRefused
-from towline.client.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved
+from towline.client.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved, refusal_of
 from towline.clock import boottime_s
-from towline.errors import MalformedFrame
+from towline.errors import MalformedFrame, UnknownQueue, UnknownTopic
 from towline.format.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -22,14 +21,13 @@ from towline.format.frames import (
     encode_pull,
     expect,
     kind_of,
-    read_json,
 )
 from towline.format.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
 
 from .aside import AGAIN_S
-from .queue import DEPTH, UNKNOWN, Answer, GroupQueue, Stage
+from .queue import DEPTH, Answer, GroupQueue, Stage
 from .rules import Rules
 from .shelf import Shelf
 from .subscription import SQL92
@@ -125,7 +123,9 @@ class Pulling:
                 return  # the master says what that means
             if number == GetStatus.REFUSED and len(parts) == 2:
                 queue.not_before = boottime_s() + REFUSED_PAUSE_S
-                self._shelf.fail(_refusal(parts[1]))
+                error = refusal_of(parts[1], queue.topic, queue.queue_id)
+                if not isinstance(error, UnknownTopic | UnknownQueue):  # the group takes such a queue from us
+                    self._shelf.fail(error)
                 return
             if len(parts) != (3 if count else 1) or (count and following <= queue.fetch):
                 raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
@@ -164,6 +164,8 @@ class Pulling:
             raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
         if status is GetStatus.OFFSET_TOO_SMALL:
             following = max(following, low)  # a slave corrects no offset
+        if status is GetStatus.NO_MATCHED_LOGIC_QUEUE:
+            following = queue.fetch  # it may come back, with all its messages
         if status in _DELETED:
             self.missed += max(0, following - queue.fetch)
         if following == queue.fetch:
@@ -175,10 +177,3 @@ class Pulling:
             log.warning("%s/%d goes on at %d instead of %d: %s", *queue.key, following, queue.fetch, status.name)
             self.moved.append(Moved(queue.queue_id, queue.fetch, following, status))
         queue.passed(following)
-
-
-def _refusal(part: Buffer) -> FilterRefused:
-    facts = read_json(part)
-    position = facts.get("position")
-    shown = position if isinstance(position, int) else UNKNOWN
-    return FilterRefused(str(facts.get("error", "")), shown, str(facts.get("sentence", "")))
