@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from towline.errors import MalformedFile
 from towline.log.config_file import ConfigFile, read_config
+from towline.node.orders import read_json_file
 
 OFFSETS: Final = "consumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
@@ -34,6 +35,12 @@ def load(file: ConfigFile, read: Callable[[dict[str, Any], str], Content], log: 
     if problem is not None:
         raise problem
     return None
+
+
+def clamped_at_start(recovery: Path) -> int:
+    """How many offsets of groups the start took back to the ends of their queues, by its run/recovery.json (H15)."""
+    facts = read_json_file(recovery) or {}
+    return int(facts.get("clamped", {}).get(OFFSETS, 0))
 
 
 def _read(path: Path, read: Callable[[dict[str, Any], str], Content]) -> Content | None:

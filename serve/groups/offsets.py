@@ -116,19 +116,6 @@ class Offsets:
         self.changes += len(new)
         return len(new)
 
-    def clamp(self) -> list[tuple[str, str, int, int, int]]:
-        """Takes back what lies beyond its queue's end: (topic, group, queue, offset before, offset now)."""
-        found = []
-        for (topic, group), queues in self._table.items():
-            for queue, at in queues.items():
-                _, end = self._bounds(topic, queue)
-                if at > end:
-                    queues[queue] = end
-                    found.append((topic, group, queue, at, end))
-        self.changes += len(found)
-        self.clamped += len(found)
-        return found
-
     def forget_group(self, group: str) -> int:
         """How many offsets went."""
         return self._forget([key for key in self._table if key[1] == group])

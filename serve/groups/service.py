@@ -22,6 +22,7 @@ from . import questions
 from .describing import describe, membership_facts
 from .epochs import Epochs
 from .errors import GroupRefused, Refusal
+from .files import clamped_at_start
 from .filters import GroupFilters, check, still_filtered
 from .locks import Queue, QueueLocks
 from .members import Joining, Membership
@@ -38,7 +39,6 @@ SWEEP_MS: Final = 10_000  # of what can be forgotten
 SAVING_LOOK_MS: Final = 5  # while somebody waits for a file
 CONFIRMED_LOOK_MS: Final = 50  # at what reput evaluates, while a subscription waits for it
 PENDING_MAX: Final = 4_096
-NAMED_MAX: Final = 10  # clamped offsets that are logged one by one
 
 Facts = Mapping[str, Any]
 
@@ -93,6 +93,7 @@ class GroupService:
         )
         interval = settings.flush_consumer_offset_interval
         self._filters = filters
+        self._recovery = store.recovery
         self._store = GroupStore(store, self._offsets, self._groups, filters, clock, log, interval)
         self._watches = Watches()
         self._links: dict[Place, bytes] = {}
@@ -130,6 +131,7 @@ class GroupService:
         except MalformedFile as error:
             self._damaged = error
             self._log.error("groups are refused: %s", error)
+        self._offsets.clamped = clamped_at_start(self._recovery)
         self._locked_before = frozenset({*self._groups.names(), *self._offsets.groups()})
         self._recorded = set(self._locked_before)
 
@@ -215,20 +217,11 @@ class GroupService:
         return min(times)
 
     def _settle(self, now_ms: int) -> None:
-        """Offsets are compared with queues only when these are as long as they were: reput may still be at work."""
+        """Bounds are believed only when queues are as long as they were: reput may still be at work."""
         settled = self._queues.settled()
         late = now_ms - self._started_ms >= SETTLE_MAX_MS
-        if settled:
-            self._settled = True
-            clamped = self._offsets.clamp()
-            for topic, group, queue, before, after in clamped[:NAMED_MAX]:
-                self._log.warning(
-                    "group %s: its offset %d of queue %d of %s is beyond the queue's end and becomes %d",
-                    group, before, queue, topic, after,
-                )  # fmt: skip
-            if clamped:
-                self._log.warning("%d offsets of consumer groups were beyond the ends of their queues", len(clamped))
-        elif late and not self._open:
+        self._settled = settled
+        if late and not (settled or self._open):
             self._log.warning("groups are served before the queues are dispatched to where they were")
         if (settled or late) and not self._open:
             self._open = True

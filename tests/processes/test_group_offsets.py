@@ -1,7 +1,10 @@
 """Offsets of consumer groups through a running node: kills, damaged files, a real broker's file, a slave."""
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +13,16 @@ import pytest
 
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
+from towline.client.group.consumer import GroupConsumer
 from towline.client.producer import Producer
 from towline.log.config_file import ConfigFile
+from towline.log.segment_files import segment_name
+from towline.node.context import runtime_of
 from towline.runtime.positions import Position
+from towline.start import home
 
-from .nodes import Pair, TestNode, ended
+from .nodes import SEGMENT, Pair, TestNode, ended
+from .stopping import stopped
 from .waiting import await_
 
 DEADLINE_S: Final = 60.0
@@ -145,6 +153,69 @@ def test_a_clean_stop_keeps_every_offset_and_commits_stay_within_their_queue(mak
         assert error.value.error == "UNKNOWN_GROUP"
     assert node.stop()
     assert saved(node) == {}
+
+
+@contextlib.contextmanager
+def serve_by_hand(node: TestNode) -> Iterator[None]:
+    """For a node that was started without it: it comes when put has long begun. Ends with the block."""
+    serve = subprocess.Popen([sys.executable, "-m", "serve", "--store", str(node.store.root)], cwd=home())
+    try:
+        yield
+    finally:
+        serve.terminate()
+        serve.wait(DEADLINE_S)
+
+
+def test_what_a_power_cut_took_is_given_back_before_put_uses_its_numbers_again(make: Make):
+    """By the group's offsets and by a member that has lived on: neither passes over what comes under these numbers."""
+    node = make(flush_disk_type="ASYNC_FLUSH")
+    node.start()
+    fill(node)
+    assert node.stop()
+    node.start()
+    durable = node.at(Position.APPENDED)
+    endpoint = f"ipc://{node.runtime / 'serve.sock'}"
+    seen: list[tuple[int, int, bytes]] = []
+
+    def read(member: GroupConsumer, count: int) -> None:
+        def come() -> bool:
+            seen.extend((each.queue_id, each.queue_offset, each.body) for each in member.poll(100))
+            return len(seen) >= count
+
+        await_(come, DEADLINE_S, f"{count} messages come")
+
+    with GroupConsumer(endpoint, "g", "t", start="first", timeout_ms=60_000, suspend_ms=200) as member:
+        with stopped(node.pids()["flush"]):
+            lost, total = 150, QUEUES * COUNT + 150
+            with Producer(node.endpoint) as producer:
+                producer.send_bodies("t", [b"lost"] * lost, queue_id=0)
+            read(member, total)
+            member.commit()
+            await_(lambda: saved(node).get("0") == COUNT + lost, DEADLINE_S, "the commit is on disk")
+            node.kill_all(5)
+        cut_power(node, durable)
+        node.start("--without", "serve")
+        with Producer(node.endpoint) as producer:
+            producer.send_bodies("t", [b"new"] * 50, queue_id=0)
+        await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), DEADLINE_S, "all is dispatched")
+        with serve_by_hand(node), admin(node) as client:
+            assert offsets(client) == {"0": COUNT, "1": COUNT}
+            assert client.ask("group_list").facts["clamped"] == 1
+            read(member, total + 50)
+            assert seen[total:] == [(0, COUNT + number, b"new") for number in range(50)]
+            member.close()
+            assert offsets(client) == {"0": COUNT + 50, "1": COUNT}
+    assert f"its offset {COUNT + lost} of queue 0 of t is beyond the queue's end" in node.store.node_log.read_text()
+
+
+def cut_power(node: TestNode, durable: int) -> None:
+    """What was not on the disk is gone, and all memory of the node with it."""
+    with (node.store.commitlog / segment_name(durable - durable % SEGMENT)).open("r+b") as segment:
+        segment.seek(durable % SEGMENT)
+        segment.write(bytes(SEGMENT - durable % SEGMENT))
+    memory = runtime_of(node.store.root)
+    for path in (memory.page_cache, memory.wrote):
+        path.unlink()
 
 
 def test_damaged_files_and_a_real_brokers(make: Make):

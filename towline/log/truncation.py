@@ -152,7 +152,7 @@ class _Cutting:
 
     def clamp(self, ends: dict[Queue, int]) -> list[str]:
         self.reached("offsets")
-        return clamp_offsets(self.store, ends)
+        return clamp_offsets(self.store, ends).notes
 
     def cut_log(self) -> None:
         """Later segments go, the newest first; what is left of the last one is zeroed to its end (H1)."""

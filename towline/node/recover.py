@@ -1,10 +1,13 @@
 """The first process of a node's start: recovers the store's files and writes the positions before any owner exists."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import TowlineError
+from towline.log.clamping import Clamped, clamp_to_recovered
 from towline.log.deleted_topics import settle
 from towline.log.epoch_file import EpochFile, open_epoch
 from towline.log.in_sync_file import InSyncFile
@@ -52,6 +55,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         if node.settings.broker_role is not BrokerRole.SLAVE:
             adopt_floors(node.store)
         known = recall(node.store, node.runtime, log)
+        opened = EpochFile(node.store).load()[-1].number
         recovered = recover(node.store, recovery_settings(node.settings), known)
         drop_pool(node.store, node.runtime)
         shorter = known is not None and recovered.end < known.appended  # somebody put another log there
@@ -62,18 +66,19 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         if node.settings.broker_role is not BrokerRole.SLAVE:
             table = settle(node.store, recovered, node.settings.mapped_file_size_commit_log)
         ends.floors = table.floors()
+        clamped = clamp(node, recovered, ends.floors)
         publish(node.positions, ends, recovered)
         pooled = open_pool(node, recovered.end) is PoolState.ON
         # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
         committed = recovered.end if pooled else recovered.durable.flushed
         node.positions.writer(Position.COMMITTED, Duty.RECOVER).advance(committed)
-        publish_history(node, recovered.end, recovered.log_min)
-        node.store.recovery.write_bytes(json.dumps(facts_of(recovered)).encode())
+        publish_history(node, recovered.end, recovered.log_min, past=0 if recovered.resumed else opened)
+        node.store.recovery.write_bytes(json.dumps(facts_of(recovered, clamped)).encode())
     except TowlineError as error:
         log.error("%s", error)
         write_failure(node.store, Duty.RECOVER, error)
         return 1
-    for note in recovered.notes:
+    for note in (*recovered.notes, *clamped.notes):
         log.warning("%s", note)
     log.info("recovered in %.3f s: log %d to %d", recovered.seconds, recovered.log_min, recovered.end)
     node.line.state = State.STOPPED
@@ -96,9 +101,20 @@ def _reached(step: str) -> None:
         reach(f"truncate.before_{step}")
 
 
-def publish_history(node: Node, end: int, log_min: int) -> None:
+def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], int]) -> Clamped:
+    """Offsets go back to where the log ends now, before put gives the lost numbers to other messages (H15).
+
+    Not a slave's, which are its master's and may be ahead of its own log.
+    """
+    if node.settings.broker_role is BrokerRole.SLAVE:
+        return Clamped()
+    return clamp_to_recovered(node.store, recovered, floors, node.settings.mapped_file_size_commit_log)
+
+
+def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
     """Whose bytes the log holds and what was promised. A master that has nobody to ask opens its epoch here; another
-    one does it when it has agreed with its peers.
+    one does it when it has agreed with its peers. `past`: the newest epoch of which the log may have lost everything,
+    so that whoever read in it is not told that it still lasts.
     """
     epoch = EpochFile(node.store).cut(end, log_min)[-1].number
     promise = load_promise(node.store)
@@ -108,18 +124,25 @@ def publish_history(node: Node, end: int, log_min: int) -> None:
         save_promise(node.store, promise := before)  # or it would depose the master that it greets
     node.positions.writer(Position.PROMISED, Duty.RECOVER).advance(promise.epoch)
     if node.settings.broker_role is not BrokerRole.SLAVE and not node.store.asked.exists():
-        epoch = next_epoch(report_of(state_of(node)), [], promotion=False)
+        own = report_of(state_of(node))
+        if past > own.written:
+            own = replace(own, promised=max(past, own.promised), promised_node=-1)
+        epoch = next_epoch(own, [], promotion=False)
         open_epoch(node.store, epoch, end)
     node.positions.writer(Position.EPOCH, Duty.RECOVER).advance(epoch)
     if not node.settings.etcd_endpoints:  # nobody can take the leadership away
         node.positions.writer(Position.LEASE_UNTIL, Duty.RECOVER).advance(FOREVER)
 
 
-def facts_of(recovered: Recovered) -> dict[str, Any]:
-    """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds."""
+def facts_of(recovered: Recovered, clamped: Clamped) -> dict[str, Any]:
+    """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds.
+
+    `clamped`: file -> how many of its offsets were beyond the ends of their queues.
+    """
     plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
     cases = [case.name for case in recovered.cases]
-    return {name: getattr(recovered, name) for name in plain} | {"queues": len(recovered.queues), "cases": cases}
+    more = {"queues": len(recovered.queues), "cases": cases, "clamped": clamped.counts}
+    return {name: getattr(recovered, name) for name in plain} | more
 
 
 def recovery_settings(settings: Settings) -> RecoverySettings:

@@ -232,19 +232,22 @@ class TestKeeping:
         room.service.close()
         assert path.stat().st_ino == before.st_ino
 
-    def test_offsets_beyond_their_queue_are_taken_back_at_the_start(self, room: Room, caplog: pytest.LogCaptureFixture):
+    def test_questions_wait_until_the_queues_are_as_long_as_they_were(self, room: Room):
         room.join("a", **{"from": "last"})
-        room.ends[("t", 1)] = (10, 40)
         room.settled = False
         room.begin()
-        number = room.ask("group_offsets", group="g", topics=["t"])
+        number = room.ask("group_commit", group="g", member="", offsets={"t": {"1": 90}})
         room.advance(100)
         assert number not in room.answers  # the queue may only be behind
         room.settled = True
         room.advance(100)
-        assert room.answers[number]["offsets"]["t"] == {"0": 100, "1": 40, "2": 100, "3": 100}
-        assert "its offset 100 of queue 1 of t is beyond the queue's end and becomes 40" in caplog.text
-        assert room.told("group_list")["clamped"] == 1
+        assert room.answers[number] == {}
+
+    def test_what_the_start_took_back_is_counted(self, room: Room):
+        room.store.run.mkdir(exist_ok=True)
+        room.store.recovery.write_text('{"clamped": {"consumerOffset.json": 3, "delayOffset.json": 1}}')
+        room.begin()
+        assert room.told("group_list")["clamped"] == 3
 
     @pytest.mark.parametrize("damage", ["torn", "empty", "missing", "changed", "no table"])
     def test_a_damaged_file_is_replaced_by_the_one_before(
@@ -343,15 +346,6 @@ class OffsetsAreADictionaryWithinBounds(RuleBasedStateMachine):
             if queue not in of:
                 wanted = self._clamped(topic, queue, 1 << 40 if last and not known else 0)
                 self.model.setdefault((topic, group), of)[queue] = wanted
-
-    @rule(topic=topics, queue=queues)
-    def a_queue_is_cut_and_everything_clamped(self, topic: str, queue: int) -> None:
-        low, end = self.ends.get((topic, queue), (0, 0))
-        self.ends[topic, queue] = (low, (low + end) // 2)
-        self.offsets.clamp()
-        for (name, _), of in self.model.items():
-            for each, at in of.items():
-                of[each] = min(at, self.ends.get((name, each), (0, 0))[1])
 
     @rule(group=groups)
     def forget_a_group(self, group: str) -> None:
