@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import ClassVar
 
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS
 from towline.log.mapped_file_queue import MappedFileQueue
 from towline.log.next_segment import drop_abandoned
 from towline.node.context import Node
@@ -49,7 +49,7 @@ class AllocateAgent:
         return done
 
     def sleep_ms(self) -> int:
-        return STEP_MS if self._pending else SLEEP_MAX_MS
+        return STEP_MS if self._pending else REST_MAX_MS
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._bell.wait(timeout_ms, rest)

@@ -8,7 +8,7 @@ import gc
 from typing import ClassVar
 
 from towline.errors import SyncFailed
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS
 from towline.node.context import Node
 from towline.node.transient import pool_of
 from towline.runtime.doorbell import Doorbell
@@ -48,7 +48,7 @@ class FlushAgent:
     def sleep_ms(self) -> int:
         appended = self._node.positions.get(Position.APPENDED)
         if self._pooled is not None:
-            return min(SLEEP_MAX_MS, self._pooled.committer.sleep_ms(appended))
+            return min(REST_MAX_MS, self._pooled.committer.sleep_ms(appended))
         return self._syncer.sleep_ms(appended)
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:

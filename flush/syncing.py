@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from towline.errors import SyncFailed
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS
 from towline.node.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
@@ -60,7 +60,7 @@ class Syncer:
 
     def sleep_ms(self, written: int) -> int:
         due_ms = self._policy.sleep_ms(written, self._flushed.get(), self._node.clock.monotonic_ms())
-        return min(1 if self._others_owed else SLEEP_MAX_MS, due_ms)
+        return min(1 if self._others_owed else REST_MAX_MS, due_ms)
 
     def sync(self, start: int, end: int, timestamp: int) -> None:
         """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""

@@ -73,9 +73,8 @@ class LeaseAgent:
         return done
 
     def sleep_ms(self) -> int:
-        """Never the longest sleep: that may be followed by others without a look."""
         now = self._node.clock.monotonic_ms()
-        return max(1, min(SLEEP_MAX_MS - 1, max(self._retry_at - now, self._part.due_ms(now))))
+        return max(1, min(SLEEP_MAX_MS, max(self._retry_at - now, self._part.due_ms(now))))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._bell.wait(timeout_ms, rest)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import AppendMismatch, DiskFull, LinkRefused, MalformedFrame, StoreNotWritable, SyncFailed
 from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Buffer, Kind, expect, kind_of
-from towline.limits import MIB, SLEEP_MAX_MS
+from towline.limits import MIB, REST_MAX_MS, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.errors import SegmentNotMade
 from towline.log.identity import IdentityFile
@@ -124,7 +124,7 @@ class ReceiveAgent:
 
     def sleep_ms(self) -> int:
         if self._link.connected or self._joining.ordered:
-            return SLEEP_MAX_MS
+            return REST_MAX_MS
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 

@@ -10,7 +10,7 @@ from towline.format.frames import ANSWER, Kind, encode_put_answer, json_part, re
 from towline.format.refusals import Cause
 from towline.format.status import PutStatus
 from towline.kernels.put_ring import KEPT_SIZE, STORED_END
-from towline.limits import MIB, REQUEST_SIZE_MAX, SLEEP_MAX_MS
+from towline.limits import MIB, REQUEST_SIZE_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
@@ -206,7 +206,7 @@ class PutAgent:
     def sleep_ms(self) -> int:
         if self._owed:
             return 1
-        return min(SLEEP_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
+        return min(REST_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         self._rings.tend()

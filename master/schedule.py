@@ -12,7 +12,7 @@ dies     safely at any point: what was delivered since the offsets were written 
 import gc
 from typing import Any, ClassVar, Final
 
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.commit_log import CommitLogReader
@@ -128,7 +128,7 @@ class ScheduleAgent:
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)
         if behind or due == 0 or self._offsets.awaits_flush:
             return SOON_MS
-        return min(SLEEP_MAX_MS, due, self._transactions.due_ms())
+        return min(REST_MAX_MS, due, self._transactions.due_ms())
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         rang = bool(self._poller.poll(timeout_ms, rest)) and self._poller.ready(self._bell.fileno())

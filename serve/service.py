@@ -26,7 +26,7 @@ from towline.format.frames import (
     read_json,
 )
 from towline.format.status import GetStatus
-from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, SLEEP_MAX_MS
+from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.greeting import encode_refusal
 from towline.link.keys import SERVE_ROLES, check_ask
@@ -181,7 +181,7 @@ class ServeAgent:
 
     def sleep_ms(self) -> int:
         now = self._now()
-        longest = PAUSE_MS if self._paused else SLEEP_MAX_MS
+        longest = PAUSE_MS if self._paused else REST_MAX_MS
         return min(longest, self._holding.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:

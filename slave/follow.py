@@ -15,7 +15,7 @@ from towline.errors import (
 from towline.format.epochs import node_of
 from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.format.topics import loads_fastjson
-from towline.limits import MIB, SLEEP_MAX_MS
+from towline.limits import MIB, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.greeting import BAD_FRAME
 from towline.link.keys import HA_ROLES
@@ -96,7 +96,7 @@ class FollowAgent:
         return done
 
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
+        return REST_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._link.wait(timeout_ms, rest)

@@ -14,7 +14,7 @@ from allocate.locks import UNLOCK_AFTER_MS
 from allocate.segments import AHEAD, BURST_MS, PAUSE_MS
 from allocate.service import AllocateAgent
 from towline.errors import DiskFull, SyncFailed
-from towline.limits import PAGE, SLEEP_MAX_MS
+from towline.limits import PAGE, REST_MAX_MS
 from towline.log import memory, next_segment
 from towline.log.mapped_file import MappedFile
 from towline.log.segment_files import segment_name
@@ -380,4 +380,4 @@ def test_it_looks_often_while_something_is_to_be_done_and_seldom_otherwise(agent
     assert agent.sleep_ms() == STEP_MS
     while agent.do_work():
         pass
-    assert agent.sleep_ms() == SLEEP_MAX_MS
+    assert agent.sleep_ms() == REST_MAX_MS

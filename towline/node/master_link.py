@@ -88,8 +88,8 @@ class MasterLink:
         return self._link is None and bool(self._addresses) and now_ms >= self._retry_at
 
     def due_ms(self, now_ms: int) -> int:
-        """Of a link that is not there: milliseconds until it is time, less than the longest sleep of a process."""
-        return min(SLEEP_MAX_MS - 1, max(0, self._retry_at - now_ms) if self._addresses else SLEEP_MAX_MS)
+        """Of a link that is not there: milliseconds until it is time, at most the longest sleep of a process."""
+        return min(SLEEP_MAX_MS, max(0, self._retry_at - now_ms) if self._addresses else SLEEP_MAX_MS)
 
     def connect(self, facts: Mapping[str, Any], agree: Callable[[dict[str, Any]], None]) -> bool:
         """Greet with `facts`; `agree` looks at the welcome and raises what it cannot accept. A failure is logged."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
 
 from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
@@ -30,7 +30,7 @@ class Agent(Protocol):
         ...
 
     def sleep_ms(self) -> int:
-        """How long nothing can be due by the clock; the cycle never sleeps longer than SLEEP_MAX_MS."""
+        """How long nothing can be due by the clock: REST_MAX_MS or more lets the cycle rest, else it looks after SLEEP_MAX_MS."""
         ...
 
     def wait(self, timeout_ms: int, rest: "Rest | None") -> bool:
@@ -78,10 +78,11 @@ class Idle:
             self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 
     def _sleep(self, rest: "Rest | None") -> None:
-        timeout_ms = max(0, min(self._agent.sleep_ms(), SLEEP_MAX_MS))
+        due_ms = self._agent.sleep_ms()
+        timeout_ms = max(0, min(due_ms, SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
         self._woken += 1
-        if self._agent.wait(timeout_ms, rest if timeout_ms == SLEEP_MAX_MS else None):
+        if self._agent.wait(timeout_ms, rest if due_ms >= REST_MAX_MS else None):
             self._bell.drain()
         elif timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS:
             self._woken = 0

@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from towline.kernels.resting import TIME_SIZE, sleep_on
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
 
 from .positions import DutyLine
 
-SLEEPS_MAX: Final = 5  # in a row; what an agent does by the clock alone may be late by so many
+SLEEPS_MAX: Final = REST_MAX_MS // SLEEP_MAX_MS  # in a row
 _READABLE: Final = 1
 _ITEM: Final = struct.Struct("@Pihh")  # zmq_pollitem_t: socket or 0, descriptor, events asked for, events found
 _CLOCK: Final = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
