@@ -201,8 +201,7 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
         where = f"{stopped['segment']} at byte {stopped['byte']}, log offset {stopped['offset']}"
         console.print(f"dispatching has stopped before the record in {where}:", markup=False)
         console.print(f"  {stopped['rule']}: {stopped['sentence']}", markup=False)
-        remedy = f"stop the node, then `towline store verify` and `towline store repair --skip {stopped['offset']}`"
-        console.print(f"  puts are refused until it is repaired: {remedy}", markup=False)
+        console.print(f"  puts are refused until it is repaired: {stopped['remedy']}", markup=False)
     for piece in read["pieces"]:
         if piece.get("turn_ms", 0) >= TURN_SHOWN_MS:
             console.print(f"{piece['duty']} has been in an append for {piece['turn_ms']} ms")

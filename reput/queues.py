@@ -1,5 +1,7 @@
 """Dispatch to ConsumeQueues: kernels group a batch by queue and write what each queue gets."""
 
+from typing import NoReturn
+
 import numpy as np
 
 from towline.errors import DiskFull, QueueGap
@@ -36,13 +38,16 @@ class QueueDispatcher:
         self._writer = QueueWriter(files, directory, open_max)
         for end in ends:
             directory.add(end.topic, end.queue_id)
-        self._entries = QueueEntries(directory, ends.max_offsets(), self._raise_gap)
+        _, expected, reached = ends.columns()
+        self._entries = QueueEntries(directory, self._raise_gap, expected, reached)
         self._gather: Gather | None = None
 
     def put(self, batch: Batch) -> None:
         """Queue bytes first, then the ends (H13). Raises QueueGap when a record is not its queue's next, DiskFull."""
         for one in self._entries.rounds(batch):
             self._extend(batch, one)
+            if ARMED:
+                reach("reput.before_entries")
             self._write(one)
             self._publish(one)
 
@@ -70,6 +75,8 @@ class QueueDispatcher:
         """Writes and publishes what was gathered, like `put`, and raises the same: then `forget`."""
         assert self._gather is not None, "begun"
         for one in self._gather.rounds():
+            if ARMED:
+                reach("reput.in_settle")
             self._write(one)
             self._publish(one)
             self._entries.settle(one.runs)
@@ -129,7 +136,7 @@ class QueueDispatcher:
                 self._ends.add(self._directory.topic(place), self._directory.queue_id(place), start, start, 0)
         self._ends.move_all(numbers, starts + one.runs["count"], one.runs["phy_end"].astype(np.int64))
 
-    def _raise_gap(self, batch: Batch, row: int, number: int, due: int) -> None:
+    def _raise_gap(self, batch: Batch, row: int, number: int, due: int) -> NoReturn:
         raise QueueGap(
             self._directory.topic(number).decode("utf-8", "replace"),
             self._directory.queue_id(number),

@@ -3,11 +3,11 @@
 import gc
 from typing import ClassVar, Final
 
-from towline.errors import DiskFull, IllegalTopic, QueueGap, TooManyQueues
+from towline.errors import DiskFull, QueueGap, TooManyQueues
 from towline.format.halts import Halt
 from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
-from towline.limits import KERNEL_BYTES_MAX, REST_MAX_MS
+from towline.limits import KERNEL_BYTES_MAX, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles
@@ -112,13 +112,27 @@ class ReputAgent:
         self._line.state = State.KERNEL
         done = self._dispatch_gathered(start, end) if self._gathers(start, end) else 0
         if not done:
-            batch = self._scan.read(start, end, records_for(self._queues.queue_count))
-            done = self._dispatch(batch) if batch.end > start else self._halt(batch, end)
+            done = self._dispatch_batch(start, end)
         self._line.state = State.RUNNING
         return done + self._catch_up_index(self._dispatched.get())  # under load as well, else it is never caught up
 
+    def _dispatch_batch(self, start: int, end: int) -> int:
+        try:
+            batch = self._scan.read(start, end, records_for(self._queues.queue_count))
+        except TooManyQueues as error:
+            return self._stop(start, str(error), Halt.TOO_MANY_QUEUES)
+        if batch.end == start:
+            return self._halt(batch, end)
+        try:
+            return self._dispatch(batch)
+        except QueueGap as error:
+            if error.physical_offset > start:  # what stands before it is dispatched whole, for all dispatchers
+                return self._dispatch_batch(start, error.physical_offset)
+            number = Halt.QUEUE_TWICE if error.queue_offset < error.due else Halt.QUEUE_GAP
+            return self._stop(start, str(error), number)
+
     def sleep_ms(self) -> int:
-        return REST_MAX_MS
+        return SLEEP_MAX_MS
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
@@ -153,7 +167,7 @@ class ReputAgent:
             self._index.close()
 
     def _dispatch(self, batch: Batch) -> int:
-        """In the order of H13: queue bytes, queue ends, index, DISPATCHED."""
+        """In the order of H13: queue bytes, queue ends, index, DISPATCHED. Raises QueueGap."""
         for dispatcher in self._dispatchers:
             if ARMED:
                 reach(f"reput.before_{dispatcher.name}")
@@ -199,7 +213,7 @@ class ReputAgent:
                     break
                 at, records, newest = batch.end, records + len(batch.rows), max(newest, _newest(batch))
             self._queues.settle()
-        except (QueueGap, IllegalTopic, TooManyQueues, DiskFull) as error:
+        except (QueueGap, TooManyQueues, DiskFull) as error:
             self._node.log.warning("batches up to %d are dispatched one by one: %s", at, error)
             self._queues.forget()
             self._plain_until = max(at, start + 1)
@@ -216,12 +230,6 @@ class ReputAgent:
         """Whether the batch may go on to the next one."""
         try:
             dispatcher.put(batch)
-        except QueueGap as error:
-            self._stop(error.physical_offset, str(error), Halt.QUEUE_GAP)
-        except IllegalTopic as error:
-            self._stop(batch.start, str(error), Halt.TOPIC_PLACE)
-        except TooManyQueues as error:
-            self._stop(batch.start, str(error), Halt.TOO_MANY_QUEUES)
         except DiskFull as error:
             self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
             self._node.log.error("%s", error)
@@ -253,24 +261,26 @@ class ReputAgent:
         signal(Flag.INDEX_ERROR)
 
     def _halt(self, batch: Batch, end: int) -> int:
-        """Nothing could be read at `start`: the record is still on its way, or it is bad and dispatching stops.
+        """Nothing could be read at the batch's start: the record is on its way, or it is bad and dispatching stops.
 
-        What a master appended are whole records; what a slave receives, or a slave confirms, may end inside one.
+        What a master appended are whole records, though it may be confirmed up to a byte inside of one; what a slave
+        receives may end there.
         """
-        if batch.waits and self._is_master and end == self._node.positions.get(Position.APPENDED):
-            self._stop(batch.end, "a record reaches past the end of the log", Rule.SIZE_PAST_END)
-        elif batch.waits:
-            self._whole_below = end
-        else:
-            self._stop(batch.end, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)
+        at = batch.end
+        if not batch.waits:
+            return self._stop(at, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)
+        if self._is_master and at + self._scan.claimed(at) > self._node.positions.get(Position.APPENDED):
+            return self._stop(at, "a record reaches past the end of the log", Rule.SIZE_PAST_END)
+        self._whole_below = end
         return 0
 
-    def _stop(self, offset: int, why: str, number: Rule | Halt) -> None:
+    def _stop(self, offset: int, why: str, number: Rule | Halt) -> int:
         """A bad record is never skipped: put refuses until it is mended (DISPATCH_STOPPED)."""
         self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
         self._stopped_why.replace(number)
         self._stopped.advance(offset + 1)
         self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
+        return 0
 
 
 def _newest(batch: Batch) -> int:

@@ -140,7 +140,7 @@ def test_where_there_is_one_it_is_checked_though_nobody_insists() -> None:
     assert walked(one, scan.CHECK_CRC)[0] == Rule.OK
     assert walked(damaged, scan.CHECK_CRC)[0] == Rule.PROPERTY_CRC
     assert walked(damaged, scan.CHECK_PROPERTY_CRC)[0] == Rule.PROPERTY_CRC
-    assert walked(damaged, scan.CHECK_FORM | scan.CHECK_OFFSET)[0] == Rule.OK
+    assert walked(damaged, scan.CHECK_FORM | scan.CHECK_PLACE)[0] == Rule.OK
 
 
 def test_a_record_without_one_is_refused_only_by_a_walk_that_insists() -> None:

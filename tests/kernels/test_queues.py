@@ -14,14 +14,15 @@ QUEUES = 5
 class Grouping:
     """Rows for one call, and its outcome."""
 
-    def __init__(self, table: list[tuple[int, int, int]], expected: list[int]) -> None:
-        """`table`: queue index, queue offset, transaction."""
+    def __init__(self, table: list[tuple[int, int, int]], expected: list[int], reached: int = 0) -> None:
+        """`table`: queue index, queue offset, transaction; records stand 1,000 bytes apart."""
         self.rows = np.zeros(len(table), rows.DISPATCH)
         for number, (queue, offset, transaction) in enumerate(table):
             row = self.rows[number]
             row["queue_index"], row["queue_offset"], row["transaction"] = queue, offset, transaction
             row["phy"], row["size"], row["tags_code"] = 1_000 * number, 100 + number, -number
         self.expected = np.array(expected, np.int64)
+        self.reached = np.full(len(expected), reached, np.int64)
         self.marks = np.zeros(len(expected), np.int32)
         self.state = np.zeros(GROUP_STATE_SIZE, np.int64)
 
@@ -32,7 +33,7 @@ class Grouping:
         entries = np.zeros(20 * room, np.uint8)
         order = np.zeros(count, np.int32)
         opened = queues.group_entries(
-            self.rows, first, count, self.expected, table, entries, self.marks, order, self.state
+            self.rows, first, count, self.expected, self.reached, table, entries, self.marks, order, self.state
         )
         assert not self.marks.any()
         outcome = {}
@@ -45,7 +46,9 @@ class Grouping:
         return outcome
 
 
-def model(table: list[tuple[int, int, int]], expected: list[int]) -> tuple[dict[int, tuple[int, bytes]], int, int]:
+def model(
+    table: list[tuple[int, int, int]], expected: list[int], reached: int
+) -> tuple[dict[int, tuple[int, bytes]], int, int]:
     """What `run` gives, the first row not looked at, and the queue of a gap or -1."""
     due = list(expected)
     outcome: dict[int, tuple[int, bytes]] = {}
@@ -54,10 +57,10 @@ def model(table: list[tuple[int, int, int]], expected: list[int]) -> tuple[dict[
             continue
         if due[queue] == NEW_QUEUE:
             due[queue] = offset
-        if offset > due[queue]:
-            return outcome, number, queue
-        if offset < due[queue]:
+        if offset < due[queue] and 1_000 * number < reached:
             continue
+        if offset != due[queue]:
+            return outcome, number, queue
         first, text = outcome.get(queue, (offset, b""))
         outcome[queue] = (first, text + consume_queue.encode(1_000 * number, 100 + number, -number))
         due[queue] += 1
@@ -69,12 +72,13 @@ TABLES = st.lists(
 )
 
 
-@given(TABLES, st.lists(st.integers(NEW_QUEUE, 2), min_size=QUEUES, max_size=QUEUES))
-def test_grouping(table: list[tuple[int, int, int]], expected: list[int]) -> None:
-    grouping = Grouping(table, expected)
-    outcome, reached, gap = model(table, expected)
+@given(TABLES, st.lists(st.integers(NEW_QUEUE, 2), min_size=QUEUES, max_size=QUEUES), st.integers(0, 25))
+def test_grouping(table: list[tuple[int, int, int]], expected: list[int], built: int) -> None:
+    """`built`: so many records may have been grouped before."""
+    grouping = Grouping(table, expected, 1_000 * built)
+    outcome, stopped_at, gap = model(table, expected, 1_000 * built)
     assert grouping.run() == outcome
-    assert grouping.state[ROWS] == reached
+    assert grouping.state[ROWS] == stopped_at
     assert grouping.state[GAP] == gap
 
 

@@ -81,15 +81,24 @@ def test_a_torn_record_ends_inside_wherever_it_is_cut() -> None:
         assert walked(log, stop=stop) == (Rule.ENDS_INSIDE, [len(first), 1, 1_000])
 
 
+NO_DIRECTORIES = [b"T\x00", b"T/pic", b"/", b".", b"..", b"a" * 20 + b"/" + b"b" * 30, b"c" * 40 + b"/"]
+
+
+@pytest.mark.parametrize("topic", [b"...", b".a", b"a.", b"-.-", b"T" * 127, b"\xff.0"])
+def test_any_other_topic_can_be_a_directory(topic: bytes) -> None:
+    assert walked(made([b"body"], topic=topic)[0], flags=scan.CHECK_PLACE)[0] == Rule.OK
+
+
 @pytest.mark.parametrize("flags", range(8))
 def test_each_check_is_made_only_when_told(flags: int) -> None:
     body = made([b"body"])[0]
     cases = [
         (scan.CHECK_CRC, Rule.BODY_CRC, body[:88] + b"B" + body[89:]),
-        (scan.CHECK_FORM, Rule.TOPIC_FORM, made([b"body"], topic=b"T\x00")[0]),
+        *((scan.CHECK_PLACE, Rule.TOPIC_FORM, made([b"body"], topic=topic)[0]) for topic in NO_DIRECTORIES),
+        (scan.CHECK_PLACE, Rule.QUEUE_ID, made([b"body"], queue_id=-5)[0]),
         (scan.CHECK_FORM, Rule.PROPERTIES_FORM, made([b"body"], properties=b"TAGS")[0]),
-        (scan.CHECK_OFFSET, Rule.PHYSICAL_OFFSET, made([b"body"], physical_offset=BASE)[0]),
-        (scan.CHECK_OFFSET, Rule.STORE_TIMESTAMP, made([b"body"], store_timestamp=0)[0]),
+        (scan.CHECK_PLACE, Rule.PHYSICAL_OFFSET, made([b"body"], physical_offset=BASE)[0]),
+        (scan.CHECK_PLACE, Rule.STORE_TIMESTAMP, made([b"body"], store_timestamp=0)[0]),
     ]
     for check, rule, log in cases:
         reason, _ = walked(log, flags=flags)

@@ -1,6 +1,7 @@
 """Queue entries from batches of the log, and the holes of stretches that were stepped over."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from towline.log.dispatch import Batch, DispatchScan
 from towline.log.queue_entries import QueueEntries
 
 
-def refuse(batch: Batch, row: int, number: int, due: int) -> None:
+def refuse(batch: Batch, row: int, number: int, due: int) -> NoReturn:
     raise QueueGap("topic", number, int(batch.rows[row]["queue_offset"]), due, int(batch.rows[row]["phy"]))
 
 
@@ -26,7 +27,7 @@ def build(maker: StoreMaker) -> ConsumeQueueFiles:
     reader = CommitLogReader(maker.store.commitlog, SEGMENT)
     reader.load()
     directory = QueueDirectory()
-    scan, entries = DispatchScan(reader, directory), QueueEntries(directory, np.zeros(0, np.int64), refuse)
+    scan, entries = DispatchScan(reader, directory), QueueEntries(directory, refuse)
     files = ConsumeQueueFiles(maker.store.consumequeue, QUEUE_FILE, 8)
     at = maker.base
     while at < maker.end:

@@ -35,7 +35,7 @@ def in_turn(what: str, work: Callable[[Any], Any], parts: Sequence[Any]) -> list
 
 def facts(found: Verified) -> tuple[Any, ...]:
     rows = sorted((row.path, row.at, row.end, row.rule, row.sentence, row.weight) for row in found.findings.rows)
-    gaps = sorted((gap.at, gap.topic, gap.queue_id, gap.offset, gap.due, gap.filled) for gap in found.gaps)
+    gaps = sorted((gap.at, gap.topic, gap.queue_id, gap.offset, gap.due, gap.filled, gap.alone) for gap in found.gaps)
     return rows, found.findings.dropped, found.weight, found.log, gaps
 
 

@@ -117,6 +117,12 @@ def is_topic_size(name: bytes) -> bool:
     return 0 < len(name) <= (RETRY_TOPIC_SIZE_MAX if long else TOPIC_SIZE_MAX)
 
 
+def is_directory_name(topic: bytes) -> bool:
+    """Whether the queues of a topic can have a directory of its name: a damaged record, or a log made elsewhere, may
+    hold any."""
+    return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
+
+
 def check_topic(name: str) -> None:
     """Raises IllegalTopic unless a client may create and use a topic of this name."""
     if not name:

@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 
+from towline.errors import TooManyQueues
 from towline.limits import QUEUES_MAX
 
 from .compiled import I64, QUEUES_READ, READ, WORDS_READ, Bytes, Rows, Words, helper, kernel
@@ -97,12 +98,13 @@ class QueueDirectory:
         return find_queue(self._slots, self._queues, self._arena, name, queue_id)
 
     def add(self, topic: bytes, queue_id: int) -> int:
-        """The pair's number, new if it had none. Asserts QUEUES_MAX pairs at most."""
+        """The pair's number, new if it had none. Raises TooManyQueues above QUEUES_MAX of them."""
         number = self.lookup(topic, queue_id)
         if number != NONE:
             return number
         number = self._count
-        assert number < QUEUES_MAX, f"a node has at most {QUEUES_MAX} queues"
+        if number >= QUEUES_MAX:
+            raise TooManyQueues(QUEUES_MAX)
         name = np.frombuffer(topic, np.uint8)
         start = self._reserve(len(topic))
         self._arena[start : start + len(topic)] = name

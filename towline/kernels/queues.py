@@ -28,7 +28,7 @@ NEW_QUEUE: Final = -1  # as an expected offset: the queue's first entry may have
 
 # State of `group_entries`, as indexes: all out.
 ROWS: Final = 0  # first row not looked at; the given end when all were
-GAP: Final = 1  # queue index of the row at which a gap stopped it; -1 when none did
+GAP: Final = 1  # queue index of the row whose number stopped it; -1 when none did
 GROUP_STATE_SIZE: Final = 2
 
 _SIZE: Final = consume_queue.SIZE
@@ -53,6 +53,7 @@ def _assign(
     first: int,
     stop: int,
     expected: Numbers,
+    reached: Numbers,
     runs: Rows,
     room: int,
     marks: Words,
@@ -71,10 +72,11 @@ def _assign(
             queue = row.queue_index
             mark = marks[queue]
             due = runs[mark - 1].queue_offset + runs[mark - 1].count if mark > 0 else expected[queue]
-            if row.queue_offset > due and due != NEW_QUEUE:
+            built = row.queue_offset < due and row.phy < reached[queue]
+            if row.queue_offset != due and due != NEW_QUEUE and not built:
                 state[GAP] = queue
                 break
-            if row.queue_offset == due or due == NEW_QUEUE:
+            if not built:
                 if mark == 0:
                     if opened == runs.size:
                         break
@@ -90,12 +92,13 @@ def _assign(
     return opened
 
 
-@kernel(I64(DISPATCHES_READ, I64, I64, NUMBERS_READ, RUNS, WRITE, WORDS, WORDS, NUMBERS))
+@kernel(I64(DISPATCHES_READ, I64, I64, NUMBERS_READ, NUMBERS_READ, RUNS, WRITE, WORDS, WORDS, NUMBERS))
 def group_entries(
     rows: Rows,
     first: int,
     stop: int,
     expected: Numbers,
+    reached: Numbers,
     runs: Rows,
     entries: Bytes,
     marks: Words,
@@ -105,12 +108,13 @@ def group_entries(
     """Writes 20-byte entries for rows[first:stop] into `entries`, each queue's together; returns the number of `runs`.
 
     `expected` holds by queue index, for every queue of the directory, the next queue offset, or NEW_QUEUE where any may
-    come first. A row below it was built already and is skipped, as are prepared and rolled back ones. A row above it is
-    a gap: grouping ends before it, with the queue in state[GAP] and the row in state[ROWS]. Grouping also ends early
-    when `runs` or `entries` are full. `marks`, as long as `expected`, must be 0 and is 0 again afterwards; `order`
-    takes as many numbers as there are rows.
+    come first; `reached` the end of the newest record that has an entry. A row below the one, of a record before the
+    other, was built already and is skipped, as are prepared and rolled back ones. Any other row whose number is not the
+    next, a gap or a number that comes twice, ends the grouping before it, with the queue in state[GAP] and the row in
+    state[ROWS]. It also ends early when `runs` or `entries` are full. `marks`, as long as `expected`, must be 0 and is
+    0 again afterwards; `order` takes as many numbers as there are rows.
     """
-    opened = _assign(rows, first, stop, expected, runs, entries.size // _SIZE, marks, order, state)
+    opened = _assign(rows, first, stop, expected, reached, runs, entries.size // _SIZE, marks, order, state)
     at = 0
     for number in range(opened):
         run = runs[number]

@@ -19,6 +19,7 @@ from .shape import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET,
+    QUEUE_ID,
     SIZE_MIN,
     STORE_TIMESTAMP,
     SYS_FLAG,
@@ -26,19 +27,19 @@ from .shape import (
     born_more,
     crc_fits,
     ends_with_crc,
-    holds_nul,
     hosts_more,
     parts,
     properties_sound,
+    topic_sound,
 )
 from .words import load_i32, load_i64, load_u32
 
 # What a walk checks beside sizes, magic and topic length; add them up.
 CHECK_CRC: Final = 1  # BODYCRC, and the property CRC of a record that has one
-CHECK_FORM: Final = 2  # topic without NUL, properties that parse
-CHECK_OFFSET: Final = 4  # PHYSICALOFFSET is the record's own, STORETIMESTAMP is positive
+CHECK_FORM: Final = 2  # properties that parse
+CHECK_PLACE: Final = 4  # PHYSICALOFFSET is the record's own, STORETIMESTAMP is positive, its queue can have a directory
 CHECK_PROPERTY_CRC: Final = 8  # the property CRC; a record without one is refused
-CHECK_ALL: Final = CHECK_CRC | CHECK_FORM | CHECK_OFFSET  # of a store that need not have property CRCs
+CHECK_ALL: Final = CHECK_CRC | CHECK_FORM | CHECK_PLACE  # of a store that need not have property CRCs
 
 # A walk's state, as indexes: all out.
 REACHED: Final = 0  # position in the array where the walk stopped: the first byte not walked
@@ -79,16 +80,17 @@ def _checked(log: Bytes, at: int, size: int, base: int, flags: int) -> int:
     rule, body_size, topic_at, topic_size, properties_at = parts(log, at, end, load_u32(log, at + MAGIC), body_at)
     if rule != Rule.OK:
         return rule
-    if flags & CHECK_OFFSET:
+    if flags & CHECK_PLACE:
         if load_i64(log, at + PHYSICAL_OFFSET) != base + at:
             return Rule.PHYSICAL_OFFSET.value
         if load_i64(log, at + born_more(sys_flag) + STORE_TIMESTAMP) <= 0:
             return Rule.STORE_TIMESTAMP.value
-    if flags & CHECK_FORM:
-        if holds_nul(log, topic_at, topic_at + topic_size):
+        if load_i32(log, at + QUEUE_ID) < 0:
+            return Rule.QUEUE_ID.value
+        if not topic_sound(log, topic_at, topic_at + topic_size):
             return Rule.TOPIC_FORM.value
-        if not properties_sound(log, properties_at, end):
-            return Rule.PROPERTIES_FORM.value
+    if flags & CHECK_FORM and not properties_sound(log, properties_at, end):
+        return Rule.PROPERTIES_FORM.value
     if flags & CHECK_CRC and crc_of(log, body_at, body_size) & CRC_MASK != load_u32(log, at + BODY_CRC):
         return Rule.BODY_CRC.value
     if flags & (CHECK_CRC | CHECK_PROPERTY_CRC):

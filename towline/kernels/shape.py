@@ -14,7 +14,7 @@ from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE
 
 from .compiled import Bytes, helper
 from .crc import crc_of
-from .words import BLOCK, below, load_i32, load_u8, load_u16, raw_i64, raw_u32, trailing_zeros
+from .words import BLOCK, below, equal, load_i32, load_u8, load_u16, raw_i64, raw_u32, trailing_zeros
 
 TOTAL_SIZE: Final = record.LAYOUT.offset["total_size"]
 MAGIC: Final = record.LAYOUT.offset["magic"]
@@ -42,6 +42,8 @@ _PROPERTY_CRC_NAME: Final = int.from_bytes(property_crc.HEAD[:8], "little")
 _DIGITS: Final = property_crc.DIGITS
 _HALF: Final = 10 ** (property_crc.DIGITS // 2)
 _ZERO: Final = ord("0")
+_DOT: Final = ord(".")
+_SLASH: Final = ord("/")
 _RESERVED_MIN: Final = min(map(len, properties.RESERVED))
 _SUSPECTS: Final[npt.NDArray[np.int64]] = np.zeros(256, dtype=np.int64)  # 1 for the first byte of a reserved name
 _SUSPECTS[[ord(name[0]) for name in (*properties.RESERVED, properties.TRANSIENT_PREFIX)]] = 1
@@ -119,13 +121,18 @@ def block_below(buffer: Bytes, at: int, end: int, limit: int) -> int:
 
 
 @helper
-def holds_nul(buffer: Bytes, at: int, end: int) -> bool:
-    """Whether a NUL byte stands in [at, end), the end of which is at least a block into its record."""
+def topic_sound(buffer: Bytes, at: int, end: int) -> bool:
+    """Whether the topic in [at, end), which is not empty, can be a directory: no NUL, no slash, not "." nor ".."."""
+    size = end - at
+    if size <= 2 and load_u8(buffer, at) == _DOT and load_u8(buffer, end - 1) == _DOT:
+        return False
     while at < end:
-        if block_below(buffer, at, end, 1):
-            return True
+        room = end - at
+        slashes = equal(buffer, at, _SLASH) if room >= BLOCK else equal(buffer, end - BLOCK, _SLASH) >> (BLOCK - room)
+        if slashes or block_below(buffer, at, end, 1):
+            return False
         at += BLOCK
-    return False
+    return True
 
 
 @helper

@@ -41,12 +41,12 @@ from .shape import (
     TOTAL_SIZE,
     born_more,
     ends_with_crc,
-    holds_nul,
     hosts_more,
     parts,
     properties_form,
     same_bytes,
     store_digits_of,
+    topic_sound,
 )
 from .words import (
     copy_bytes,
@@ -147,7 +147,7 @@ def _rest_rule(
         return size_rule, 0, 0
     if topic_size != topic_length or not same_bytes(frame, topic_at, arena, topic_start, topic_size):
         return Rule.TOPIC_MISMATCH.value, 0, 0
-    if holds_nul(frame, topic_at, topic_at + topic_size):
+    if not topic_sound(frame, topic_at, topic_at + topic_size):
         return Rule.TOPIC_FORM.value, 0, 0
     rule, name_at = _properties_rule(frame, properties_at, end, own, checks, form, queue_id, reals)
     if rule == Rule.OK:

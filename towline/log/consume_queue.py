@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMismatch, SyncFailed
 from towline.format.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
+from towline.format.topics import is_directory_name
 
 from .extents import written
 from .segment_files import FULL_ERRNOS, begin_write_back, segment_base, segment_name, sync_directory, sync_file_system
@@ -437,7 +438,7 @@ class ConsumeQueueFiles:
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     """Of the files of a queue. A log made elsewhere may hold any topic; for one that leads out of the store this raises
     IllegalTopic."""
-    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+    if not is_directory_name(os.fsencode(topic)):
         raise IllegalTopic(topic, "the name cannot be a directory")
     return root / topic / str(queue_id)
 

@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import CorruptLog
+from towline.errors import CorruptLog, TooManyQueues
 from towline.format.record import LAYOUT
 from towline.format.rules import Rule
+from towline.format.topics import is_directory_name
 from towline.kernels.directory import QueueDirectory
 from towline.kernels.dispatch import KEY_COUNT, STATE_SIZE, scan_dispatch
 from towline.kernels.rows import DISPATCH, KEY, Stop
@@ -68,7 +69,8 @@ class DispatchScan:
     def read(self, start: int, end: int, records_max: int = RECORDS_MAX) -> Batch:
         """The batch that begins at `start`: as much as one kernel call walks, and never past `end` or the segment.
 
-        With more than RECORDS_MAX records: of as many calls as it takes.
+        With more than RECORDS_MAX records: of as many calls as it takes. Raises TooManyQueues when the first record is
+        of one more queue than the directory takes; a batch ends before a later one.
         """
         self._grow(records_max)
         size = self._log.segment_size
@@ -86,7 +88,8 @@ class DispatchScan:
             count += more
             key_count += int(self._state[KEY_COUNT])
             if reason == Stop.UNKNOWN_QUEUE:
-                self._register(log, at, count)
+                if (reason := self._register(log, at, count)) != Rule.OK:
+                    break
             elif not more or base + at >= limit or records_max <= RECORDS_MAX or count == records_max:
                 break
         found, rule, waits = self._verdict(reason, base + at, stop, end)
@@ -116,13 +119,25 @@ class DispatchScan:
             self._rows = np.zeros(records, dtype=DISPATCH)
             self._keys = np.zeros(KEYS_MAX // RECORDS_MAX * records, dtype=KEY)
 
-    def _register(self, log: npt.NDArray[np.uint8], at: int, row: int) -> None:
+    def _register(self, log: npt.NDArray[np.uint8], at: int, row: int) -> int:
+        """The rule that the queue of the record at `at` breaks, or UNKNOWN_QUEUE where there is no room for it."""
         begin, length = int(self._rows[row]["topic_start"]), int(self._rows[row]["topic_length"])
         queue_at = at + LAYOUT.offset["queue_id"]
         queue_id = int.from_bytes(log[queue_at : queue_at + 4].tobytes(), "big", signed=True)
-        self._directory.add(log[begin : begin + length].tobytes(), queue_id)
+        topic = log[begin : begin + length].tobytes()
+        if queue_id < 0:
+            return Rule.QUEUE_ID
+        if not is_directory_name(topic):
+            return Rule.TOPIC_FORM
+        try:
+            self._directory.add(topic, queue_id)
+        except TooManyQueues:
+            if not row:
+                raise
+            return Stop.UNKNOWN_QUEUE
+        return Rule.OK
 
-    def _claimed(self, offset: int) -> int:
+    def claimed(self, offset: int) -> int:
         """TOTALSIZE as it stands there, not checked; a slice of the log may end inside it, then only zeros follow."""
         return int.from_bytes(bytes(self._log.slice(offset, offset + 4)), "big")
 
@@ -134,8 +149,11 @@ class DispatchScan:
         if reason == Stop.END:
             return reached, Rule.SIZE_TOO_SMALL, False
         if reason == Rule.ENDS_INSIDE:
-            if stop == border or reached + self._claimed(reached) > border:
+            claimed = self.claimed(reached)
+            if stop == border or reached + claimed > border:
                 return reached, Rule.SIZE_PAST_END, False
+            if claimed > KERNEL_BYTES_MAX:
+                return reached, Rule.RECORD_TOO_LARGE, False
             return reached, Rule.OK, stop == limit
         if reason > 0:
             return reached, Rule(reason), False

@@ -24,6 +24,11 @@ NOTHING: Final = "nothing to do"
 PUT_ONE: Final = "put one message into the queue before a real broker gets the store"
 
 
+def restore_or_skip(offset: int) -> str:
+    """Of the damaged record at a log offset."""
+    return f"restore the file from a copy or another node, or run `towline store repair --yes --skip {offset}`"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A rule that is not a record's: what it says when it is broken, how bad that is, what to do."""
@@ -66,7 +71,6 @@ FAULTS: Final[dict[str, Fault]] = {
         "the queue ends in a hole, behind which a real broker dispatches nothing", Weight.NOTE, PUT_ONE
     ),
     "QUEUE_FILE_SIZE": Fault("the file does not have the size of a queue file", Weight.HEALS, REPAIR),
-    "QUEUE_PLACE": Fault("the topic cannot be a directory", Weight.DAMAGE, RESTORE),
     # --- index/
     "INDEX_SIZE": Fault(
         "the file does not have the size that its numbers of slots and entries make", Weight.HEALS, REPAIR

@@ -18,7 +18,7 @@ from towline.kernels.rows import Stop
 from towline.kernels.scan import (
     CHECK_CRC,
     CHECK_FORM,
-    CHECK_OFFSET,
+    CHECK_PLACE,
     CHECK_PROPERTY_CRC,
     COUNT,
     REACHED,
@@ -63,7 +63,7 @@ class LogWalk:
     def __init__(self, log: CommitLogReader, durable: int, checks: Checks) -> None:
         self._log = log
         self._durable = durable
-        self._below = CHECK_OFFSET | (CHECK_CRC if checks.crc else 0)
+        self._below = CHECK_PLACE | (CHECK_CRC if checks.crc else 0)
         self._below |= CHECK_PROPERTY_CRC if checks.property_crc else 0
         self._behind = self._below | (CHECK_FORM if checks.form else 0)
         self._state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
@@ -137,5 +137,5 @@ class LogWalk:
 def first_timestamp(log: CommitLogReader, base: int) -> int:
     """STORETIMESTAMP of the first record of a segment, its CRC checked; -1 if there is none that is whole."""
     state = np.zeros(WALK_STATE_SIZE, dtype=np.int64)
-    walk(log.array(base), 0, log.segment_size, base, CHECK_CRC | CHECK_OFFSET, 1, state)
+    walk(log.array(base), 0, log.segment_size, base, CHECK_CRC | CHECK_PLACE, 1, state)
     return int(state[TIMESTAMP])

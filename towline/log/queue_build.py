@@ -7,14 +7,13 @@ need neither an order nor each other; what they must agree on is the end of the 
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from towline.errors import QueueGap
 from towline.format.consume_queue import ENTRY, SIZE
-from towline.format.record import TRANSACTION_PREPARED
 from towline.kernels.directory import QueueDirectory
 from towline.kernels.queues import NEW_QUEUE
 
@@ -67,7 +66,7 @@ class LeadingHole:
 class QueueBuild:
     """One stretch of the log, batch by batch. With `apart` others build what stands before it.
 
-    Then leading holes are left to whoever knows what stands before, and a number that was given twice is refused.
+    Then leading holes are left to whoever knows what stands before.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class QueueBuild:
         self._apart = apart
         self.directory = QueueDirectory()
         self._scan = DispatchScan(log, self.directory, delays_ms)
-        self._entries = QueueEntries(self.directory, np.zeros(0, np.int64), on_gap or self._raise_gap)
+        self._entries = QueueEntries(self.directory, on_gap or self._raise_gap)
         self._firsts: npt.NDArray[np.int64] = np.full(_QUEUES_AT_FIRST, NEW_QUEUE, dtype=np.int64)
         self._places = np.zeros(_QUEUES_AT_FIRST, dtype=np.int64)
         self.holes: list[LeadingHole] = []
@@ -93,17 +92,12 @@ class QueueBuild:
 
     def rounds(self, batch: Batch) -> Iterator[Round]:
         """What is to be written of a batch: see QueueEntries. Raises QueueGap."""
-        left = np.ones(len(batch.rows), dtype=np.bool_)  # without an entry
         for one in self._entries.rounds(batch):
             if not len(one.order) and self._is_leading(one):
                 self._keep_hole(one)
                 continue
-            np.less(one.order, 0, out=left[one.first : one.first + len(one.order)])
             self._note(one)
             yield one
-        if self._apart and left.any() and (row := self._given_twice(batch, np.flatnonzero(left))) is not None:
-            number = int(batch.rows[row]["queue_index"])
-            self._raise_gap(batch, row, number, self._entries.expected(number))
 
     def stretches(self) -> Iterator[Stretch]:
         """What was built, of every queue one."""
@@ -111,11 +105,6 @@ class QueueBuild:
             topic, queue_id = self.directory.topic(number), self.directory.queue_id(number)
             first, end = int(self._firsts[number]), self._entries.expected(number)
             yield Stretch(topic, queue_id, int(self._places[number]), first, end)
-
-    def _given_twice(self, batch: Batch, left: npt.NDArray[np.int64]) -> int | None:
-        """The first of these rows that should have an entry."""
-        due = left[(batch.rows["transaction"][left] & TRANSACTION_PREPARED) == 0]  # the bit of prepared and rolled back
-        return int(due[0]) if len(due) else None
 
     def _note(self, one: Round) -> None:
         self._grow()
@@ -138,7 +127,7 @@ class QueueBuild:
         topic, queue_id = self.directory.topic(number), self.directory.queue_id(number)
         self.holes.append(LeadingHole(topic, queue_id, at, first, first + int(run["count"])))
 
-    def _raise_gap(self, batch: Batch, row: int, number: int, due: int) -> None:
+    def _raise_gap(self, batch: Batch, row: int, number: int, due: int) -> NoReturn:
         one = batch.rows[row]
         topic = self.directory.topic(number).decode("utf-8", "replace")
         raise QueueGap(topic, self.directory.queue_id(number), int(one["queue_offset"]), due, int(one["phy"]))

@@ -62,36 +62,50 @@ class Round:
 
 
 _NO_ROWS: Final = np.zeros(0, dtype=np.int32)
-OnGap = Callable[[Batch, int, int, int], None]  # batch, row, number of the queue, the offset that is due
+# Of batch, row, number of the queue, and the offset that is due there: raises, or says which offset is to be due. Where
+# that is the row's, it is taken as it is; where it is above, the row gets no entry.
+OnGap = Callable[[Batch, int, int, int], int]
 
 
 class QueueEntries:
     """Knows the next queue offset of every queue of a directory; each batch follows the one before it."""
 
-    def __init__(self, directory: QueueDirectory, expected: npt.NDArray[np.int64], on_gap: OnGap) -> None:
-        """`expected` by number of the queue; one beyond it is new. `on_gap` raises, or the row is taken as it is."""
+    def __init__(
+        self,
+        directory: QueueDirectory,
+        on_gap: OnGap,
+        expected: npt.NDArray[np.int64] | None = None,
+        reached: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """`expected` by number of the queue, and to which log offset its entries have `reached`; one beyond is new.
+
+        A record before the one, of a number below the other, is one that comes again: it has its entry.
+        """
         self._directory = directory
         self._on_gap = on_gap
         self._expected = np.full(max(_QUEUES_AT_FIRST, len(directory)), NEW_QUEUE, dtype=np.int64)
-        self._expected[: len(expected)] = expected
+        self._reached = np.zeros(len(self._expected), dtype=np.int64)
+        if expected is not None and reached is not None:
+            self._expected[: len(expected)] = expected
+            self._reached[: len(reached)] = reached
         self._marks = np.zeros(len(self._expected), dtype=np.int32)
         self._runs = np.zeros(len(self._expected), dtype=RUN)
         self._entries = np.zeros(RECORDS_MAX * SIZE, dtype=np.uint8)
         self._order = np.zeros(RECORDS_MAX, dtype=np.int32)
         self._state = np.zeros(GROUP_STATE_SIZE, dtype=np.int64)
-        self._kept: npt.NDArray[np.int64] | None = None
+        self._kept: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
 
     def keep(self) -> None:
         """What is expected now is come back to by `restore`, but for runs that `settle` was told of meanwhile."""
-        self._kept = self._expected.copy()
+        self._kept = self._expected.copy(), self._reached.copy()
 
     def settle(self, runs: npt.NDArray[np.void]) -> None:
         if self._kept is not None:
-            self._kept[runs["queue_index"]] = runs["queue_offset"] + runs["count"]
+            _follow(*self._kept, runs)
 
     def restore(self) -> None:
         if self._kept is not None:
-            self._expected[:] = self._kept
+            self._expected[:], self._reached[:] = self._kept
 
     def expected(self, number: int) -> int:
         """The next offset of a queue; NEW_QUEUE (-1) for one that got no entry."""
@@ -129,6 +143,7 @@ class QueueEntries:
                 first,
                 stop,
                 self._expected,
+                self._reached,
                 self._runs,
                 self._entries,
                 self._marks,
@@ -139,25 +154,26 @@ class QueueEntries:
             if opened:
                 runs = self._runs[:opened]
                 yield Round(runs, self._entries, first, self._order[: done - first])
-                self._expected[runs["queue_index"]] = runs["queue_offset"] + runs["count"]
+                _follow(self._expected, self._reached, runs)
             first = done
             if first < stop and self._state[GAP] >= 0:
-                number = int(self._state[GAP])
-                self._on_gap(batch, first, number, int(self._expected[number]))
-                self._expected[number] = batch.rows[first]["queue_offset"]
+                number, offset = int(self._state[GAP]), int(batch.rows[first]["queue_offset"])
+                due = self._on_gap(batch, first, number, int(self._expected[number]))
+                assert due >= offset, "the row is taken, or passed over"
+                self._expected[number] = due
+                first += due > offset
 
     def _hole(self, batch: Batch, lost: Hole) -> Iterator[Round]:
         """Entries of numbers that were lost; those that were written already are left alone."""
         due = int(self._expected[lost.number])
         start = lost.first if due == NEW_QUEUE else due
         if lost.count and start < lost.first:
-            self._on_gap(batch, lost.row, lost.number, due)
-            start = lost.first
+            start = self._on_gap(batch, lost.row, lost.number, due)
         count = lost.first + lost.count - start
         if count > 0:
             run = np.array([(0, start, lost.end, count, lost.number)], dtype=RUN)
             yield Round(run, np.frombuffer(hole(lost.at) * count, dtype=np.uint8), lost.row, _NO_ROWS)
-            self._expected[lost.number] = start + count
+            _follow(self._expected, self._reached, run)
 
     def _grow(self, records: int) -> None:
         if records > len(self._order):
@@ -166,11 +182,24 @@ class QueueEntries:
         missing = len(self._directory) - len(self._expected)
         if missing > 0:
             room = max(missing, len(self._expected))
-            more = np.full(room, NEW_QUEUE, dtype=np.int64)
-            self._expected = np.concatenate((self._expected, more))
-            self._kept = None if self._kept is None else np.concatenate((self._kept, more))
+            self._expected, self._reached = _longer(self._expected, self._reached, room)
+            self._kept = None if self._kept is None else _longer(*self._kept, room)
             self._marks = np.zeros(len(self._expected), dtype=np.int32)
             self._runs = np.zeros(len(self._expected), dtype=RUN)
+
+
+def _follow(expected: npt.NDArray[np.int64], reached: npt.NDArray[np.int64], runs: npt.NDArray[np.void]) -> None:
+    numbers = runs["queue_index"]
+    expected[numbers] = runs["queue_offset"] + runs["count"]
+    reached[numbers] = runs["phy_end"]
+
+
+def _longer(
+    expected: npt.NDArray[np.int64], reached: npt.NDArray[np.int64], more: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """By so many queues, which are new."""
+    new = np.full(more, NEW_QUEUE, dtype=np.int64)
+    return np.concatenate((expected, new)), np.concatenate((reached, np.zeros(more, dtype=np.int64)))
 
 
 def holes_of(batch: Batch) -> list[Hole]:

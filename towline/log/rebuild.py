@@ -65,17 +65,18 @@ class Rebuild:
             self._index.close()
         return build.records
 
-    def _fill_gap(self, batch: Batch, row: int, number: int, due: int) -> None:
+    def _fill_gap(self, batch: Batch, row: int, number: int, due: int) -> int:
         """Numbers that the log skips without a word get holes, so that later ones keep their places."""
         one = batch.rows[row]
         offset, at = int(one["queue_offset"]), int(one["phy"])
-        if offset - due > GAP_MAX:
+        if not 0 < offset - due <= GAP_MAX:
             path = str(self._log.queue.path_of(batch.base))
             raise RepairRefused(path, at - batch.base, f"number {offset} follows number {due - 1} in its queue")
         if self._files is not None:
             directory = self._build.directory
             topic = directory.topic(number).decode("utf-8", "replace")
             self._files.write(topic, directory.queue_id(number), due, hole(at) * (offset - due))
+        return offset
 
 
 def carry_over(

@@ -24,7 +24,8 @@ from .verify import Verified, verify
 from .verify_log import Damage
 from .verify_queues import Gap
 
-_REFUSED: Final = ("MISSING", "SEGMENT_SIZE", "QUEUE_TWICE", "QUEUE_PLACE", "SYNC_FAILED")
+_REFUSED: Final = ("MISSING", "SEGMENT_SIZE", "SYNC_FAILED")
+_WRONG_NUMBER: Final = ("QUEUE_TWICE", "QUEUE_GAP")  # refused where they are damage, unless the record is stepped over
 _LOST_MAX: Final = 100_000  # messages of one stretch that are named; no stretch of real records holds more of a queue
 
 
@@ -89,8 +90,14 @@ def make_plan(
     delays_ms: tuple[int, ...] = (),
     progress: Callable[[int], None] = lambda _: None,
 ) -> Plan:
-    """Verifies the store and decides. `skip` are log offsets at which damaged stretches begin."""
+    """Verifies the store and decides. `skip` are log offsets at which damaged stretches begin.
+
+    Or of records whose QUEUEOFFSET is not the next of their queue: then the store is verified once more without them.
+    """
     verified = verify(store, settings, delays_ms=delays_ms, progress=progress)
+    named = frozenset(skip) & {gap.at for gap in verified.gaps if not gap.filled}
+    if named:
+        verified = verify(store, settings, delays_ms=delays_ms, named=named)
     plan = Plan(verified)
     planner = _Planner(store, settings, plan)
     planner.refuse()
@@ -111,6 +118,10 @@ class _Planner:
             if found.rule in _REFUSED and found.weight is Weight.DAMAGE:
                 path = str(self.store.root / found.path)
                 self.plan.refused.append(RepairRefused(path, found.at, f"{found.rule}, {found.sentence}"))
+            if found.rule in _WRONG_NUMBER and found.weight is Weight.DAMAGE:
+                path, offset = str(self.store.root / found.path), int(Path(found.path).name) + found.at
+                why = f"{found.rule}, {found.sentence}; --skip {offset} steps over it"
+                self.plan.refused.append(RepairRefused(path, found.at, why))
 
     # --- damaged stretches of the log
 
@@ -222,7 +233,7 @@ _ACTIONS: Final = {
 
 
 def _needs_rebuild(found: Finding, prefix: str) -> bool:
-    return found.rule.startswith(prefix) and found.rule not in ("INDEX_UNFINISHED", "QUEUE_TWICE", "QUEUE_PLACE")
+    return found.rule.startswith(prefix) and found.rule not in ("INDEX_UNFINISHED", "QUEUE_TWICE")
 
 
 # --- what was lost

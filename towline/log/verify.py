@@ -17,7 +17,7 @@ from .checkpoint_file import CheckpointFile
 from .commit_log import CommitLogReader
 from .dispatched import dispatched_behind
 from .durable_file import begins_too_late
-from .findings import NOTHING, REPAIR, RESTORE, Findings, Weight
+from .findings import NOTHING, REPAIR, Findings, Weight, restore_or_skip
 from .recovery import RecoverySettings
 from .segment_files import segment_name
 from .verify_log import LogBounds, LogFound, Sink, limits_of, list_log
@@ -72,9 +72,11 @@ def verify(
     limit: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
     run: Run | None = None,
+    named: frozenset[int] = frozenset(),
 ) -> Verified:
     """Reads everything; `limit` is the dispatched end of a running node, which writes behind it.
 
+    `named` are log offsets of records that are to count as damaged though they keep every rule of their own.
     `progress` gets bytes of the log. `settings` are those of the node; `delays_ms` by level - 1, for tags codes.
     With `run` log, queues and index are looked at in parts, by whatever it runs them on; then `progress` gets nothing.
     """
@@ -87,7 +89,7 @@ def verify(
     verify_config(store, findings, running=limit is not None)
     verify_leftovers(store, findings, running=limit is not None)
     count = _Count(progress)
-    facts = _facts(store, settings, findings, durable, delays_ms, limit)
+    facts = _facts(store, settings, findings, durable, delays_ms, limit, named)
     if run is None:
         log, queues = _in_order(facts, findings, count.add)
     else:
@@ -120,6 +122,7 @@ def _facts(
     durable: Durable | None,
     delays_ms: tuple[int, ...],
     limit: int | None,
+    named: frozenset[int],
 ) -> Facts:
     """Lists the log. Segments that are missing before its first one are a finding."""
     bases = list_log(store.commitlog, settings.segment_size, findings, running=limit is not None)
@@ -132,7 +135,7 @@ def _facts(
         surely = synced = limit
     closed = limit is None and not store.abort.exists()
     dispatched = partial(dispatched_behind, store.consumequeue, settings.queue_file_size) if closed else None
-    bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely, dispatched=dispatched)
+    bounds = LogBounds(durable=durable, limit=limit, log_min=log_min, surely=surely, dispatched=dispatched, named=named)
     return Facts(store=store, settings=settings, delays_ms=delays_ms, bounds=bounds, bases=tuple(bases), synced=synced)
 
 
@@ -170,11 +173,12 @@ def _report_gaps(store: Store, settings: RecoverySettings, log: LogFound, gaps: 
             f"the record is number {gap.offset} of queue {gap.queue_id} of {gap.topic.decode('utf-8', 'replace')}, "
             f"where number {gap.due} is due"
         )
-        at, weight = gap.at - base, Weight.DAMAGE
+        at, weight, remedy = gap.at - base, Weight.DAMAGE, restore_or_skip(gap.at)
         if gap.filled:
-            said, weight = f"{said}; the queue has holes for those between", Weight.NOTE
-        elif not gap.twice:
-            weight = Weight.HEALS
+            said, weight, remedy = f"{said}; the queue has holes for those between", Weight.NOTE, NOTHING
+        elif gap.fillable:
+            weight, remedy = Weight.HEALS, REPAIR
+        elif gap.alone:
+            said = f"{said}, and the queue goes on behind it with number {gap.due + 1}"
         rule = "QUEUE_TWICE" if gap.twice else "QUEUE_GAP"
-        remedy = RESTORE if gap.twice else NOTHING if gap.filled else REPAIR
         findings.add(reader.queue.path_of(base), at, at + 8, rule, said, weight=weight, remedy=remedy)

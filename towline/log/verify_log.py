@@ -22,7 +22,7 @@ from towline.kernels.rows import Stop
 from .commit_log import CommitLogReader
 from .dispatch import Batch, DispatchScan
 from .extents import written_end
-from .findings import START, Findings, Weight
+from .findings import START, Findings, Weight, restore_or_skip
 from .log_walk import Checks, LogWalk
 from .queue_entries import holes_of
 from .segment_files import segment_base
@@ -43,7 +43,8 @@ Progress = Callable[[int], None]  # bytes done since the last call
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Log offsets [start, end) that hold no whole record, though they were durable. `rule` is what the first breaks.
+    """Log offsets [start, end) that hold no whole record, though they were durable. `rule` is what the first breaks; OK
+    for one that somebody named.
 
     `follows` says what stands at `end`: "record", "segment" (nothing more in this one), or "end" (nothing at all).
     `timestamp` is the store time of the record before, 0 without one.
@@ -105,6 +106,7 @@ class LogFound:
 class LogBounds:
     """`durable` is what the file said, None without one; `limit` the end to stop at while a node runs, else None.
 
+    `named` are records to be stepped over though they keep every rule of their own.
     `surely` is the offset below which a bad record is damage. `dispatched` tells for a log offset to where the queues
     of a store that was closed point, None if none points to it; not asked of a store that was not closed.
     """
@@ -114,6 +116,7 @@ class LogBounds:
     log_min: int
     surely: int
     dispatched: Callable[[int], int | None] | None = None
+    named: frozenset[int] = frozenset()
 
 
 class LogVerifier:
@@ -190,9 +193,13 @@ class LogVerifier:
         base, size, limit = part.base, self._log.segment_size, self._bounds.limit
         stop = size if limit is None else min(size, limit - base)
         at = 0
+        named = sorted(offset - base for offset in self._bounds.named if base <= offset < base + stop)
         while at < stop and not part.ended:
-            reason = int(Stop.DONE)
-            for first, reached, stopped in self._walk.steps(base, at, stop):
+            if at in named:
+                at = self._damaged(part, at, Rule.OK, self._bounds.surely - base)
+                continue
+            reason, before = int(Stop.DONE), next((place for place in named if place > at), stop)
+            for first, reached, stopped in self._walk.steps(base, at, before):
                 self._feed(part, base + first, base + reached, sinks)
                 progress(reached - first)
                 at, reason = reached, stopped
@@ -246,7 +253,11 @@ class LogVerifier:
         if at >= limit or (inside and is_torn(self._log.array(base)[:limit].data, at)):
             part.torn, part.ended = rule, True
             return at
-        rule = rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL
+        return self._damaged(part, at, rule if rule is not Rule.OK else Rule.SIZE_TOO_SMALL, limit)
+
+    def _damaged(self, part: SegmentPart, at: int, rule: Rule, limit: int) -> int:
+        """Notes the stretch that begins at `at`; durable bytes are before `limit`. Where to go on in the segment."""
+        base = part.base
         end = self.next_whole(base, at)
         follows = "record"
         if end is None:
@@ -257,8 +268,8 @@ class LogVerifier:
         said = f"{rule.sentence}; what is whole again begins at {base + end}"
         if follows == "end":
             said = f"{rule.sentence}; nothing whole follows"
-        advice = f"restore the file from a copy or another node, or run `towline store repair --yes --skip {base + at}`"
-        self._row(base + at, base + end, rule.name, said, remedy=advice)
+        if rule is not Rule.OK:
+            self._row(base + at, base + end, rule.name, said, remedy=restore_or_skip(base + at))
         part.damages.append(Damage(base + at, base + end, rule, follows, part.last))
         return at if follows == "end" else end
 

@@ -2,15 +2,14 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from towline.format.consume_queue import ENTRY, SIZE
-from towline.format.record import TRANSACTION_PREPARED
 from towline.kernels.directory import NONE, QueueDirectory
 from towline.kernels.queues import NEW_QUEUE
 
@@ -34,7 +33,8 @@ Bases = dict[tuple[str, int], set[int]]
 class Gap:
     """The record at `at` is number `offset` of its queue, where number `due` is due; `twice` when it is below.
 
-    `filled` when the queue has holes for the numbers between: a repair put them there.
+    `filled` when the queue has holes for the numbers between: a repair put them there. `alone` when the record behind
+    it in its queue goes on as if this one had the number that was due: nothing is missing, this number is damaged.
     """
 
     at: int
@@ -43,10 +43,16 @@ class Gap:
     offset: int
     due: int
     filled: bool = False
+    alone: bool = False
 
     @property
     def twice(self) -> bool:
         return self.offset < self.due
+
+    @property
+    def fillable(self) -> bool:
+        """Whether a repair puts holes in the place of what is missing."""
+        return not self.twice and not self.alone and self.offset - self.due <= GAP_MAX
 
 
 @dataclass
@@ -109,28 +115,22 @@ class QueueVerifier:
         self._files = ConsumeQueueFiles(root, file_size, _FILES_OPEN_MAX)
         self._findings, self._directory = findings, directory
         self._log_min, self._surely = log_min, surely
-        self._entries = QueueEntries(directory, np.zeros(0, np.int64), self._gap)
+        self._entries = QueueEntries(directory, self._gap)
         self._extensions = opened(root.parent / "consumequeue_ext", _FILES_OPEN_MAX)
         self._seen: dict[int, _Seen] = {}
         self.bases: Bases = {} if bases is None else bases  # of files that can be read
         self.gaps: list[Gap] = []
+        self._newest: dict[tuple[bytes, int], int] = {}  # of `gaps`, by queue
         if bases is None:
             self._list()
 
     # --- against the log
 
     def take(self, batch: Batch) -> None:
-        firsts: dict[int, int] = {}
-        kept = 0
         for run in self._entries.runs(batch):
             expected = np.frombuffer(run.entries, dtype=ENTRY)
-            kept += 0 if is_filler(expected[:1])[0] else run.count
-            firsts.setdefault(run.number, run.offset)
             self._compare(run, expected)
             self._seen[run.number].hole = bool(is_filler(expected[-1:])[0])
-        counted = (batch.rows["transaction"] & TRANSACTION_PREPARED) == 0  # the bit of prepared and of rolled back
-        if kept != np.count_nonzero(counted):
-            self._note_twice(batch.rows[counted], firsts)
 
     def _compare(self, run: QueueRun, expected: Entries) -> None:
         seen = self._seen.setdefault(run.number, _Seen(run.offset))
@@ -173,25 +173,30 @@ class QueueVerifier:
                 else:
                     ranges.append(_Range(offset + first, offset + end, int(places[first])))
 
-    def _gap(self, batch: Batch, row: int, number: int, due: int) -> None:
-        one, filled = batch.rows[row], True
-        for found in self._raw(number, due, min(int(one["queue_offset"]) - due, GAP_MAX)):
+    def _gap(self, batch: Batch, row: int, number: int, due: int) -> int:
+        """Slow, and only for a log that is wrong."""
+        at, offset = int(batch.rows[row]["phy"]), int(batch.rows[row]["queue_offset"])
+        queue, filled = (self._directory.topic(number), self._directory.queue_id(number)), offset > due
+        if offset < due and self._is_next_but(queue, offset, due):
+            return offset
+        for found in self._raw(number, due, min(offset - due, GAP_MAX)) if filled else ():
             filled = filled and bool((is_filler(found) & (found["tags_code"] > 0)).all())
-        self._add_gap(one, due, filled=filled)
+        self._add_gaps([Gap(at, *queue, offset, due, filled)])
+        return max(offset, due)
 
-    def _note_twice(self, rows: npt.NDArray[np.void], firsts: dict[int, int]) -> None:
-        """Rows whose number is below the one that is due get no entry. Slow, and only for a log that is wrong."""
-        for row in rows:
-            number, offset = int(row["queue_index"]), int(row["queue_offset"])
-            due = firsts.setdefault(number, self._entries.expected(number))
-            if offset < due:
-                self._add_gap(row, due)
-            firsts[number] = max(due, offset + 1)
+    def _is_next_but(self, queue: tuple[bytes, int], offset: int, due: int) -> bool:
+        """Whether only the number of the record before it was wrong: that is noted."""
+        place = self._newest.get(queue)
+        before = self.gaps[place] if place is not None else None
+        if place is None or before is None or (due, offset) != (before.offset + 1, before.due + 1):
+            return False
+        self.gaps[place] = replace(before, alone=True)
+        return True
 
-    def _add_gap(self, row: Any, due: int, *, filled: bool = False) -> None:
-        number = int(row["queue_index"])
-        topic, queue_id = self._directory.topic(number), self._directory.queue_id(number)
-        self.gaps.append(Gap(int(row["phy"]), topic, queue_id, int(row["queue_offset"]), due, filled))
+    def _add_gaps(self, gaps: list[Gap]) -> None:
+        for gap in gaps:
+            self._newest[gap.topic, gap.queue_id] = len(self.gaps)
+            self.gaps.append(gap)
 
     # --- in parts
 
@@ -221,7 +226,7 @@ class QueueVerifier:
                     ranges[-1].end = more.pop(0).end
                 ranges += more
             self._entries.expect(number, end)
-        self.gaps += part.gaps
+        self._add_gaps(part.gaps)
         return True
 
     # --- what else the files hold
@@ -230,10 +235,6 @@ class QueueVerifier:
         """Reports; `whole` when the batches reached the log's end, so that nothing may stand behind it."""
         for number, seen in sorted(self._seen.items()):
             end = self._entries.expected(number)
-            topic, _ = self._name(number)
-            if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-                self._findings.add(self._root, 0, 0, "QUEUE_PLACE", f"the topic {topic!r} cannot be a directory")
-                continue
             for missing in seen.missing:
                 behind = missing.end == end and missing.place >= self._surely
                 self._report(number, missing, "QUEUE_BEHIND" if behind else "QUEUE_MISSING")

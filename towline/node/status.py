@@ -14,7 +14,7 @@ import psutil
 
 from towline.clock import boottime_ns
 from towline.errors import NodeNotRunning
-from towline.format.halts import why
+from towline.format.halts import remedy, why
 from towline.format.refusals import Cause
 from towline.log.in_sync_file import Outside, ids_of
 from towline.log.segment_files import segment_name
@@ -153,14 +153,16 @@ def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
-    """Where reput stands still and why; None while it does not. `byte` counts in the file of the segment."""
+    """Where reput stands still, why, and what to do; None while it does not. `byte` counts in the segment's file."""
     offset = node.positions.get(Position.DISPATCH_STOPPED) - 1
     if offset < 0:
         return None
-    rule, sentence = why(node.positions.get(Position.DISPATCH_STOPPED_WHY))
+    number = node.positions.get(Position.DISPATCH_STOPPED_WHY)
+    rule, sentence = why(number)
     byte = offset % node.settings.mapped_file_size_commit_log
     segment = str(node.store.commitlog / segment_name(offset - byte))
-    return {"offset": offset, "segment": segment, "byte": byte, "rule": rule, "sentence": sentence}
+    told = {"rule": rule, "sentence": sentence, "remedy": remedy(number, offset)}
+    return {"offset": offset, "segment": segment, "byte": byte} | told
 
 
 def _ms_since(began_ns: int) -> int:
