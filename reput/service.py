@@ -7,7 +7,7 @@ from towline.errors import DiskFull, QueueGap, TooManyQueues
 from towline.format.halts import Halt
 from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
-from towline.limits import KERNEL_BYTES_MAX, SLEEP_MAX_MS
+from towline.limits import KERNEL_BYTES_MAX, REST_MAX_MS
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import ConsumeQueueExtFiles
@@ -132,7 +132,7 @@ class ReputAgent:
             return self._stop(start, str(error), number)
 
     def sleep_ms(self) -> int:
-        return SLEEP_MAX_MS
+        return REST_MAX_MS
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
