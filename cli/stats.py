@@ -67,10 +67,15 @@ def _render(found: dict[str, Any], console: Console) -> None:
         console.print("  " + ", ".join(shown), markup=False)
     console.print(f"{get['answers']:,} answers with messages, {get['empty']:,} without")
     segments = found["segments"]
-    console.print(f"{segments['made']} segments made, {segments['slow']} took more than {segments['slow_above_ms']} ms")
+    made_by = f"{segments['made']} segments made, {segments['by_writer']} of them by the log's writer while it waited"
+    console.print(f"{made_by}; {segments['slow']} took more than {segments['slow_above_ms']} ms")
     refused = found["refused"]
-    causes = "".join(f", {name} {count:,}" for name, count in refused["causes"].items())
-    console.print(f"{refused['total']:,} requests refused, {refused['per_s']:,.1f}/s{causes}", markup=False)
+    console.print(f"{refused['total']:,} requests refused, {refused['per_s']:,.1f}/s", markup=False)
+    for row in refused["causes"]:
+        console.print(f"  {row['cause']}: {row['count']:,}; {row['remedy']}", markup=False)
+    for name, side in (("put", put), ("get", get)):
+        if side["uncounted"]:
+            console.print(f"{name}: {side['uncounted']:,} messages of queues for which no row is left until a restart")
     console.print(_rows(found))
 
 
@@ -96,6 +101,6 @@ def _columns(side: dict[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _bucket(row: dict[str, Any]) -> str:
-    if row["up_to_ms"] is None:
-        return f"above {row['above_ms']:,} ms"
-    return f"to {row['up_to_ms']:,} ms"
+    if row["below_ms"] is None:
+        return f"{row['from_ms']:,} ms and more"
+    return f"below {row['below_ms']:,} ms"

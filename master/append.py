@@ -224,6 +224,10 @@ class Appender:
         """The answers to what `serve_ring` has just stored, one behind the other, and the kernel's rows of them."""
         return self._express.kept()
 
+    def written(self, ring: NodeRing, now_ms: int, began_ms: int) -> list[tuple[int, int]]:
+        """Of what `serve_ring` has just stored; see `Express`."""
+        return list(self._express.written(ring, now_ms, began_ms))
+
     def serve_arrivals(
         self, arrivals: Arrivals, first: int, count: int, now_ms: int, oldest_ms: int, stored: PutStatistics
     ) -> Served:

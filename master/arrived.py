@@ -12,7 +12,8 @@ Peer = bytes | NodeRing  # of the socket, or the ring that it came through
 class Arrived:
     """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes.
 
-    `trusted`: a piece of this node sent it. `row` holds it, of those that came off the socket.
+    `trusted`: a piece of this node sent it. `row` holds it, of those that came off the socket. `written_ms`: when its
+    client wrote it into a ring, for statistics.
     """
 
     peer: Peer
@@ -24,3 +25,9 @@ class Arrived:
     memory: int
     trusted: bool
     row: int = -1
+    written_ms: int | None = None
+
+    @property
+    def came_ms(self) -> int:
+        """From when on it counts, as far as that is known."""
+        return self.arrived_ms if self.written_ms is None else self.written_ms

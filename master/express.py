@@ -4,14 +4,14 @@ It does what `Appender.append` does, for queues that this one has written to sin
 asks for more is left where it is for it. Where PUT_OK is not due as soon as a request is appended, answers are kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from towline.format.forms import Form
 from towline.format.frames import Group
-from towline.format.put_ring import entry_max
+from towline.format.put_ring import entry_max, written_ms
 from towline.kernels import put_ring as kernel
 from towline.kernels.compiled import Numbers
 from towline.kernels.directory import NONE, QueueDirectory
@@ -158,6 +158,21 @@ class Express:
         """The answers that the call kept, and a row for each."""
         count, size = self._state[kernel.REQUESTS], self._state[kernel.WRITTEN]
         return self.answers[:size].tobytes(), self.rows[: count * kernel.KEPT_SIZE].copy()
+
+    def written(self, ring: NodeRing, now_ms: int, began_ms: int) -> Iterator[tuple[int, int]]:
+        """When the requests that were stored had been written, and how many of them, in their order.
+
+        Whose client does not say counts from `began_ms` on, when the call began. Times are monotonic.
+        """
+        count = self._state[kernel.REQUESTS]
+        stamps = self.rows[kernel.STAMP : count * kernel.KEPT_SIZE : kernel.KEPT_SIZE]
+        ends = [count]
+        if stamps.item(0) != stamps.item(count - 1):  # a client's do not move back
+            ends[:0] = (np.flatnonzero(stamps[1:] != stamps[:-1]) + 1).tolist()
+        first = 0
+        for end in ends:
+            yield written_ms(stamps.item(first), now_ms, ring.since_ms, began_ms), end - first
+            first = end
 
     def end(self) -> tuple[int, int, int, int, int, int]:
         """After it: where the log ends; requests, records and bytes that were served; queues; memory."""

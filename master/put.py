@@ -339,20 +339,23 @@ class PutAgent:
         self._served = ring
         if served.requests:
             self._note(began_ns, served)
-            self._tell_ring(ring, served.requests)
+            self._tell_ring(ring, began_ns // NS_PER_MS)
         return served.requests
 
-    def _tell_ring(self, ring: NodeRing, count: int) -> None:
-        """So many of its requests are in the log. One in a ring has no time of arrival."""
+    def _tell_ring(self, ring: NodeRing, began_ms: int) -> None:
+        """Some of its requests are in the log, since a call that began then."""
         now_ms = self._node.clock.monotonic_ms()
+        written = self._appender.written(ring, now_ms, began_ms)
         if self._at_once:
-            self._statistics.answered(now_ms, now_ms, count)
+            for came_ms, count in written:
+                self._statistics.answered(came_ms, now_ms, count)
             self._answered_ms = now_ms
             self._rings.wake()
             return
         kept = self._appender.kept()
         ends = kept[1][STORED_END::KEPT_SIZE].tolist()
-        self._waiting.add(Stored(ends, now_ms, KeptAnswers(self._rings, ring, kept), [now_ms] * count))
+        came = [came_ms for came_ms, count in written for _ in range(count)]
+        self._waiting.add(Stored(ends, now_ms, KeptAnswers(self._rings, ring, kept), came))
 
     def _ring(self) -> None:
         """Whoever waits for what was stored. Reput hears of messages that follow one another closely now and then."""
@@ -408,7 +411,7 @@ class PutAgent:
         self._statistics.stored(arrived.groups)
         answer = encode_put_answer(arrived.request_id, PutStatus.PUT_OK, result.places)
         sending = Sending(self._intake, [(arrived.peer, answer, len(result.places))])
-        self._waiting.add(Stored([result.end], stored_ms, sending, [arrived.arrived_ms]))
+        self._waiting.add(Stored([result.end], stored_ms, sending, [arrived.came_ms]))
         return len(arrived.records)
 
     def _prepare(self) -> int:

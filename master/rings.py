@@ -22,6 +22,7 @@ from towline.format.put_ring import (
     answer_room,
     entry_max,
     read_request_word,
+    written_ms,
 )
 from towline.format.status import PutStatus
 from towline.kernels import put_ring as kernel
@@ -175,14 +176,16 @@ class Rings:
             reach("put.ring_taken")
         ring.special = max(0, ring.special - 1)
         word, data = taken
-        head_size, _ = read_request_word(word)
+        head_size, _, stamp = read_request_word(word)
         if not 0 < head_size <= len(data) or kind_of(data) != Kind.PUT:
             raise MalformedFrame(f"an entry of {len(data)} bytes with a head of {head_size}")
         request_id, _epoch, deadline, groups = decode_put(data[:head_size], REQUEST_GROUPS_MAX)
         ring.reserved += answer_room(len(groups))
         memory = len(data) + GROUP_MEMORY * len(groups)
         now_ms = time.monotonic_ns() // 1_000_000
-        return Arrived(ring, request_id, deadline, groups, memoryview(data)[head_size:], now_ms, memory, False)
+        arrived = Arrived(ring, request_id, deadline, groups, memoryview(data)[head_size:], now_ms, memory, False)
+        arrived.written_ms = written_ms(stamp, now_ms, ring.since_ms, now_ms)
+        return arrived
 
     # --- answers
 

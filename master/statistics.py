@@ -1,5 +1,6 @@
 """What put counts of the requests it stored: per queue, and how long they took (RocketMQ's StoreStatsService)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -40,8 +41,8 @@ class PutStatistics:
         if came[0] == came[-1]:
             self.answered(came[0], now_ms, len(came))
             return
-        for arrived_ms in came:
-            self.answered(arrived_ms, now_ms)
+        for arrived_ms, count in Counter(came).items():
+            self.answered(arrived_ms, now_ms, count)
 
     def tell(self, now_ms: int) -> None:
         """Of slow puts since it told last."""

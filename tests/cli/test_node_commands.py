@@ -215,7 +215,18 @@ class TestStats:
         out = towline("stats", "--store", master, "--interval", 0.1).out
         assert "put requests" in out
         assert flights in out
+        assert "of them by the log's writer" in out
+        assert "uncounted" not in out
+        assert "below 1" in out or "ms and more" in out
         assert "slow puts" in towline("master", "status", "--store", master).out
+
+    def test_say_why_puts_were_refused_and_what_to_do(self, master, flights, towline):
+        assert towline("put", flights, "refused", "--queue", 99, "--store", master).status != 0
+        [row] = towline("stats", "--store", master, "--interval", 0.1, "--json").document["refused"]["causes"]
+        assert (row["cause"], row["count"] >= 1) == ("request", True)
+        assert f"request: {row['count']}; {row['remedy']}" in " ".join(
+            towline("stats", "--store", master, "--interval", 0.1).out.split()
+        )
 
     def test_of_a_node_that_does_not_run_are_refused(self, tmp_path, towline):
         done = towline("stats", "--store", tmp_path, "--interval", 0.1, "--json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from master.express import Known
 from towline.format.frames import Group, decode_put_answer, encode_put
-from towline.format.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, Word, entry_max, file_size, request_word
+from towline.format.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word
 from towline.format.record import MessageEncoder
 from towline.kernels import forms, ownership, rows, stamp
 from towline.kernels import put_ring as kernel
@@ -64,10 +64,18 @@ class Desk:
         head = encode_put(id_, 0, NEVER, [Group(TOPIC, queue_id, 1, len(each)) for queue_id, each in groups])
         assert self.writer.offer(request_word(len(head), len(head) + len(data)), (head, data))
 
-    def offer(self, *records: bytes, topic: bytes = TOPIC, queue_id: int = 0, deadline: int = NEVER, id_: int = 7):
+    def offer(
+        self,
+        *records: bytes,
+        topic: bytes = TOPIC,
+        queue_id: int = 0,
+        deadline: int = NEVER,
+        id_: int = 7,
+        stamp: int = 0,
+    ):
         data = b"".join(records)
         head = encode_put(id_, 0, deadline, [Group(topic, queue_id, len(records), len(data))])
-        assert self.writer.offer(request_word(len(head), len(head) + len(data)), (head, data))
+        assert self.writer.offer(request_word(len(head), len(head) + len(data), stamp), (head, data))
 
     def serve(self, requests: int = 100, *, keeps: bool = False) -> int:
         limits = np.zeros(kernel.LIMITS_SIZE, np.int64)
@@ -400,3 +408,12 @@ def test_nothing_that_a_client_writes_makes_the_kernel_store_what_is_no_request(
     else:
         assert len(desk.told()) + told == good + 1
         assert desk.log[end : desk.end].tobytes()[:8] == record(9)[:8]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_its_client_says_of_its_time_stands_beside_each_request(desk, keeps):
+    stamps = (5, 0, STAMPS, 7)
+    for number, said in enumerate(stamps):
+        desk.offer(record(number), stamp=said)
+    assert desk.serve(keeps=keeps) == kernel.EMPTY
+    assert tuple(desk.rows[kernel.STAMP : 4 * kernel.KEPT_SIZE : kernel.KEPT_SIZE]) == stamps

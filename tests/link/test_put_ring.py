@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from towline.errors import MalformedFrame
+from towline.format.frames import GROUP, PUT
 from towline.format.put_ring import (
     HEAD_SIZE,
     PAD,
+    REQUESTS_SIZE_MAX,
+    STAMPS,
     WORD,
     Cut,
     Word,
@@ -24,6 +28,8 @@ from towline.format.put_ring import (
     padded,
     read_request_word,
     request_word,
+    stamp_of,
+    written_ms,
 )
 from towline.link.put_ring import (
     ClientRing,
@@ -255,7 +261,9 @@ class TestBothEnds:
     def test_a_request_and_its_answer_cross(self, client, node):
         assert client.send(b"head", b"records")
         word, data = node.requests.take(entry_max(SIZE))
-        assert read_request_word(word) == (4, 11)
+        head_size, size, stamp = read_request_word(word)
+        assert (head_size, size) == (4, 11)
+        assert node.since_ms <= written_ms(stamp, time.monotonic_ns() // 1_000_000, 0, -1)
         assert data == b"headrecords"
         assert node.answer(b"answer")
         assert client.receive() == b"answer"
@@ -348,3 +356,25 @@ class TestPutTakesNoOtherRing:
 def test_the_room_for_an_answer_holds_every_answer_of_so_many_groups():
     assert answer_room(1) == 512
     assert answer_room(1024) >= padded(21 + 1024 * 16)
+
+
+@pytest.mark.parametrize("now_ms", [0, 1, STAMPS - 1, STAMPS, 5 * STAMPS + 7])
+@pytest.mark.parametrize("waited_ms", [0, 1, 1_500, STAMPS - 1])
+def test_a_stamp_says_when_a_request_was_written(now_ms, waited_ms):
+    stamp = stamp_of(now_ms)
+    assert read_request_word(request_word(30, 100, stamp)) == (30, 100, stamp)
+    assert 0 < stamp <= STAMPS
+    assert written_ms(stamp, now_ms + waited_ms, 0, -1) == now_ms
+
+
+def test_a_stamp_is_believed_within_bounds_and_none_is_no_time():
+    opened, now = 10_000, 12_000
+    assert written_ms(0, now, opened, 11_990) == 11_990
+    for stamp in (1, stamp_of(now + 1), stamp_of(opened - 1), STAMPS):
+        assert opened <= written_ms(stamp, now, opened, 11_990) <= now
+
+
+def test_every_request_that_may_be_has_a_word():
+    largest = request_word(PUT.size + 1024 * (GROUP.size + 255), REQUESTS_SIZE_MAX // 2, STAMPS)
+    assert read_request_word(largest) == (PUT.size + 1024 * (GROUP.size + 255), REQUESTS_SIZE_MAX // 2, STAMPS)
+    assert 0 < largest < 1 << 63

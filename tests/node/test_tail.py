@@ -21,6 +21,7 @@ from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.settings import read_settings
+from towline.runtime.store_stats import SLOW_SEGMENT_MS
 
 SIZE = MIB
 GENERATION = 7
@@ -212,3 +213,23 @@ def test_one_that_cannot_be_mapped_is_refused_with_the_cause(node):
     segments.ensure(0)
     with pytest.raises(SegmentNotMade, match="No such file"):
         segments.open(0)
+
+
+def test_a_segment_that_took_the_writer_long_to_make_is_told(node, monkeypatch, caplog):
+    time = Time()
+
+    def slowly(took_ms: int) -> Callable[..., bool]:
+        def making(*arguments: object) -> bool:
+            time.ms += took_ms
+            return ensure_segment(*arguments)
+
+        return making
+
+    segments = NextSegment(replace(node, clock=time))
+    for base, took_ms in ((0, SLOW_SEGMENT_MS), (SIZE, SLOW_SEGMENT_MS + 1)):
+        monkeypatch.setattr(tail, "ensure_segment", slowly(took_ms))
+        segments.ensure(base)
+    assert counted(node) == (0, 2)
+    assert [message.split(", ")[0] for message in caplog.messages] == [
+        f"making segment {segment_name(SIZE)} took {SLOW_SEGMENT_MS + 1} ms"
+    ]

@@ -12,7 +12,7 @@ from master.express import SPECIAL
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.frames import Group, encode_put
-from towline.format.put_ring import HEAD_SIZE, PAD, Word, request_word
+from towline.format.put_ring import HEAD_SIZE, PAD, SIZE_BITS, Word, request_word
 from towline.format.status import PutStatus
 from towline.limits import KIB
 from towline.link.put_ring import NAME
@@ -176,7 +176,7 @@ def _answers_moved_back(raw: RawRing) -> None:
 HOSTILE = {
     "a tail beyond the ring": (lambda raw: _first(raw, 8, 1 << 40), "position"),
     "a tail before its head": (_moved_back, "position"),
-    "an entry beyond the ring": (lambda raw: _first(raw, request_word(30, 1 << 31), 64 * KIB), "larger"),
+    "an entry beyond the ring": (lambda raw: _first(raw, request_word(30, SIZE_BITS), 64 * KIB), "larger"),
     "a head beyond its entry": (lambda raw: _first(raw, request_word(1000, 100), 200), "no put"),
     "a pad beyond the tail": (lambda raw: _first(raw, PAD, 64), "larger"),
     "a head that is no put": (_head_of_other_kind, "no put"),

@@ -23,15 +23,17 @@ def test_what_is_added_is_read_by_queue_and_in_sum(path):
     assert reader.began_ms == 1_000
 
 
-def test_ten_thousand_queues_with_the_longest_names_find_their_own_row(path):
+def test_the_queues_of_ten_thousand_topics_with_the_longest_names_find_their_own_rows(path):
     own = StoreStats.own(path, 7, 0)
     names = [b"%RETRY%" + b"%0248d" % number for number in range(10_000)]
     assert {len(name) for name in names} == {RETRY_TOPIC_SIZE_MAX}
-    for number, name in enumerate(names):
-        own.add(name, number % 8, number, 1)
+    queues = [(name, queue_id) for name in names for queue_id in range(4)]
+    for number, (name, queue_id) in enumerate(queues):
+        own.add(name, queue_id, number, 1)
     assert [(row.topic, row.queue_id, row.messages) for row in StoreStats.open(path)] == [
-        (name, number % 8, number) for number, name in enumerate(names)
+        (name, queue_id, number) for number, (name, queue_id) in enumerate(queues)
     ]
+    assert own.total(Total.UNCOUNTED) == 0
 
 
 def test_a_writer_that_starts_again_goes_on_and_a_new_start_of_the_node_begins_at_zero(path):
@@ -47,7 +49,7 @@ def test_a_writer_that_starts_again_goes_on_and_a_new_start_of_the_node_begins_a
 
 
 @pytest.mark.parametrize(
-    ("ms", "bucket"), [(0, 0), (1, 1), (10, 1), (11, 2), (500, 5), (501, 6), (10_000, 11), (10_001, 12)]
+    ("ms", "bucket"), [(0, 0), (1, 1), (9, 1), (10, 2), (49, 2), (50, 3), (500, 6), (501, 6), (9_999, 11), (10_000, 12)]
 )
 def test_a_time_falls_into_the_bucket_of_rocketmq(path, ms, bucket):
     own = StoreStats.own(path, 7, 0)

@@ -9,8 +9,11 @@ A position counts bytes since the ring was made and never moves back; byte `posi
 entry is a word and its bytes, filled up to a multiple of 8, and never wraps: where it does not fit before the end of
 the area, a PAD word stands in its place and the entry begins at the start. It is visible once the tail has passed it.
 
-    request  word: bytes of the PUT head << 32 | bytes of head and records; then head and records as in ZeroMQ's parts
+    request  word: bytes of head and records | bytes of the PUT head << 26 | stamp << 45; then both as in ZeroMQ's parts
     answer   word: its bytes; then a PUT_ANSWER
+
+The stamp says when the client wrote the request: 1 + the monotonic clock's ms modulo STAMPS, or 0 for "not said". It is
+for statistics alone, and believed within bounds.
 
 Words are signed, 64 bits, in the machine's order. Pure: nothing here touches memory.
 """
@@ -18,12 +21,12 @@ Words are signed, 64 bits, in the machine's order. Pure: nothing here touches me
 from enum import IntEnum
 from typing import Final
 
-from towline.limits import KIB, MIB
+from towline.limits import KIB, MIB, REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .frames import PLACE, PUT_ANSWER
+from .frames import GROUP, PLACE, PUT, PUT_ANSWER
 
 MAGIC: Final = 0x31474E52_4C574F54  # "TOWLRNG1" as the machine's 64-bit word
-VERSION: Final = 1
+VERSION: Final = 2
 HEAD_SIZE: Final = 4096
 WORD: Final = 8
 PAD: Final = -1  # the rest of the area holds nothing
@@ -33,7 +36,13 @@ REQUESTS_SIZE_MAX: Final = 64 * MIB
 PUT_ANSWER_SIZE: Final = PUT_ANSWER.size
 SENTENCE_MAX: Final = 448  # bytes of a refusal's sentence; the rest is cut off
 REFUSAL_ROOM: Final = 512  # of the answers' ring: what any answer without places takes at most
-_LOW: Final = 0xFFFF_FFFF
+HEAD_SHIFT: Final = 26
+STAMP_SHIFT: Final = 45
+SIZE_BITS: Final = (1 << HEAD_SHIFT) - 1
+HEAD_BITS: Final = (1 << (STAMP_SHIFT - HEAD_SHIFT)) - 1
+STAMPS: Final = (1 << (63 - STAMP_SHIFT)) - 1  # ms, some four minutes; what waited as long has passed its deadline
+assert REQUESTS_SIZE_MAX // 2 <= SIZE_BITS
+assert PUT.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX) <= HEAD_BITS
 
 
 class Word(IntEnum):
@@ -97,13 +106,28 @@ def padded(size: int) -> int:
     return WORD + (size + WORD - 1) // WORD * WORD
 
 
-def request_word(head_size: int, size: int) -> int:
-    return head_size << 32 | size
+def request_word(head_size: int, size: int, stamp: int = 0) -> int:
+    return stamp << STAMP_SHIFT | head_size << HEAD_SHIFT | size
 
 
-def read_request_word(word: int) -> tuple[int, int]:
-    """Bytes of the head, bytes of head and records; of a word that is no PAD."""
-    return word >> 32, word & _LOW
+def read_request_word(word: int) -> tuple[int, int, int]:
+    """Bytes of the head, bytes of head and records, stamp; of a word that is no PAD."""
+    return word >> HEAD_SHIFT & HEAD_BITS, word & SIZE_BITS, word >> STAMP_SHIFT
+
+
+def stamp_of(now_ms: int) -> int:
+    """Of a request that is written now, by the monotonic clock."""
+    return 1 + now_ms % STAMPS
+
+
+def written_ms(stamp: int, now_ms: int, since_ms: int, unsaid_ms: int) -> int:
+    """When a request with that stamp was written, as far as that can be: not before `since_ms`, nor after `now_ms`.
+
+    `unsaid_ms` for one that does not say. All are of the monotonic clock.
+    """
+    if not stamp:
+        return unsaid_ms
+    return max(since_ms, now_ms - (now_ms + 1 - stamp) % STAMPS)
 
 
 def answer_room(groups: int) -> int:

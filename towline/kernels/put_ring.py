@@ -13,7 +13,18 @@ atomic instructions, which LLVM neither moves nor drops; that is what H10 asks o
 from typing import Any, Final
 
 from towline.format.frames import GROUP, PLACE, PUT, PUT_ANSWER, Kind
-from towline.format.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, WORD, Word, padded
+from towline.format.put_ring import (
+    ANSWERS_SIZE,
+    HEAD_BITS,
+    HEAD_SHIFT,
+    HEAD_SIZE,
+    PAD,
+    SIZE_BITS,
+    STAMP_SHIFT,
+    WORD,
+    Word,
+    padded,
+)
 from towline.format.rules import Rule
 from towline.limits import REQUEST_GROUPS_MAX
 
@@ -97,10 +108,11 @@ BELL: Final = 13  # its descriptor
 BELL_BYTE: Final = 14  # address of what is written to it
 LIMITS_SIZE: Final = 16
 
-# `rows`: of each request whose answer is kept.
+# `rows`: of each request that was stored; the first two where its answer is kept.
 ANSWER_END: Final = 0  # in the kept answers
 STORED_END: Final = 1  # of the log
-KEPT_SIZE: Final = 2
+STAMP: Final = 2  # as its client says
+KEPT_SIZE: Final = 3
 
 # Of a queue, in `queues_state`, so many numbers each.
 NEXT: Final = 0  # queue offset of the next record
@@ -145,7 +157,6 @@ _ANSWER_RECORD_AT: Final = PUT_ANSWER.offset["record"]
 _ANSWER_RETRY_AT: Final = PUT_ANSWER.offset["retry_after"]
 _PLACE_AT: Final = PUT_ANSWER.size
 _PLACE_SIZE: Final = PLACE.size
-_LOW: Final = 0xFFFF_FFFF
 
 
 @helper
@@ -169,8 +180,9 @@ def _takes(size: int) -> int:
 
 
 @helper
-def _copy_entry(ring: Bytes, state: Numbers, area: int, scratch: Bytes) -> tuple[int, int, int]:
-    """Bytes of the next entry's head, all its bytes, what it takes with the pad before it; (0, 0, 0) if it is none."""
+def _copy_entry(ring: Bytes, state: Numbers, area: int, scratch: Bytes) -> tuple[int, int, int, int]:
+    """Bytes of the next entry's head, all its bytes, what it takes with the pad before it, its stamp; zeros if it is
+    none."""
     head = state[HEAD]
     there = state[TAIL] - head
     at = head & (area - 1)
@@ -179,18 +191,18 @@ def _copy_entry(ring: Bytes, state: Numbers, area: int, scratch: Bytes) -> tuple
     if word == PAD:
         skip = area - at
         if skip >= there:
-            return 0, 0, 0
+            return 0, 0, 0, 0
         at = 0
         word = load_shared(ring, HEAD_SIZE)
-    size = word & _LOW
-    head_size = word >> 32
+    size = word & SIZE_BITS
+    head_size = word >> HEAD_SHIFT & HEAD_BITS
     takes = _takes(size)
     if word < 0 or head_size <= _TOPIC_AT or head_size >= size or size > scratch.size:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     if takes > there - skip or takes > area - at:
-        return 0, 0, 0
+        return 0, 0, 0, 0
     copy_bytes(scratch, 0, ring, HEAD_SIZE + at + WORD, size)
-    return head_size, size, takes + skip
+    return head_size, size, takes + skip, word >> STAMP_SHIFT
 
 
 @helper
@@ -374,7 +386,7 @@ def _serve_one(
     """Stores and publishes the next request, and answers it if that is due; False, and all is as before, if it is not
     plain."""
     area = limits[AREA]
-    head_size, size, takes = _copy_entry(ring, state, area, scratch)
+    head_size, size, takes, stamp = _copy_entry(ring, state, area, scratch)
     if takes == 0 or not _room_for_answer(ring, state, reserved, load_u16(scratch, _GROUPS_AT)):
         return False
     physical = terms[1] + state[LOG_AT]
@@ -384,6 +396,7 @@ def _serve_one(
         return False
     state[HEAD] += takes
     store_shared(ring, _REQUESTS_HEAD, state[HEAD])
+    rows[(state[REQUESTS] - 1) * KEPT_SIZE + STAMP] = stamp
     request_id = load_i64(scratch, _ID_AT)
     if limits[KEEPS] != 0:
         end = write_answer(answers, state[WRITTEN], request_id, groups, count, known, physical)
@@ -436,8 +449,8 @@ def serve_ring(
 ) -> int:
     """Stores, publishes and answers PUT_OK to what is in the ring, within `limits`. Returns why it came back.
 
-    With KEEPS the answers are for later: they are written to `answers` one behind the other, and `rows` get KEPT_SIZE
-    numbers for each. Both have room for REQUESTS_MAX, or it comes back sooner.
+    `rows` get KEPT_SIZE numbers for each request. With KEEPS the answers are for later: they are written to `answers`
+    one behind the other. Both have room for REQUESTS_MAX, or it comes back sooner.
     `ring` is the memory of a put ring, of whose answers' area `reserved` bytes are kept for others. `positions` is the
     positions file: APPENDED and STORE_TIMESTAMP are stored there after each request, so that at most one lies behind
     them. `watched` are pairs of a byte there and the word it has to hold. `known` are a directory of the queues that

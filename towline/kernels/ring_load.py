@@ -3,7 +3,7 @@
 from typing import Final
 
 from towline.format.frames import PUT, PUT_ANSWER
-from towline.format.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, WORD, Word
+from towline.format.put_ring import ANSWERS_SIZE, HEAD_SHIFT, HEAD_SIZE, PAD, WORD, Word
 
 from .compiled import I64, NUMBERS, READ, WRITE, Bytes, Numbers, helper, kernel
 from .words import (
@@ -57,7 +57,7 @@ def _send(ring: Bytes, state: Numbers, area: int, head: Bytes, records: Bytes, b
         raw_store_i64(ring, HEAD_SIZE + at, PAD)
         at = 0
     place = HEAD_SIZE + at
-    raw_store_i64(ring, place, head.size << 32 | size)
+    raw_store_i64(ring, place, head.size << HEAD_SHIFT | size)  # without a stamp
     copy_bytes(ring, place + WORD, head, 0, head.size)
     store_i64(ring, place + WORD + _ID_AT, state[SENT])
     copy_bytes(ring, place + WORD + head.size, records, 0, records.size)

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from towline.format.put_ring import (
     HEAD_SIZE,
     MAGIC,
     PAD,
+    SIZE_BITS,
     VERSION,
     WORD,
     Cut,
@@ -32,13 +34,14 @@ from towline.format.put_ring import (
     entry_max,
     file_size,
     padded,
-    read_request_word,
     request_word,
+    stamp_of,
 )
 
 NAME: Final = "towline-put-ring"
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 MODE: Final = 0o600
+NS_PER_MS: Final = 1_000_000
 _TOKEN_BITS: Final = 62
 _BELL: Final = b"\0"
 
@@ -154,7 +157,7 @@ class EntryReader(_Area):
             if self._size - at > there:
                 raise RingBroken(Cut.LENGTH)
             self._free(self._size - at)
-        _, size = read_request_word(word)
+        size = word & SIZE_BITS
         taken = padded(size)
         if word < 0 or size > size_max or taken > left:
             raise RingBroken(Cut.LENGTH)
@@ -246,7 +249,8 @@ class ClientRing:
     def send(self, head: bytes, records: Buffer) -> bool:
         """False while there is no room. Raises MalformedFrame when put's positions cannot be."""
         try:
-            sent = self.requests.offer(request_word(len(head), len(head) + len(records)), (head, records))
+            word = request_word(len(head), len(head) + len(records), stamp_of(time.monotonic_ns() // NS_PER_MS))
+            sent = self.requests.offer(word, (head, records))
         except RingBroken as broken:
             raise MalformedFrame(f"put's ring: {broken.cut.sentence}") from None
         if sent:
@@ -326,6 +330,7 @@ class NodeRing:
             raise RingRefused("it is not described") from None
         self.pid = pid
         self.size = size
+        self.since_ms = time.monotonic_ns() // NS_PER_MS  # nothing in it is older
         with contextlib.ExitStack() as undo:
             try:
                 self._descriptor = _open_memory(Path(f"/proc/{pid}/fd/{ring}"), file_size(size))

@@ -56,25 +56,28 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All of it at one moment. `at` is CLOCK_MONOTONIC in seconds; `refused` by cause."""
+    """All of it at one moment. `at` is CLOCK_MONOTONIC in seconds. `segments_slow` are of those that allocate made."""
 
     at: float
     put: Side
     get: Side
-    refused: Mapping[str, int]
+    refused: Mapping[Cause, int]
     segments_made: int
+    segments_by_writer: int
     segments_slow: int
 
 
 def take(node: Node) -> Sample:
     positions: Positions = node.positions
     allocate = positions.duty(Duty.ALLOCATE)
+    by_writer = sum(positions.duty(duty).counter(Counter.FALLBACKS) for duty in (Duty.PUT, Duty.RECEIVE))
     return Sample(
         at=time.monotonic(),
         put=Side.read(node.runtime.put_stats),
         get=Side.read(node.runtime.get_stats),
-        refused={cause.label: count for cause in Cause if (count := positions.refused.count(cause))},
-        segments_made=allocate.counter(Counter.BATCHES),
+        refused={cause: count for cause in Cause if (count := positions.refused.count(cause))},
+        segments_made=allocate.counter(Counter.BATCHES) + by_writer,
+        segments_by_writer=by_writer,
         segments_slow=allocate.counter(Counter.LATE),
     )
 
@@ -82,7 +85,8 @@ def take(node: Node) -> Sample:
 def between(before: Sample, after: Sample, *, top: int, topic: str | None = None) -> dict[str, Any]:
     """Totals of `after`, rates since `before`, and the `top` busiest topics, or the queues of one topic.
 
-    Bytes are those of whole records. Times of puts are from their arrival to their answer, in ms.
+    Bytes are those of whole records. Times of puts are from their arrival to their answer, in ms. `uncounted` are
+    messages of queues for which the table had no row left.
     """
     seconds = max(after.at - before.at, 1e-9)
     times = after.put.totals
@@ -98,21 +102,34 @@ def between(before: Sample, after: Sample, *, top: int, topic: str | None = None
                 "mean": round(times["time_ms"] / requests, 3) if requests else 0.0,
                 "max": times["time_max_ms"],
                 "buckets": [
-                    {"above_ms": low, "up_to_ms": high, "requests": count}
-                    for low, high, count in zip((-1, *BUCKETS_MS), (*BUCKETS_MS, None), after.put.buckets, strict=True)
+                    {"from_ms": low, "below_ms": high, "requests": count}
+                    for low, high, count in zip((0, *BUCKETS_MS), (*BUCKETS_MS, None), after.put.buckets, strict=True)
                 ],
             },
             "slow": times["slow"],
             "slow_above_ms": SLOW_PUT_MS,
+            "uncounted": times["uncounted"],
         },
         "get": _numbers(before.get.sums, after.get.sums, seconds)
-        | {"answers": after.get.sums[2], "empty": after.get.totals["empty"]},
+        | {
+            "answers": after.get.sums[2],
+            "empty": after.get.totals["empty"],
+            "uncounted": after.get.totals["uncounted"],
+        },
         "refused": {
             "total": sum(after.refused.values()),
             "per_s": _rate(sum(before.refused.values()), sum(after.refused.values()), seconds),
-            "causes": dict(sorted(after.refused.items(), key=lambda row: -row[1])),
+            "causes": [
+                {"cause": cause.label, "count": count, "remedy": cause.remedy}
+                for cause, count in sorted(after.refused.items(), key=lambda row: -row[1])
+            ],
         },
-        "segments": {"made": after.segments_made, "slow": after.segments_slow, "slow_above_ms": SLOW_SEGMENT_MS},
+        "segments": {
+            "made": after.segments_made,
+            "by_writer": after.segments_by_writer,
+            "slow": after.segments_slow,
+            "slow_above_ms": SLOW_SEGMENT_MS,
+        },
         "queues": len({*after.put.queues, *after.get.queues}),
     }
     if topic is None:

@@ -21,6 +21,7 @@ from towline.log.segment_files import reserve, segment_name
 from towline.log.transient_pool import AppendedScan, TransientPool, buffered
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 from towline.runtime.settings_model import FlushDiskType
+from towline.runtime.store_stats import SLOW_SEGMENT_MS
 
 from .context import Node
 from .transient import pool_of
@@ -129,9 +130,11 @@ class NextSegment:
             raise SegmentNotMade(base, self._why)
         if self._comes_from_allocate(end):
             return
+        began_ms = node.clock.monotonic_ms()
         try:
             if ensure_segment(node.store.commitlog, node.store.staging, base, self._size):
                 node.line.count(Counter.FALLBACKS)
+                self._tell_slow(base, node.clock.monotonic_ms() - began_ms)
         except (SyncFailed, OSError) as error:
             raise self._not_made(base, error) from error
 
@@ -150,6 +153,12 @@ class NextSegment:
     def _not_made(self, base: int, error: SyncFailed | OSError) -> SegmentNotMade:
         self._again_ms, self._why = self._node.clock.monotonic_ms() + AGAIN_MS, str(error)
         return SegmentNotMade(base, self._why)
+
+    def _tell_slow(self, base: int, took_ms: int) -> None:
+        """RocketMQ's bound. Whoever puts has waited for this one."""
+        if took_ms > SLOW_SEGMENT_MS:
+            told = "making segment %s took %d ms, for which the log's writer waited: allocate had not begun it"
+            self._node.log.warning(told, segment_name(base), took_ms)
 
     def _comes_from_allocate(self, end: int) -> bool:
         """Waits for a segment that allocate is making. False when it is not, fails, dies, or takes too long."""

@@ -6,7 +6,7 @@ start of the node, told by its generation, begins at zero.
     word 0       magic and layout version       word 1  generation of the node
     word 2       when it began, ms since 1970   word 3  count of slots in use, stored after the slot it counts
     words 8..    the numbers of `Total`
-    words 32..   requests by how long they took: one word per bucket of BUCKETS_MS, the last for all above
+    words 32..   requests by how long they took: one word per bucket of BUCKETS_MS, the last for all others
     slot i       320 bytes from byte 512 + 320 * i:
         word 0   messages      word 1  bytes of records      word 2  requests, or answers
         word 3   queue id      word 4  bytes of the topic    then the topic, at most 255 bytes
@@ -14,7 +14,7 @@ start of the node, told by its generation, begins at zero.
 A sparse file in memory: slots never used cost nothing. All numbers only grow.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
@@ -29,8 +29,8 @@ from towline.limits import QUEUES_MAX, RETRY_TOPIC_SIZE_MAX
 from .shared import SharedWords
 
 MAGIC: Final = 0x3154_4154_5351_5754
-# Upper bounds of RocketMQ's buckets of the time of a put, in ms: 0, up to 10, up to 50, ...
-BUCKETS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
+# RocketMQ's buckets of the time of a put end before so many ms: 0, 1 to 9, 10 to 49 ...
+BUCKETS_MS: Final = (1, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
 SLOW_PUT_MS: Final = 500
 SLOW_SEGMENT_MS: Final = 10
 _GENERATION, _BEGAN, _COUNT = 1, 2, 3
@@ -117,7 +117,7 @@ class StoreStats:
     def took(self, ms: int, count: int = 1) -> bool:
         """`count` requests were answered so long after they came. Whether that is slow."""
         words = self._words
-        words[_BUCKETS_AT + bisect_left(BUCKETS_MS, ms)] += count
+        words[_BUCKETS_AT + bisect_right(BUCKETS_MS, ms)] += count
         words[_TIME] += ms * count
         if ms > words[_TIME_MAX]:
             words[_TIME_MAX] = ms
@@ -161,7 +161,7 @@ class StoreStats:
         return {total.name.lower(): self.total(total) for total in Total}
 
     def buckets(self) -> list[int]:
-        """Requests by how long they took; bounds are BUCKETS_MS, the last is of all above."""
+        """Requests by how long they took: below each of BUCKETS_MS, and all others."""
         return [int(self._words[_BUCKETS_AT + number]) for number in range(len(BUCKETS_MS) + 1)]
 
     def table(self) -> npt.NDArray[np.int64]:
