@@ -21,6 +21,7 @@ FOLLOWED: Final = (
     "consumerFilter.json",
     "delayOffset.json",
     "timerOffset.json",
+    "transactionOffset.json",
 )
 
 

@@ -1,9 +1,10 @@
 """The schedule process of a master: what was put to be seen later is delivered when its time has come.
 
-owns     config/delayOffset.json, config/timerOffset.json, SYNC_WANTED
+owns     config/delayOffset.json, config/timerOffset.json, config/transactionOffset.json, SYNC_WANTED
 reads    the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer below their published ends, the log, topics.json;
          APPENDED, DISPATCHED, FLUSHED, LOG_MIN
-asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of; serve for offsets
+asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of; serve to keep
+         those of transactions where RocketMQ looks for them
 answers  producers: ends of transactions, and what is to be said about open ones (`transactions.service`)
 dies     safely at any point: what was delivered since the offsets were written is delivered again, with the same
          unique key; nothing is left out

@@ -2,10 +2,12 @@
 
 A check first stores the half again with its count, as RocketMQ does, and then asks one producer of the group. So the
 count outlives a restart, and no half stays behind while the log is cleaned. It counts whether anybody was there to ask.
+A half that is not to be checked for long is stored again too, without a count, once many op records lie behind it:
+they are kept in mind as long as it stands before them.
 """
 
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,9 +16,9 @@ import numpy as np
 
 from towline.errors import MalformedRecord
 from towline.format.frames import PutAnswer
-from towline.format.record import Record
+from towline.format.record import Host, Record
 from towline.format.status import PutStatus
-from towline.format.transactions import CHECKED, HALF, OP, Half, Outcome, as_sent, checked_again, put_aside
+from towline.format.transactions import CHECKED, HALF, OP, Half, Outcome, as_sent, checked_again, moved, put_aside
 from towline.limits import MIB
 from towline.runtime.failpoints import ARMED, reach
 
@@ -28,8 +30,11 @@ from .reading import Reader
 CHECKS_MAX: Final = 32  # of one answer
 BYTES_MAX: Final = MIB  # of one answer; the first half comes whatever its size
 WATCHES_MAX: Final = 4_096
+PEER_WATCHES_MAX: Final = 16
+OPS_MAX: Final = 10_000  # op records that are kept in mind, and as many as transactions are open
 HOLD_MAX_MS: Final = 10_000
 BLOCKED_MS: Final = 50  # while put takes nothing
+MOVE_AGAIN_MS: Final = 1_000  # after put could not store it
 
 
 @dataclass(slots=True)
@@ -53,19 +58,17 @@ class Watches:
         """`answer` says whether the producer is still there."""
         self._ledger, self._reader, self._answer = ledger, reader, answer
         self._watches: dict[str, deque[Watch]] = {}
-        self._count = 0
-        self._asked: dict[str, OrderedDict[int, None]] = {}
+        self._peers: Counter[bytes] = Counter()  # watches of each
 
-    @property
-    def has_room(self) -> bool:
-        return self._count < WATCHES_MAX
+    def __len__(self) -> int:
+        return self._peers.total()
+
+    def has_room(self, peer: bytes) -> bool:
+        return len(self) < WATCHES_MAX and self._peers[peer] < PEER_WATCHES_MAX
 
     def add(self, group: str, watch: Watch) -> None:
         self._watches.setdefault(group, deque()).append(watch)
-        self._count += 1
-
-    def ask(self, half: Half) -> None:
-        self._asked.setdefault(half.group, OrderedDict())[half.first] = None
+        self._peers[watch.peer] += 1
 
     def turn(self, now_ms: int) -> int:
         """How many producers were answered. Those of a group take turns."""
@@ -73,14 +76,13 @@ class Watches:
         for group in list(self._watches):
             waiting = self._watches[group]
             while waiting and (asked := self._take(group)):
-                if self._tell(waiting.popleft(), asked):
+                if self._tell(self._next(waiting), asked):
                     done += 1
                 else:
-                    self._asked.setdefault(group, OrderedDict()).update({half.first: None for half, _ in asked})
-                self._count -= 1
+                    for half, _ in asked:
+                        self._ledger.ask(half)
             while waiting and waiting[0].until_ms <= now_ms:
-                self._tell(waiting.popleft(), [])
-                self._count -= 1
+                self._tell(self._next(waiting), [])
                 done += 1
             if not waiting:
                 del self._watches[group]
@@ -95,22 +97,24 @@ class Watches:
             for watch in waiting:
                 self._tell(watch, [])
         self._watches.clear()
-        self._count = 0
+        self._peers.clear()
+
+    def _next(self, waiting: deque[Watch]) -> Watch:
+        watch = waiting.popleft()
+        self._peers[watch.peer] -= 1
+        if not self._peers[watch.peer]:
+            del self._peers[watch.peer]
+        return watch
 
     def _take(self, group: str) -> list[tuple[Half, Record]]:
-        """What the next producer of the group is asked about; transactions that ended meanwhile are dropped."""
+        """What the next producer of the group is asked about."""
         found: list[tuple[Half, Record]] = []
         size = 0
-        asked = self._asked.get(group)
-        while asked and len(found) < CHECKS_MAX and size < BYTES_MAX:
-            first, _ = asked.popitem(last=False)
-            known = self._ledger.get(first)
-            record = None if known is None else self._reader.record(HALF, known.half.offset)
-            if known is not None and record is not None:
-                found.append((known.half, record))
+        while len(found) < CHECKS_MAX and size < BYTES_MAX and (asked := self._ledger.next_asked(group)):
+            record = self._reader.record(HALF, asked.half.offset)
+            if record is not None:
+                found.append((asked.half, record))
                 size += len(record.body)
-        if asked is not None and not asked:
-            del self._asked[group]
         return found
 
     def _tell(self, watch: Watch, asked: list[tuple[Half, Record]]) -> bool:
@@ -139,8 +143,10 @@ class Checks:
         self._round_at = now_ms + interval_ms
         self._left: deque[int] = deque()
         self._now_ms = now_ms
+        self._move_at = now_ms
         self._told = ""
         self.lost = 0  # open ones that left the log
+        self.checked = self.put_aside = 0  # by this process
 
     def turn(self, now_ms: int) -> int:
         """How many checks began."""
@@ -154,7 +160,7 @@ class Checks:
                 break
             self._left.popleft()
             done += 1
-        return done
+        return done + self._move()
 
     def due_ms(self, now_ms: int) -> int:
         return BLOCKED_MS if self._left else max(0, self._round_at - now_ms)
@@ -169,7 +175,29 @@ class Checks:
         if record is None:
             self._lose(half)
             return True
-        return self._store(found, *self._batch(half, record))
+        if not self._ledger.is_checked_out(half):
+            again = self._again(half, record, checked_again)
+            if again is not None:
+                return self._store(found, again, lambda: self._ask(half))
+        return self._put_aside(found, record)
+
+    def _move(self) -> int:
+        """Op records that are kept in mind for the oldest open half alone would be without number."""
+        ledger = self._ledger
+        found = ledger.oldest
+        crowded = ledger.ops_kept > OPS_MAX + len(ledger)
+        if not crowded or self._now_ms < self._move_at or not self._outbox.has_room:
+            return 0
+        if found is None or found.busy or found.outcome is not None:
+            return 0
+        record = self._reader.record(HALF, found.half.offset)
+        if record is None:
+            self._lose(found.half)
+            return 1
+        again = self._again(found.half, record, moved)
+        if again is None:
+            return int(self._put_aside(found, record))
+        return int(self._store(found, again, lambda: None))  # it stands elsewhere when the copy was read
 
     def rescue(self, log_min: int, now_ms: int) -> None:
         """What the log begins behind is put aside while its bytes can be read, else it is lost."""
@@ -181,51 +209,59 @@ class Checks:
             if record is None:
                 self._lose(found.half)
             else:
-                self._store(found, *self._aside(found.half, record))
+                self._put_aside(found, record)
 
     def _lose(self, half: Half) -> None:
         self.lost += 1
         told = "the half message of transaction %s of %s was cleaned away while it was open: it is lost"
         self._log.error(told, half.unique_key, half.group)
-        self._ledger.ended(half.first, Outcome.ENDED)
+        self._ledger.gone(half.first)
 
-    def _store(self, found: Open, outcome: Outcome | None, batch: Batch) -> bool:
+    def _again(self, half: Half, record: Record, make: Callable[[Record, Host], bytes]) -> Batch | None:
+        """The half to be stored again; None when there is no room in its properties: it cannot be checked."""
+        try:
+            return [(HALF, 0, [make(record, self._writing.host)])]
+        except MalformedRecord:
+            self._log.warning("a half message of %s has no room for the count of its checks", half.group)
+            return None
+
+    def _put_aside(self, found: Open, record: Record) -> bool:
+        aside = put_aside(record, self._writing.host)
+        ops = self._writing.ops(found.half, Outcome.PUT_ASIDE)
+        return self._store(found, [(CHECKED, 0, [aside]), (OP, 0, ops)], lambda: self._is_aside(found.half))
+
+    def _store(self, found: Open, batch: Batch, stored: Callable[[], None]) -> bool:
+        """False when it could not be sent. `stored` is called when put has stored it."""
         half = found.half
-        if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(half, outcome, answer)):
+        if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(half, stored, answer)):
             return False
         found.busy = True
         return True
 
-    def _batch(self, half: Half, record: Record) -> tuple[Outcome | None, Batch]:
-        """What is stored, and how the transaction ends by it; None for a check."""
-        if not self._ledger.is_checked_out(half):
-            try:
-                return None, [(HALF, 0, [checked_again(record, self._writing.host)])]
-            except MalformedRecord:  # no room in its properties for the count: it cannot be checked
-                self._log.warning("a half message of %s has no room for the count of its checks", half.group)
-        return self._aside(half, record)
-
-    def _aside(self, half: Half, record: Record) -> tuple[Outcome, Batch]:
-        aside = put_aside(record, self._writing.host)
-        return Outcome.PUT_ASIDE, [(CHECKED, 0, [aside]), (OP, 0, self._writing.ops(half, Outcome.PUT_ASIDE))]
-
-    def _answered(self, half: Half, outcome: Outcome | None, answer: PutAnswer | None) -> None:
+    def _answered(self, half: Half, stored: Callable[[], None], answer: PutAnswer | None) -> None:
         if ARMED:
             reach("schedule.after_check")
         if answer is None:
             self._settling.add(half.first, self._now_ms)
-        elif not PutStatus(answer.status).stored:
+        elif PutStatus(answer.status).stored:
+            stored()
+        else:
             self._ledger.released(half.first)  # the next round tries again
+            self._move_at = self._now_ms + MOVE_AGAIN_MS
             if answer.sentence != self._told:
                 self._log.warning("a transaction cannot be checked: %s", answer.sentence)
             self._told = answer.sentence
-        elif outcome is None:
-            self._watches.ask(half)  # it is open to endings when the copy was read
-        else:
-            self._ledger.ended(half.first, outcome)
-            self._log.warning(
-                "transaction %s of %s was checked %d times and is put aside", half.unique_key, half.group, half.checks
-            )
+
+    def _ask(self, half: Half) -> None:
+        """It is open to endings when the copy was read."""
+        self.checked += 1
+        self._ledger.ask(half)
+
+    def _is_aside(self, half: Half) -> None:
+        self.put_aside += 1
+        self._ledger.ended(half.first, Outcome.PUT_ASIDE)
+        told = "transaction %s of %s was checked %d times and is put aside"
+        self._log.warning(told, half.unique_key, half.group, half.checks)
 
 
 def sizes_of(records: list[bytes]) -> bytes:

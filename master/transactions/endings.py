@@ -162,13 +162,15 @@ class Endings:
         half = read_half(record)
         if (half.first, half.unique_key) != (ending.first, ending.unique_key):
             return Verdict.NO_SUCH_TRANSACTION
-        return Verdict.ALREADY_ENDED if half.group == ending.group else Verdict.ANOTHER_GROUP
+        if half.group != ending.group:
+            return Verdict.ANOTHER_GROUP
+        return ALREADY[self._ledger.outcome_of(ending.first)]
 
     def _store(self, ending: Ending, found: Open) -> bool:
         half = found.half
         record = self._reader.record(HALF, half.offset)
         if record is None:  # it left the log, unresolved for longer than messages are kept
-            self._ledger.ended(half.first, Outcome.ENDED)
+            self._ledger.gone(half.first)
             self._refuse(ending, Verdict.NO_SUCH_TRANSACTION.name, "its half message has left the log")
             self.lost += 1
             return True

@@ -31,7 +31,6 @@ WINDOW: Final = 64  # puts without an answer
 # Put refuses what it takes up later than this. So a put without an answer is stored by then, or never.
 DEADLINE_MS: Final = 1_000
 ASKED_MS: Final = 60_000  # a question without an answer
-_NOTHING_STORED: Final = ("UNKNOWN_GROUP", "UnknownTopic")
 
 Facts: TypeAlias = Mapping[str, Any]
 Batch: TypeAlias = Sequence[tuple[bytes, int, Sequence[bytes]]]  # topic, queue, records; each queue once
@@ -119,6 +118,7 @@ class Outbox:
         self._wall_ms = wall_ms
         self._answer_ms = answer_ms
         self._sending: dict[int, Sending] = {}
+        self._asked: dict[int, Callable[[bool], None]] = {}
         self._next_id = 0
         self._open: Link | None = None
 
@@ -141,6 +141,7 @@ class Outbox:
         try:
             while (parts := link.receive()) is not None:
                 if kind_of(parts[0]) == Kind.ANSWER:
+                    self._tell_asker(expect(ANSWER, parts[0]))
                     continue
                 if kind_of(parts[0]) != Kind.PUT_ANSWER:
                     raise MalformedFrame(f"put sent a message of kind {kind_of(parts[0])}")
@@ -174,10 +175,21 @@ class Outbox:
         self._sending[self._next_id] = Sending(done, now_ms + DEADLINE_MS + self._answer_ms)
         return True
 
-    def ask(self, op: str) -> bool:
-        """A question whose answer nobody waits for. False when it was not sent."""
+    def ask(self, op: str, done: Callable[[bool], None]) -> bool:
+        """A question; `done` gets whether put did what was asked, False when its answer was lost. False: not sent."""
+        if self._open is None:
+            return False
         self._next_id += 1
-        return self._open is not None and self._open.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op})])
+        if not self._open.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op})]):
+            return False
+        self._asked[self._next_id] = done
+        return True
+
+    def _tell_asker(self, head: tuple[Any, ...]) -> None:
+        _, status, request_id, _ = head
+        done = self._asked.pop(request_id, None)
+        if done is not None:
+            done(status == 0)
 
     def _lose(self, now_ms: int) -> int:
         self._link.lose(now_ms)
@@ -186,26 +198,28 @@ class Outbox:
 
     def _give_up(self) -> int:
         left, self._sending = list(self._sending.values()), {}
+        askers, self._asked = list(self._asked.values()), {}
         for sending in left:
             sending.done(None)
+        for done in askers:
+            done(False)
         return len(left)
 
 
 class Offsets:
-    """Where both system topics are to be read from, kept by serve with the offsets of all groups (H23)."""
+    """Tells serve, which keeps the offsets of all groups (H23), what a RocketMQ broker goes on from on this store."""
 
     def __init__(self, link: LocalLink, group: str, topics: Sequence[str], pause_ms: int, log: logging.Logger) -> None:
         self._link, self._group, self._topics = link, group, topics
         self._pause_ms, self._log = pause_ms, log
-        self._asked: tuple[int, str, int] | None = None  # request id, operation, when it is given up
+        self._asked: tuple[int, int] | None = None  # request id, when it is given up
         self._next_id = 0
         self._again_at = 0
         self._saved: tuple[int, ...] | None = None
         self._wanted: tuple[int, ...] | None = None
         self._told = ""
-        self.loaded: tuple[int, ...] | None = None  # what serve had; 0 where it had nothing
 
-    def turn(self, now_ms: int, floors: tuple[int, ...] | None) -> None:
+    def turn(self, now_ms: int, offsets: tuple[int, ...]) -> None:
         link = self._link.open(now_ms)
         if link is None:
             self._asked = None
@@ -217,48 +231,36 @@ class Offsets:
             self._tell(str(error))
             self._link.lose(now_ms)
             return
-        if self._asked is not None and self._asked[2] <= now_ms:
+        if self._asked is not None and self._asked[1] <= now_ms:
             self._link.lose(now_ms)
             self._asked = None
-        elif self._asked is None and now_ms >= self._again_at:
-            self._again_at = now_ms + (AGAIN_MS if self.loaded is None else self._pause_ms)
-            self._ask(link, now_ms, floors)
+        elif self._asked is None and now_ms >= self._again_at and offsets != self._saved:
+            self._again_at = now_ms + self._pause_ms
+            self._ask(link, now_ms, offsets)
 
-    def save(self, now_ms: int, floors: tuple[int, ...] | None) -> None:
+    def save(self, now_ms: int, offsets: tuple[int, ...]) -> None:
         """Without waiting for the answer, when the process ends."""
         link = self._link.open(now_ms)
-        if link is not None and self.loaded is not None:
-            self._ask(link, now_ms, floors)
+        if link is not None and offsets != self._saved:
+            self._ask(link, now_ms, offsets)
 
-    def _ask(self, link: Link, now_ms: int, floors: tuple[int, ...] | None) -> None:
-        if self.loaded is None:
-            op = "group_offsets"
-            facts: dict[str, Any] = {"group": self._group, "topics": list(self._topics)}
-        elif floors is not None and floors != self._saved:
-            op = "group_commit"
-            offsets = {topic: {"0": floor} for topic, floor in zip(self._topics, floors, strict=True)}
-            facts = {"group": self._group, "offsets": offsets}
-        else:
-            return
+    def _ask(self, link: Link, now_ms: int, offsets: tuple[int, ...]) -> None:
+        table = {topic: {"0": offset} for topic, offset in zip(self._topics, offsets, strict=True)}
+        facts = {"op": "group_commit", "group": self._group, "offsets": table}
         self._next_id += 1
-        if link.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op, **facts})]):
-            self._asked = (self._next_id, op, now_ms + ASKED_MS)
-            self._wanted = floors
+        if link.send([ASK.pack(Kind.ASK, self._next_id), json_part(facts)]):
+            self._asked = (self._next_id, now_ms + ASKED_MS)
+            self._wanted = offsets
 
     def _answered(self, head: tuple[Any, ...], facts: dict[str, Any]) -> None:
         _, status, request_id, _ = head
         if self._asked is None or request_id != self._asked[0]:
             return
-        op, self._asked = self._asked[1], None
-        if status and op == "group_offsets" and facts.get("error") in _NOTHING_STORED:
-            self.loaded = (0,) * len(self._topics)
-        elif status:
-            self._tell(f"{op}: {facts.get('error')}: {facts.get('sentence')}")
-        elif op == "group_commit":
-            self._saved = self._wanted
+        self._asked = None
+        if status:
+            self._tell(f"group_commit: {facts.get('error')}: {facts.get('sentence')}")
         else:
-            found = facts.get("offsets", {})
-            self.loaded = tuple(max(0, int(found.get(topic, {}).get("0", 0))) for topic in self._topics)
+            self._saved = self._wanted
 
     def _tell(self, trouble: str) -> None:
         if trouble != self._told:

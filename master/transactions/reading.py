@@ -1,7 +1,7 @@
 """The system topics of transactions, read from this node's own files: queue 0 of each, up to what reput published."""
 
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from towline.errors import MalformedRecord, NotInLog
 from towline.format.record import Record, decode
@@ -14,6 +14,14 @@ from towline.runtime.positions import Position
 
 QUEUE_FILES_OPEN_MAX: Final = 8
 IN_MEMORY: Final = 64 * MIB
+
+
+class Run(NamedTuple):
+    """Records of a queue, the offset to go on at, and the end of the log behind them (0 without any)."""
+
+    records: list[Record]
+    following: int
+    end: int
 
 
 class Reader:
@@ -39,15 +47,16 @@ class Reader:
         place = self._ends.find(topic, 0)
         return (0, 0) if place < 0 else self._ends.bounds(place)
 
-    def records(self, topic: bytes, offset: int, count: int) -> tuple[list[Record], int]:
-        """Up to so many records from `offset` on, those that left the log passed over; and the offset to go on at."""
+    def records(self, topic: bytes, offset: int, count: int) -> Run:
+        """Up to so many records from `offset` on, those that left the log passed over."""
         low, high = self.bounds(topic)
         offset = max(offset, low)
         if offset >= high:
-            return [], offset
+            return Run([], offset, 0)
         entries = self._queues.read(topic.decode(), 0, offset, min(count, high - offset))
         floor = self._get(Position.LOG_MIN)
         found = []
+        end = 0
         for physical, size in zip(entries["physical_offset"].tolist(), entries["record_size"].tolist(), strict=True):
             if physical < floor:
                 continue
@@ -55,7 +64,8 @@ class Reader:
                 found.append(decode(self._log.slice(physical, physical + size), check_crc=False))
             except NotInLog:  # deleted since the floor was read
                 continue
-        return found, offset + len(entries)
+            end = physical + size
+        return Run(found, offset + len(entries), end)
 
     def record(self, topic: bytes, offset: int) -> Record | None:
         """None when it is not there, or not any more; one that the log begins behind may be there for a while."""

@@ -4,7 +4,9 @@ It has a socket of its own: producers end their transactions there, and wait the
 
     transaction_end    {first, group, key, outcome: commit | rollback} -> {outcome, status of the put}
     transaction_watch  {group, wait_ms} -> {checks: [{first, checks}]} and the halves; held while there are none
-    transaction_status {} -> {open, half_next, op_next, half_floor, op_floor}
+    transaction_status {} -> {open, ...}, see `_status`
+
+Where more wait than there is room for, a watch is refused (TOO_MANY); its producer asks again a little later.
 
 After a start nothing ends before the log's end of that moment was dispatched and read: what the process that was before
 had stored is known then.
@@ -37,10 +39,11 @@ from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
 from towline.node.ring import ring_of
 from towline.node.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
-from towline.runtime.positions import Counter, Position
+from towline.runtime.positions import Counter, Duty, Position
 
-from .checks import HOLD_MAX_MS, Checks, Watch, Watches, sizes_of
+from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, Watch, Watches, sizes_of
 from .endings import HELD_MS, WAITING_MAX, Ending, Endings, Settling, Writing, read_ending
+from .floors import Floors, FloorsFile
 from .ledger import Ledger, Rules, Verdict
 from .links import AGAIN_MS, DEADLINE_MS, LocalLink, Offsets, Outbox
 from .reading import Reader
@@ -76,6 +79,7 @@ class TransactionService:
         self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
         pause_ms = settings.flush_consumer_offset_interval
         self._offsets = Offsets(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
+        self._file = FloorsFile(node, node.ringer(Duty.SCHEDULE).ring)
         self._server = Server(
             context,
             endpoints_of(settings, node.runtime, "master")[SERVICE],
@@ -85,15 +89,19 @@ class TransactionService:
             roles=PUT_ROLES,
         )
         poller.add(self._server)
-        self._ledger: Ledger | None = None
-        self._topics_made = False
+        self._topics_made = self._topics_asked = False
+        self._topics_at = 0
         self._draining = False
         self._read_to = 0
+        self._halves_to = 0  # the newest half that was read stands there in the log
         self._lost = 0
-        self._loaded: tuple[int, ...] | None = None  # offsets that are not compared with the queues yet
+        self._compared = False
         self._start_end = self._get(Position.APPENDED)
         self._quiet_until = self._now() + DEADLINE_MS
         self._early: list[Ending] = []
+        found = self._file.load(self._start_end)
+        self._speaks_of = 0 if found is None else found.end
+        self._ledger = self._begin(*((0, 0) if found is None else found.offsets))
 
     def turn(self) -> int:
         """How many things it did; 0 means nothing to do before `due_ms`."""
@@ -101,19 +109,13 @@ class TransactionService:
         self._watch_cleaning(now)
         self._reader.turn(now)
         done = self._outbox.turn(now)
-        floors = None if self._ledger is None else self._ledger.floors
-        self._offsets.turn(now, floors)
-        if self._ledger is None:
-            if self._offsets.loaded is None:
-                return done + self._take_requests(now) + self._refuse_late(now)
-            self._loaded = self._offsets.loaded
-            self._begin(now, *self._loaded)
-        assert self._ledger is not None
-        done += self._read(self._ledger) + self._take_requests(now)
+        done += self._file.turn(now, self._floors, at_once=self._draining)
+        if self._topics_made and self._file.written is not None:
+            self._offsets.turn(now, self._file.written.offsets)
+        done += self._read() + self._take_requests(now)
         self._settling.turn(now)
-        if self._loaded is not None and self._read_to >= self._start_end:
-            self._compare(self._loaded)
-            self._loaded = None
+        if not self._compared and self._read_to >= self._start_end:
+            self._compare()
         if self._is_ready(now) and not self._draining:
             for ending in self._early:
                 self._endings.add(ending)
@@ -122,8 +124,8 @@ class TransactionService:
         return done + self._refuse_late(now) + self._watches.turn(now)
 
     def due_ms(self) -> int:
-        if self._ledger is None:
-            return AGAIN_MS
+        if self._file.awaits_flush:
+            return SOON_MS
         if self._early or self._draining:
             return WAITING_LOOK_MS
         now = self._now()
@@ -133,14 +135,15 @@ class TransactionService:
         return min(due, WAITING_LOOK_MS) if len(self._outbox) else due
 
     def drain(self) -> bool:
-        """Nothing more ends. True when every put that is under way was answered; who still waits asks again."""
-        if self._ledger is not None and not self._draining:
+        """Nothing more ends. True when every put that is under way was answered and the floors are noted; who still
+        waits asks again."""
+        if not self._draining:
             self._watches.release_all()
         self._draining = True
-        if len(self._outbox):
+        if len(self._outbox) or not self._file.says(self._floors()):
             return False
-        if self._ledger is not None:
-            self._offsets.save(self._now(), self._ledger.floors)
+        if self._topics_made and self._file.written is not None:
+            self._offsets.save(self._now(), self._file.written.offsets)
         return True
 
     def close(self) -> None:
@@ -149,15 +152,14 @@ class TransactionService:
         self._poller.remove(self._server)
         self._server.close()
         self._reader.close()
+        self._file.close()
 
     # --- the queues
 
-    def _begin(self, now_ms: int, half_floor: int, op_floor: int) -> None:
+    def _begin(self, half_floor: int, op_floor: int) -> Ledger:
         settings, node = self._node.settings, self._node
         rules = Rules(settings.transaction_time_out, settings.transaction_check_max)
-        half_floor = min(max(half_floor, self._reader.bounds(HALF)[0]), self._reader.bounds(HALF)[1])
-        low, high = self._reader.bounds(OP)
-        self._ledger = ledger = Ledger(rules, half_floor, max(low, min(op_floor, high) - OPS_READ_AGAIN))
+        ledger = Ledger(rules, half_floor, max(0, op_floor - OPS_READ_AGAIN))
         family = socket.AF_INET6 if ":" in settings.broker_ip1 else socket.AF_INET
         host = Host(socket.inet_pton(family, settings.broker_ip1), settings.listen_port)
         writing = Writing(host, node.clock.now_ms, settings.enabled_append_prop_crc)
@@ -178,14 +180,18 @@ class TransactionService:
             writing,
             self._watches,
             settings.transaction_check_interval,
-            now_ms,
+            self._now(),
             node.log,
         )
+        return ledger
+
+    def _floors(self) -> Floors:
+        return Floors(*self._ledger.floors, self._speaks_of)
 
     def _watch_cleaning(self, now_ms: int) -> None:
         """Before the reader lets go of what is being cleaned away."""
         log_min = self._get(Position.LOG_MIN)
-        if self._ledger is None or not self._is_ready(now_ms) or self._draining:
+        if not self._is_ready(now_ms) or self._draining:
             return
         if self._ledger.before(log_min):
             self._checks.rescue(log_min, now_ms)
@@ -193,14 +199,18 @@ class TransactionService:
         self._node.line.lose(lost - self._lost)
         self._lost = lost
 
-    def _compare(self, loaded: tuple[int, ...]) -> None:
-        """What the log held at the start is dispatched: offsets that fit it not are told of (H15)."""
-        for topic, offset in zip((HALF, OP), loaded, strict=True):
+    def _compare(self) -> None:
+        """What the log held at the start is dispatched: offsets that fit it not are not believed (H15)."""
+        self._compared = True
+        known = self._file.written
+        for topic, offset in zip((HALF, OP), (0, 0) if known is None else known.offsets, strict=True):
             low, end = self._reader.bounds(topic)
             if offset > end:
-                told = "%s: %d counted as through that the log does not hold"
+                told = "%s: %d counted as through that the log does not hold; it is read from the beginning"
                 self._node.log.warning(told, topic.decode(), offset - end)
                 self._node.line.count(Counter.FALLBACKS, offset - end)
+                self._ledger.read_again()
+                self._read_to = 0
             elif topic == HALF and offset < low:
                 told = "%d half messages have left the log: those of them that were open are lost"
                 self._node.log.warning(told, low - offset)
@@ -220,30 +230,57 @@ class TransactionService:
     def _is_ready(self, now_ms: int) -> bool:
         return self._read_to >= self._start_end and now_ms >= self._quiet_until
 
-    def _read(self, ledger: Ledger) -> int:
-        """What was dispatched: halves first, of which all are there that the op records name."""
+    def _read(self) -> int:
+        """What was dispatched, in the order of the log: of halves, only what is open is kept in mind."""
+        ledger = self._ledger
         dispatched = self._get(Position.DISPATCHED)
         op_end = self._reader.bounds(OP)[1]
         half_end = self._reader.bounds(HALF)[1]
-        if half_end and not self._topics_made:  # serve keeps no offsets of a topic that is not in topics.json
-            self._topics_made = self._outbox.ask("transaction_topics")
+        if half_end and not self._topics_made:
+            self._make_topics()
         done = 0
-        if ledger.half_next < half_end:
-            records, following = self._reader.records(HALF, ledger.half_next, RECORDS_PER_TURN)
-            for record in records:
-                ledger.see_half(self._checked(read_half(record)))
-            done += max(1, len(records))
-            ledger.half_next = max(ledger.half_next, following)
-        if ledger.half_next >= half_end and ledger.op_next < op_end:
-            count = min(RECORDS_PER_TURN, op_end - ledger.op_next)
-            records, following = self._reader.records(OP, ledger.op_next, count)
-            for record in records:
-                ledger.see_op(record.queue_offset, read_op(record))
-            done += max(1, len(records))
-            ledger.op_next = max(ledger.op_next, following)
+        if ledger.half_next < half_end and not self._ops_behind(op_end):
+            done += self._read_halves()
+        if ledger.op_next < op_end:
+            done += self._read_ops(op_end, all_halves=ledger.half_next >= half_end)
         if ledger.half_next >= half_end and ledger.op_next >= op_end:
             self._read_to = dispatched
         return done
+
+    def _ops_behind(self, op_end: int) -> bool:
+        """Whether op records are to be read that stand before halves which were read."""
+        next_op = self._reader.record(OP, self._ledger.op_next) if self._ledger.op_next < op_end else None
+        return next_op is not None and next_op.physical_offset < self._halves_to
+
+    def _read_halves(self) -> int:
+        run = self._reader.records(HALF, self._ledger.half_next, RECORDS_PER_TURN)
+        for record in run.records:
+            self._ledger.see_half(self._checked(read_half(record)))
+            self._halves_to = record.physical_offset
+        self._speaks_of = max(self._speaks_of, run.end)
+        self._ledger.half_next = max(self._ledger.half_next, run.following)
+        return max(1, len(run.records))
+
+    def _read_ops(self, op_end: int, *, all_halves: bool) -> int:
+        """Those whose halves were read."""
+        ledger = self._ledger
+        run = self._reader.records(OP, ledger.op_next, min(RECORDS_PER_TURN, op_end - ledger.op_next))
+        known = [record for record in run.records if all_halves or record.physical_offset < self._halves_to]
+        for record in known:
+            ledger.see_op(record.queue_offset, read_op(record))
+        if len(known) == len(run.records):
+            ledger.op_next = max(ledger.op_next, run.following)
+        self._speaks_of = max(self._speaks_of, run.end)
+        return len(known) or int(not run.records)
+
+    def _make_topics(self) -> None:
+        """Serve keeps no offsets of a topic that is not in topics.json."""
+        if not self._topics_asked and self._now() >= self._topics_at:
+            self._topics_at = self._now() + AGAIN_MS
+            self._topics_asked = self._outbox.ask("transaction_topics", self._are_topics_made)
+
+    def _are_topics_made(self, done: bool) -> None:
+        self._topics_made, self._topics_asked = done, False
 
     def _checked(self, half: Half) -> Half:
         """A half that says it is another's copy is one when the other, as far as it is still there, says so too."""
@@ -298,20 +335,24 @@ class TransactionService:
     def _watch(self, group: str, watch: Watch) -> None:
         if self._draining:
             return  # an answer now would only make it ask again
-        if self._ledger is None or not self._watches.has_room:
-            self._send(watch.peer, watch.request_id, {"checks": []})
-        else:
+        if self._watches.has_room(watch.peer):
             self._watches.add(group, watch)
+            return
+        self._node.line.count(Counter.REFUSED)
+        told = f"{PEER_WATCHES_MAX} of one producer, or {WATCHES_MAX} of all, wait for checks already"
+        self._send(watch.peer, watch.request_id, {"error": "TOO_MANY", "sentence": told}, status=1)
 
     def _status(self) -> dict[str, int]:
-        ledger = self._ledger
-        if ledger is None:
-            return {"open": 0, "half_next": 0, "op_next": 0, "half_floor": 0, "op_floor": 0}
-        half_floor, op_floor = ledger.floors
+        """`checked`, `put_aside` and `lost` since the process started."""
+        half_floor, op_floor = self._ledger.floors
         return {
-            "open": len(ledger),
-            "half_next": ledger.half_next,
-            "op_next": ledger.op_next,
+            "open": len(self._ledger),
+            "checked": self._checks.checked,
+            "put_aside": self._checks.put_aside,
+            "lost": self._lost,
+            "watching": len(self._watches),
+            "half_next": self._ledger.half_next,
+            "op_next": self._ledger.op_next,
             "half_floor": half_floor,
             "op_floor": op_floor,
         }

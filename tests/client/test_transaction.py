@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from master.transactions.ledger import Verdict
 from tests.client.standin import Refuse, Silence, Standin, Store, sizes_of
 from tests.processes.waiting import await_
+from towline.client import transaction
 from towline.client.errors import ClientClosed, IllegalDelay, PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
-from towline.client.transaction_errors import IllegalTransaction, TransactionRefused
+from towline.client.transaction_errors import REMEDIES, IllegalTransaction, TransactionRefused
 from towline.errors import IllegalTopic
 from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.format.properties import UNIQ_KEY
@@ -34,11 +36,12 @@ class Ending(Standin):
     says: deque[str]
     ends: list[dict[str, Any]]
     checks: deque[int]  # offsets of halves that the next watch is asked about
+    early: deque[str]  # refusals of the next watches, or "" for an answer at once without checks
     watched: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.says, self.ends, self.checks, self.watched = deque(), [], deque(), 0
+        self.says, self.ends, self.checks, self.early, self.watched = deque(), [], deque(), deque(), 0
 
     def _handle(self, server: Server, request: Request) -> None:
         question = read_json(request.parts[1]) if kind_of(request.parts[0]) == Kind.ASK else {}
@@ -53,7 +56,11 @@ class Ending(Standin):
             server.send(request.peer, [head, json_part(facts)])
             return
         self.watched += 1
-        if self.checks:
+        if self.early:
+            error = self.early.popleft()
+            facts = {"error": error, "sentence": "told so"} if error else {"checks": []}
+            server.send(request.peer, [ANSWER.pack(Kind.ANSWER, int(error != ""), request_id, 0), json_part(facts)])
+        elif self.checks:
             first = self.checks.popleft()
             records = [as_sent(decode(self.queues[HALVES, 0][first]))]
             head = ANSWER.pack(Kind.ANSWER, 0, request_id, 1)
@@ -89,6 +96,33 @@ def test_a_half_is_stored_then_the_work_is_done_then_the_end_is_told(ending: End
     assert (told["first"], told["group"], told["key"], told["outcome"]) == (0, "g", found[UNIQ_KEY], "commit")
     assert (result.state, result.ended) == (State.COMMIT, PutStatus.PUT_OK)
     assert ending.stored("t") == []
+
+
+def test_who_is_not_kept_waiting_pauses_before_it_asks_again(ending: Ending, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+
+    def pause_s(in_vain: int) -> float:
+        pauses.append(in_vain)
+        return 0.0
+
+    monkeypatch.setattr(transaction, "_pause_s", pause_s)
+    ending.early.extend(["", "TOO_MANY", ""])
+    with producer_of(ending, lambda _: State.COMMIT):
+        await_(lambda: ending.watched == 4, DEADLINE_S, "it asks again")
+    assert pauses[:3] == [0, 1, 2]
+
+
+def test_pauses_grow_up_to_a_bound_and_are_not_the_same_for_all() -> None:
+    drawn = [[transaction._pause_s(in_vain) for _ in range(20)] for in_vain in (0, 3, 60)]
+    for found, longest in zip(drawn, (0.2, 1.6, 5.0), strict=True):
+        assert longest / 2 <= min(found) < max(found) <= longest
+
+
+def test_each_refusal_says_what_to_do() -> None:
+    for verdict in Verdict:
+        assert verdict.name in REMEDIES
+        assert REMEDIES[verdict.name] in str(TransactionRefused(verdict.name, verdict.value, "1-k-g"))
+    assert "open still" in str(TransactionRefused("DISK_FULL", "no room", "1-k-g"))
 
 
 def test_unknown_tells_nothing(ending: Ending) -> None:

@@ -133,6 +133,9 @@ def test_ends_that_cannot_be_are_answered_by_name(node: TestNode, producer: Tran
     assert name_of(producer.rollback, kept) == "ALREADY_COMMITTED"
     assert name_of(producer.commit, dropped) == "ALREADY_ROLLED_BACK"
     assert name_of(producer.rollback, dropped) == "ALREADY_ROLLED_BACK"
+    stranger = Transaction(kept.first, kept.unique_key, "others")
+    assert name_of(producer.commit, stranger) == "ANOTHER_GROUP", "how it ended is its own group's"
+    assert name_of(producer.commit, Transaction(kept.first, dropped.unique_key, "tx")) == "NO_SUCH_TRANSACTION"
     first, key = open_one.first, open_one.unique_key
     assert name_of(producer.commit, Transaction(first, key, "others")) == "ANOTHER_GROUP"
     assert name_of(producer.commit, Transaction(first, "no such key", "tx")) == "NO_SUCH_TRANSACTION"
@@ -146,13 +149,14 @@ def test_a_half_for_a_topic_of_the_brokers_own_is_refused(producer: TransactionP
         producer.begin(Message(OPS, b"x"))
 
 
-def await_put_aside(producer: TransactionProducer, transaction: Transaction) -> None:
-    def put_aside() -> bool:
-        with pytest.raises(TransactionRefused) as caught:
-            producer.rollback(Transaction(transaction.first, transaction.unique_key, "prober"))
-        return caught.value.name == "ALREADY_PUT_ASIDE"
+def await_put_aside(node: TestNode, transaction: Transaction) -> ReceivedMessage:
+    """Its message, in the topic of those that were checked too often."""
 
-    await_(put_aside, DEADLINE_S, "it is put aside")
+    def put_aside() -> list[ReceivedMessage]:
+        return [message for message in read_all(node, ASIDE) if message.unique_key == transaction.unique_key]
+
+    (message,) = await_(put_aside, DEADLINE_S, "it is put aside")
+    return message
 
 
 def test_a_half_without_room_for_its_checks_is_refused_by_name(node: TestNode) -> None:
@@ -160,8 +164,7 @@ def test_a_half_without_room_for_its_checks_is_refused_by_name(node: TestNode) -
         with pytest.raises(PutRefused, match="HALF_TOO_LARGE"):
             producer.begin(Message("large", b"", properties={"MORE": "x" * (32_767 - 200)}))
         largest, _ = producer.begin(Message("large", b"", properties={"MORE": "x" * (32_767 - 330)}))
-        await_put_aside(producer, largest)
-    (message,) = (found for found in read_all(node, ASIDE, least=1) if found.unique_key == largest.unique_key)
+        message = await_put_aside(node, largest)
     assert message.properties["TRANSACTION_CHECK_TIMES"] == str(CHECK_MAX)
 
 
@@ -216,12 +219,11 @@ def test_what_is_checked_too_often_is_put_aside(node: TestNode) -> None:
 
     with TransactionProducer(node.endpoint, "silent", check) as producer:
         transaction, _ = producer.begin(Message("aside", b"forgotten", queue_id=0))
-        await_put_aside(producer, transaction)
+        message = await_put_aside(node, transaction)
         with pytest.raises(TransactionRefused, match="ALREADY_PUT_ASIDE"):
             producer.commit(transaction)
     assert checked.is_set()
     assert bodies(node, "aside") == []
-    (message,) = (found for found in read_all(node, ASIDE, least=1) if found.unique_key == transaction.unique_key)
     assert message.body == b"forgotten"
     assert message.properties["REAL_TOPIC"] == "aside"
     assert message.properties["TRANSACTION_CHECK_TIMES"] == str(CHECK_MAX)

@@ -8,7 +8,9 @@ that does not come about, the node asks any producer of the group later, and `ch
 """
 
 import logging
+import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -35,7 +37,9 @@ from .transaction_errors import IllegalTransaction, TransactionRefused
 END_MS: Final = 15_000  # the node holds an ending for 10 s
 WATCH_MS: Final = 10_000
 LATE_MS: Final = 5_000
-AGAIN_S: Final = 0.2  # after a node that does not answer
+AGAIN_S: Final = 0.2  # before a node is asked again that had no answer; doubled each time
+AGAIN_MAX_S: Final = 5.0
+EARLY_S: Final = 1.0  # an answer without checks that comes sooner came for another reason than its time
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +202,10 @@ class TransactionProducer:
     # --- checks
 
     def _serve_checks(self) -> None:
+        in_vain = 0
         while not self._closing.is_set():
+            began = time.monotonic()
+            reply = None
             try:
                 facts = {"group": self.group, "wait_ms": WATCH_MS}
                 reply = self._ask("transaction_watch", facts, WATCH_MS + LATE_MS)
@@ -209,8 +216,11 @@ class TransactionProducer:
                 return
             except (NoAnswer, LinkRefused, AskRefused) as error:
                 log.info("no checks: %s", error)
-                self._closing.wait(AGAIN_S)
+            if reply is None or (not reply.facts["checks"] and time.monotonic() - began < EARLY_S):
+                self._closing.wait(_pause_s(in_vain))
+                in_vain += 1
                 continue
+            in_vain = 0
             for row, message in zip(reply.facts["checks"], reply.columns.messages(), strict=True):
                 self._answer_check(Transaction(int(row["first"]), message.unique_key or "", self.group), message)
 
@@ -249,6 +259,11 @@ class TransactionProducer:
                 asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), asker.wake))
                 self._asker = asker  # last: others look at it without the lock
             return self._asker
+
+
+def _pause_s(in_vain: int) -> float:
+    """Not the same for all producers: they would come back together."""
+    return min(AGAIN_MAX_S, AGAIN_S * float(2 ** min(in_vain, 16))) * random.uniform(0.5, 1.0)
 
 
 _ALREADY: Final = {State.COMMIT: "ALREADY_COMMITTED", State.ROLLBACK: "ALREADY_ROLLED_BACK"}

@@ -2,7 +2,8 @@
 
     RMQ_SYS_TRANS_HALF_TOPIC     queue 0: a half message, of type none, with REAL_TOPIC, REAL_QID, PGROUP, TRAN_MSG. A
                                  check stores it again at the end, with TRANSACTION_CHECK_TIMES, and in
-                                 TRAN_PREPARED_QUEUE_OFFSET where it stood first
+                                 TRAN_PREPARED_QUEUE_OFFSET where it stood first; so is one, without being checked,
+                                 that many op records lie behind
     RMQ_SYS_TRANS_OP_HALF_TOPIC  queue 0: tag `d`, the body is the queue offset of a half that is through, as text;
                                  RocketMQ 5 may write several, each followed by a comma
     TRANS_CHECK_MAX_TIME_TOPIC   queue 0: halves that were checked too often
@@ -10,7 +11,8 @@
 
 A committed message is a new record of the real topic, of type commit, which names where the half stands. Its properties
 are the half's, REAL_TOPIC and the others included.
-Towline's op records say in properties, which RocketMQ ignores, how the transaction ended and where it began.
+Towline says more in properties, which RocketMQ ignores: an op record how the transaction ended and where it began; a
+half that was stored again without a check when it was stored first.
 """
 
 from collections.abc import Mapping
@@ -43,6 +45,7 @@ CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OUTCOME: Final = "TOWLINE_OUTCOME"
+STORED: Final = "TOWLINE_STORED"  # ms since 1970
 DIGITS_MAX: Final = 18
 
 
@@ -60,6 +63,7 @@ class Half:
     """A half message as the log keeps it. Offsets count messages of the half queue, except `physical`, which is bytes.
 
     `first` is the offset of the record that the producer sent, `offset` that of this one, stored again by a check.
+    `stored_ms` is when the first was stored, as far as this one says so.
     `immunity_ms` is -1 where the message does not say for how long it is not to be checked.
     """
 
@@ -100,7 +104,7 @@ def read_half(record: Record) -> Half:
         unique_key=found.get(UNIQ_KEY, ""),
         topic=found.get(REAL_TOPIC, ""),
         queue_id=_number(found, REAL_QID, 0),
-        stored_ms=record.store_timestamp,
+        stored_ms=_number(found, STORED, record.store_timestamp),
         checks=_number(found, CHECK_TIMES, 0),
         immunity_ms=1000 * immunity if immunity >= 0 else -1,
     )
@@ -137,6 +141,13 @@ def checked_again(half: Record, store_host: Host) -> bytes:
     """The half to be stored again, checked once more. Raises MalformedRecord when its properties grow too long."""
     known = read_half(half)
     changed = {CHECK_TIMES: str(known.checks + 1), FIRST_OFFSET: str(known.first)}
+    return encode(_unstamped(half, store_host, properties=_with(half.properties, changed)))
+
+
+def moved(half: Record, store_host: Host) -> bytes:
+    """The half to be stored again as it is, not checked. Raises MalformedRecord when its properties grow too long."""
+    known = read_half(half)
+    changed = {FIRST_OFFSET: str(known.first), STORED: str(known.stored_ms)}
     return encode(_unstamped(half, store_host, properties=_with(half.properties, changed)))
 
 

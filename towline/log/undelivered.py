@@ -19,7 +19,9 @@ from .consume_queue import ConsumeQueueFiles, is_filler
 DELAY_OFFSETS: Final = "delayOffset.json"
 TIMER_OFFSETS: Final = "timerOffset.json"
 GROUP_OFFSETS: Final = "consumerOffset.json"
-LOG_END: Final = "towlineLogEnd"  # Towline's own member of both: before it the log holds all that counts as delivered
+TRANSACTION_OFFSETS: Final = "transactionOffset.json"
+HALF_FLOOR: Final = "halfOffset"  # its member
+LOG_END: Final = "towlineLogEnd"  # Towline's own member of these: before it the log holds all that counts as through
 _LOOK: Final = 4096  # entries, of which fillers may be the first
 
 Bounds = Callable[[bytes, int], tuple[int, int]]  # lowest offset and end of a queue, (0, 0) of one that is not there
@@ -49,8 +51,16 @@ def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
         yield SCHEDULE_TOPIC, level - 1, int(delays.get(str(level), 0))
     timers = ConfigFile(store.config / TIMER_OFFSETS).load() or {}
     yield TIMER_TOPIC, TIMER_QUEUE, int(timers.get("from", 0))
+    yield HALF_TOPIC, HALF_QUEUE, _half_floor(store)
+
+
+def _half_floor(store: Store) -> int:
+    """A store that only a real broker wrote has it among the offsets of its groups."""
+    found = ConfigFile(store.config / TRANSACTION_OFFSETS).load()
+    if found is not None:
+        return int(found.get(HALF_FLOOR, 0))
     halves = _member(store, GROUP_OFFSETS, "offsetTable").get(f"{HALF_TOPIC}@{TRANSACTION_GROUP}", {})
-    yield HALF_TOPIC, HALF_QUEUE, int(halves.get(str(HALF_QUEUE), 0))
+    return int(halves.get(str(HALF_QUEUE), 0))
 
 
 def _member(store: Store, name: str, member: str) -> dict[str, Any]:

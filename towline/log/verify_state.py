@@ -31,6 +31,7 @@ _MEMBERS: Final = {
     "consumerOffset.json": {"dataVersion", "groupTopicMap", "offsetTable", "pullOffsetTable"},
     "delayOffset.json": {"dataVersion", "offsetTable", LOG_END},
     "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo", LOG_END},
+    "transactionOffset.json": {"halfOffset", "opOffset", LOG_END},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
 }
 _FILES: Final = (

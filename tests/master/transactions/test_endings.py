@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from master.transactions.checks import Checks, Watch, Watches
+from master.transactions import checks
+from master.transactions.checks import MOVE_AGAIN_MS, PEER_WATCHES_MAX, Checks, Watch, Watches
 from master.transactions.endings import HELD_MS, Endings, Settling, Writing, read_ending
 from master.transactions.ledger import Ledger, Open, Rules
 from master.transactions.links import DEADLINE_MS, Batch
@@ -15,7 +16,7 @@ from towline.format.frames import PutAnswer
 from towline.format.properties import encode as encode_properties
 from towline.format.record import Host, Record, decode
 from towline.format.status import PutStatus
-from towline.format.transactions import Outcome, read_half, read_op
+from towline.format.transactions import Outcome, op_record, read_half, read_op
 
 BROKER = Host(bytes(4), 0)
 TIME_OUT, CHECK_MAX, INTERVAL = 6_000, 2, 30_000
@@ -119,6 +120,10 @@ class World:
         self.endings.turn(self.now)
         self.checks.turn(self.now)
         self.watches.turn(self.now)
+
+
+def _op(offset: int) -> bytes:
+    return op_record(offset, offset, Outcome.COMMITTED, BROKER, 0, append_property_crc=False)
 
 
 @pytest.fixture
@@ -342,6 +347,60 @@ def test_a_half_without_room_for_the_count_is_put_aside_at_once(world: World) ->
     world.turn(INTERVAL)
     (topic, _, _), _ = world.outbox.answer(PutStatus.PUT_OK)
     assert topic == b"TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+def test_a_half_that_many_op_records_lie_behind_is_stored_again_unchecked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "OPS_MAX", 3)
+    immunity = encode_properties([("CHECK_IMMUNITY_TIME_IN_SECONDS", "100")])
+    world.now = 5_000
+    world.store(0, stored_ms=5_000, more=immunity)
+    for offset in range(1, 6):
+        world.store(offset)
+        world.ledger.see_op(offset, read_op(decode(_op(offset))))
+    assert world.ledger.floors == (0, 1)
+    world.turn()
+    batch = world.outbox.answer(PutStatus.DISK_FULL)
+    world.turn()
+    assert not world.outbox.sent, "not at once"
+    world.turn(MOVE_AGAIN_MS)
+    batch = world.outbox.answer(PutStatus.PUT_OK)
+    world.see_copy(6, batch)
+    assert world.ledger.floors == (6, 6)
+    copy = read_half(decode(batch[0][2][0]))
+    assert (copy.first, copy.checks, copy.stored_ms) == (0, 0, 5_000)
+    world.watches.add("g", Watch(b"one", 1, 10**9))
+    world.turn(INTERVAL)
+    assert (world.asked, world.outbox.sent) == ([], []), "its immunity began with the first record"
+    world.end(1, 0)
+    world.turn()
+    _, (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
+    assert [read_op(decode(op)).offsets for op in ops] == [(0,), (6,)]
+    assert world.answers[0][0] == 1
+
+
+def test_a_peer_waits_for_checks_so_often_and_not_more(world: World) -> None:
+    for number in range(PEER_WATCHES_MAX):
+        assert world.watches.has_room(b"one")
+        world.watches.add(f"g{number}", Watch(b"one", number, 50))
+    assert not world.watches.has_room(b"one")
+    assert world.watches.has_room(b"two")
+    world.turn(50)
+    assert len(world.watches) == 0
+    assert world.watches.has_room(b"one")
+
+
+def test_producers_of_a_group_take_turns(world: World) -> None:
+    for peer in (b"one", b"two"):
+        world.watches.add("g", Watch(peer, 1, 10**9))
+    for offset in range(2):
+        world.store(offset, stored_ms=INTERVAL * offset)
+        world.turn(INTERVAL)
+        while world.outbox.sent:
+            world.see_copy(10 * (offset + 1) + len(world.outbox.sent), world.outbox.answer(PutStatus.PUT_OK))
+        world.turn()
+    assert [peer for peer, _ in world.asked] == [b"one", b"two"]
 
 
 def test_a_producer_that_has_gone_leaves_its_checks_to_the_next(world: World) -> None:

@@ -44,6 +44,40 @@ def test_how_a_transaction_ended_is_not_forgotten_for_a_record_that_does_not_say
     assert ledger.find(0, "g", "key0") is Verdict.ALREADY_COMMITTED
 
 
+def test_an_end_that_put_has_answered_moves_no_floor_until_its_op_record_is_read(ledger: Ledger) -> None:
+    for offset in range(2):
+        ledger.see_half(half(offset))
+    ledger.ended(0, Outcome.COMMITTED)
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_COMMITTED
+    assert (len(ledger), ledger.get(0), list(ledger.before(1 << 40))) == (1, None, [ledger.get(1)])
+    assert not [found for found in ledger.due(1 << 40) if found.half.first == 0]
+    assert ledger.floors == (0, 0)
+    ledger.see_op(0, Op((0,), 0, Outcome.COMMITTED))
+    assert ledger.floors == (1, 1)
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_COMMITTED
+
+
+def test_who_ended_a_transaction_is_told_so_and_a_stranger_is_not(ledger: Ledger) -> None:
+    ledger.see_half(half(0))
+    ledger.see_op(0, Op((0,), 0, Outcome.COMMITTED))
+    assert ledger.find(0, "g", "key0") is Verdict.ALREADY_COMMITTED
+    assert ledger.find(0, "other", "key0") is None, "its record says whose it is"
+    assert ledger.find(0, "g", "another key") is None
+
+
+def test_whom_nobody_has_asked_about_is_forgotten_when_it_ends(ledger: Ledger) -> None:
+    for offset in range(3):
+        ledger.see_half(half(offset))
+        ledger.ask(half(offset))
+    ledger.ended(0, Outcome.COMMITTED)
+    ledger.see_op(0, Op((1,), 1, Outcome.ROLLED_BACK))
+    asked = ledger.next_asked("g")
+    assert asked is not None
+    assert (asked.half.first, ledger.next_asked("g")) == (2, None)
+    ledger.ask(half(1))
+    assert ledger.next_asked("g") is None
+
+
 def test_a_half_that_comes_after_its_op_record_stays_ended(ledger: Ledger) -> None:
     ledger.see_op(0, Op((0,), 0, Outcome.ROLLED_BACK))
     ledger.see_half(half(0))

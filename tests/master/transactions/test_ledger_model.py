@@ -1,7 +1,7 @@
 """The ledger against plain lists: whatever is stored, ended, checked and started again, its answers are those of the
-whole history, and its floors let a new ledger know as much."""
+whole history, and its floors let a new ledger know as much, also when the log lost what was not dispatched yet."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,13 +36,14 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
         self.known: dict[int, Known] = {}
         self.now = 1000
         self.floors = (0, 0)
+        self.dispatched = 0  # op records that can be read
         self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 0, 0)
 
     def read(self) -> None:
-        """Everything, halves first."""
+        """Everything that was dispatched, halves first."""
         for half in self.halves[self.ledger.half_next :]:
             self.ledger.see_half(half)
-        for offset in range(self.ledger.op_next, len(self.ops)):
+        for offset in range(self.ledger.op_next, self.dispatched):
             self.ledger.see_op(offset, self.ops[offset])
 
     def store(self, group: str, key: str, first: int | None = None, checks: int = 0) -> Half:
@@ -54,6 +55,10 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
     @property
     def unended(self) -> list[int]:
         return [first for first, known in self.known.items() if known.outcome is None]
+
+    @rule()
+    def what_is_stored_is_dispatched(self) -> None:
+        self.dispatched = len(self.ops)
 
     @rule(group=st.sampled_from(["a", "b"]))
     def a_half_is_stored(self, group: str) -> None:
@@ -75,6 +80,8 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
         known.outcome = outcome
         if told:
             self.ledger.ended(first, outcome)
+        else:
+            self.dispatched = len(self.ops)
 
     @rule(later=st.integers(0, 150))
     def a_round_of_checks(self, later: int) -> None:
@@ -88,6 +95,7 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
                 assert found.half.checks == CHECK_MAX
                 self.ops.append(Op((found.half.offset,), found.half.first, Outcome.PUT_ASIDE))
                 known.outcome = Outcome.PUT_ASIDE
+                self.dispatched = len(self.ops)
             else:
                 half = found.half
                 known.newest = self.store(half.group, half.unique_key, half.first, half.checks + 1)
@@ -101,7 +109,27 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
         self.floors = floors
 
     @rule()
+    def a_half_that_many_op_records_lie_behind_is_moved(self) -> None:
+        self.read()
+        found = self.ledger.oldest
+        if found is not None and found.outcome is None:
+            half = found.half
+            kept = self.store(half.group, half.unique_key, half.first, half.checks)
+            self.halves[-1] = self.known[half.first].newest = replace(kept, stored_ms=half.stored_ms)
+
+    @rule(saved=st.booleans())
+    def a_start_without_what_was_not_dispatched(self, saved: bool) -> None:
+        """Whoever was told of an end that is lost tells it again when asked: the transaction is open."""
+        if saved:
+            self.offsets_are_saved()
+        for op in self.ops[self.dispatched :]:
+            self.known[op.first].outcome = None
+        del self.ops[self.dispatched :]
+        self.a_new_start()
+
+    @rule()
     def a_new_start(self) -> None:
+        self.dispatched = len(self.ops)
         self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), *self.floors)
         for known in self.known.values():
             known.restarted_since = known.outcome is not None
@@ -118,8 +146,15 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
                 assert found.half == known.newest
                 assert self.ledger.find(first, "stranger", key) is Verdict.ANOTHER_GROUP
                 assert self.ledger.find(first, group, "no key") is Verdict.NO_SUCH_TRANSACTION
-            elif not (found is None and known.restarted_since):
-                assert found is ALREADY[known.outcome]
+            else:
+                assert found is ALREADY[known.outcome] or (found is None and known.restarted_since)
+                for stranger in (("stranger", key), (group, "no key")):
+                    assert self.ledger.find(first, *stranger) in (
+                        None,
+                        Verdict.ANOTHER_GROUP,
+                        Verdict.NO_SUCH_TRANSACTION,
+                    )
+                assert self.ledger.get(first) is None
 
 
 ALedgerKnowsWhatTheLogHolds.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

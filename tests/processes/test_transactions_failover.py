@@ -1,0 +1,108 @@
+"""Open transactions outlive a master, and a log that lost its end: nobody's half is forgotten."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from towline.client.consumer import Consumer
+from towline.client.message import Message, ReceivedMessage
+from towline.client.transaction import State, TransactionProducer
+from towline.client.transaction_errors import TransactionRefused
+from towline.format.status import PutStatus
+from towline.link.endpoints import ipc_endpoint
+from towline.log.config_file import ConfigFile
+from towline.runtime.positions import Counter, Duty
+
+from .groups import Group
+from .nodes import TestNode, ended
+from .stopping import stopped
+from .waiting import await_, read_saved
+
+DEADLINE_S = 60.0
+RULES = {
+    "flush_consumer_offset_interval": 100,
+    "transaction_time_out": 600_000,
+    "transaction_check_interval": 200,
+    "transaction_check_max": 1000,
+}
+FLOORS = "transactionOffset.json"
+
+
+def bodies(node: TestNode, topic: str, least: int) -> list[bytes]:
+    found: list[ReceivedMessage] = []
+    with Consumer(ipc_endpoint(node.runtime, "serve"), topic, suspend_ms=100) as consumer:
+
+        def complete() -> bool:
+            found.extend(consumer.poll(100))
+            return len(found) >= least and consumer.at_end
+
+        await_(complete, DEADLINE_S, f"{least} messages of {topic}")
+    return sorted(message.body for message in found)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path, 3, flush_disk_type="SYNC_FLUSH", slave_timeout=500, **RULES)
+    made.nodes[1].flags += ["--set", "transaction_time_out=300"]  # it asks when it is master, and that alone
+    cleaning = ended(*made.nodes)
+    next(cleaning)
+    yield made
+    next(cleaning, None)
+
+
+def test_a_promoted_slave_checks_what_was_committed_without_reaching_it(group: Group) -> None:
+    """The commit is in the log of the master alone: it was stored, not promised."""
+    group.start()
+    group.await_in_sync(0, 3)
+    master, slave = group.nodes[0], group.nodes[1]
+    with TransactionProducer(master.endpoint, "bank") as producer:
+        through = producer.send(Message("bank", b"through"), lambda _: State.COMMIT)
+        assert through.ended is PutStatus.PUT_OK
+        transaction, half = producer.begin(Message("bank", b"lost"))
+        assert half.status is PutStatus.PUT_OK
+        before = b'"halfOffset":1'
+        await_(lambda: before in read_saved(slave.store.config / FLOORS).replace(b" ", b""), DEADLINE_S, "it follows")
+        with stopped(*(node.pids()["receive"] for node in group.nodes[1:])):
+            assert producer.commit(transaction) is PutStatus.FLUSH_SLAVE_TIMEOUT
+            with pytest.raises(TransactionRefused, match="ALREADY_COMMITTED"):
+                producer.commit(transaction)
+            master.kill_all(seed=1)
+    assert group.promote(1)["role"] == "master"
+    asked: list[bytes] = []
+
+    def check(message: ReceivedMessage) -> State:
+        asked.append(message.body)
+        return State.COMMIT
+
+    with TransactionProducer(slave.endpoint, "bank", check) as producer:
+        assert bodies(slave, "bank", 2) == [b"lost", b"through"]
+        with pytest.raises(TransactionRefused, match="ALREADY_COMMITTED"):
+            producer.rollback(transaction)
+    assert set(asked) == {b"lost"}
+
+
+def test_offsets_that_are_ahead_of_the_log_are_not_believed(tmp_path: Path) -> None:
+    """As after a power cut, when the file outlived the end of the log that it speaks of."""
+    node = TestNode("master", tmp_path, listen_port=0, ha_listen_port=0, **RULES)
+    cleaning = ended(node)
+    next(cleaning)
+    try:
+        node.start()
+        with TransactionProducer(node.endpoint, "bank") as producer:
+            transaction, _ = producer.begin(Message("bank", b"open"))
+            gone = producer.send(Message("bank", b"gone"), lambda _: State.ROLLBACK)
+        assert node.stop()
+        file = ConfigFile(node.store.config / FLOORS)
+        assert file.load() is None, "nothing is through: the first half is open"
+        file.save({"halfOffset": 2, "opOffset": 1, "towlineLogEnd": 1 << 40})
+        node.start()
+        assert node.positions.duty(Duty.SCHEDULE).counter(Counter.FALLBACKS) == 1
+        with TransactionProducer(node.endpoint, "bank") as producer:
+            with pytest.raises(TransactionRefused, match="ALREADY_ROLLED_BACK"):
+                producer.commit(gone.transaction)
+            assert producer.commit(transaction) is PutStatus.PUT_OK
+        assert bodies(node, "bank", 1) == [b"open"]
+        assert node.stop()
+    finally:
+        next(cleaning, None)
