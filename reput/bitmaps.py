@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from towline.errors import MalformedFile
 from towline.filter.bloom import Bloom
-from towline.filter.subscriptions import FilterTable, read
+from towline.filter.subscriptions import FILE, FilterTable, read
 from towline.log.config_file import ConfigFile
 from towline.log.dispatch import Batch
 from towline.node.context import Node
@@ -26,7 +26,7 @@ class CalcBitMap:
         settings = node.settings
         self._node = node
         self._bloom = Bloom(settings.expect_consumer_num_use_filter, settings.max_error_rate_of_bloom_filter)
-        self._path: Path = node.store.config / "consumerFilter.json"
+        self._path: Path = node.store.config / FILE
         self._file = ConfigFile(self._path)
         self._seen: tuple[int, int, int] | None = None
         self._said = False

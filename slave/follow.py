@@ -12,6 +12,8 @@ from towline.errors import (
     StoreNotWritable,
     SyncFailed,
 )
+from towline.filter.subscriptions import FILE as FILTERS
+from towline.filter.subscriptions import without_births
 from towline.format.epochs import node_of
 from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.format.topics import loads_fastjson
@@ -207,6 +209,8 @@ class FollowAgent:
                 self._keep(name, content)
 
     def _keep(self, name: str, content: Any) -> None:
+        if name == FILTERS:
+            content = without_births(content)
         try:
             ConfigFile(self._node.store.config / name).save(content)
         except (DiskFull, StoreNotWritable, SyncFailed):

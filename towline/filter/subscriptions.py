@@ -21,6 +21,7 @@ from . import sql
 from .bloom import Bloom, hash64, mark
 from .errors import BadExpression
 
+FILE: Final = "consumerFilter.json"
 PENDING: Final = 2**63 - 1  # of a birth: later than every record, for a real broker too
 DEAD_KEPT_MS: Final = 24 * 3600 * 1000
 GENERATION: Final = "towlineGeneration"  # a member of the file that a real broker ignores
@@ -229,6 +230,29 @@ def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
 def loads(text: str, bloom: Bloom, path: str) -> FilterTable:
     """As `read`, from the text of the file."""
     return read(loads_fastjson(text, path), bloom, path)
+
+
+def without_births(content: Any) -> Any:
+    """What another node's file holds, for a node that takes it over: every subscription is pending there.
+
+    A birth speaks of the bitmaps that one node's reput has made. This node may have others from when it was a master,
+    for expressions that have changed since. What is no table stays as it is.
+    """
+    match content:
+        case {"filterDataByTopic": dict(topics)}:
+            return content | {"filterDataByTopic": {name: _pending_again(each) for name, each in topics.items()}}
+        case _:
+            return content
+
+
+def _pending_again(topic: Any) -> Any:
+    match topic:
+        case {"groupFilterData": dict(groups)}:
+            pending = {"bornTime": PENDING}
+            found = {group: each | pending if isinstance(each, dict) else each for group, each in groups.items()}
+            return topic | {"groupFilterData": found}
+        case _:
+            return topic
 
 
 def _is_evaluated(entry: FilterData) -> bool:
