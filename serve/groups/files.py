@@ -1,7 +1,7 @@
 """The files of a master's groups, and how they are read."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ from towline.node.orders import read_json_file
 OFFSETS: Final = "consumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"
 FILTERS: Final = "consumerFilter.json"
+NAMED_MAX: Final = 100
 
 Content = TypeVar("Content")
 
@@ -41,6 +42,13 @@ def clamped_at_start(recovery: Path) -> int:
     """How many offsets of groups the start took back to the ends of their queues, by its run/recovery.json (H15)."""
     facts = read_json_file(recovery) or {}
     return int(facts.get("clamped", {}).get(OFFSETS, 0))
+
+
+def tell_left_out(file: ConfigFile, left_out: Sequence[str], log: logging.Logger) -> None:
+    """Entries that could not be read: with the next save they are gone, so this is where they can be found."""
+    if left_out:
+        named = "; ".join(left_out[:NAMED_MAX]) + ("; ..." if len(left_out) > NAMED_MAX else "")
+        log.warning("%s: %d entries are left out, and of the next save too: %s", file.path, len(left_out), named)
 
 
 def _read(path: Path, read: Callable[[dict[str, Any], str], Content]) -> Content | None:

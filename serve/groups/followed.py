@@ -13,7 +13,7 @@ from towline.places import Store
 from . import questions
 from .describing import describe
 from .errors import GroupRefused, Refusal
-from .files import GROUPS, OFFSETS, load
+from .files import GROUPS, OFFSETS, load, tell_left_out
 from .offsets import Bounds, Offsets
 from .table import check_group
 
@@ -34,6 +34,8 @@ class FollowedGroups:
         try:
             offsets = load(self._offsets_file, read_offsets, self._log) or OffsetTable()
             groups = load(self._groups_file, read_groups, self._log) or GroupTable()
+            tell_left_out(self._offsets_file, offsets.left_out, self._log)
+            tell_left_out(self._groups_file, groups.left_out, self._log)
         except MalformedFile as error:
             raise GroupRefused(Refusal.OFFSETS_UNREADABLE, error.describe()) from None
         table = Offsets(self._bounds)

@@ -13,7 +13,7 @@ from towline.log.saver import Saver
 from towline.places import Store
 from towline.runtime.clock import Clock
 
-from .files import FILTERS, GROUPS, OFFSETS, load
+from .files import FILTERS, GROUPS, OFFSETS, load, tell_left_out
 from .filters import GroupFilters
 from .offsets import RESETS, Key, Offsets, read_resets, resets_content
 from .table import Groups
@@ -75,10 +75,12 @@ class GroupStore:
             self._kept_offsets.version = table.data_version
             self._offsets.load(table.offsets, resets)
             self._others = table.others
+            tell_left_out(self._kept_offsets.file, table.left_out, self._log)
         groups = load(self._kept_groups.file, read_groups, self._log)
         if groups is not None:
             self._kept_groups.version = groups.data_version
             self._groups.load(groups)
+            tell_left_out(self._kept_groups.file, groups.left_out, self._log)
         if self._filters is not None:
             self._load_filters(self._filters)
 

@@ -114,11 +114,25 @@ class TestOffsets:
 
     @pytest.mark.parametrize(
         "table",
-        ["[]", '{"TopicA":{0:1}}', '{"@g":{0:1}}', '{"t@g":[1]}', '{"t@g":{"x":1}}', '{"t@g":{0:-1}}',
-         '{"t@g":{0:1.5}}', '{"t@g":{0:null}}', '{"t@g":{0:9223372036854775808}}', '{"t@g":{2147483648:1}}', "7"],
-        ids=["a list", "no group", "no topic", "queues in a list", "a queue named x", "a negative offset",
-             "half an offset", "no offset", "beyond a long", "beyond an int", "a number"],
+        ['"TopicA":{0:1}', '"@g":{0:1}', '"t@":{0:1}', '"t@g":[1]', '"t@g":{"x":1}', '"t@g":{0:-1}',
+         '"t@g":{0:1.5}', '"t@g":{0:null}', '"t@g":{0:true}', '"t@g":{0:9223372036854775808}', '"t@g":{2147483648:1}'],
+        ids=["no separator", "no topic", "no group", "queues in a list", "a queue named x", "a negative offset",
+             "half an offset", "no offset", "a truth", "beyond a long", "beyond an int"],
     )  # fmt: skip
+    def test_an_entry_that_cannot_be_is_left_out_alone_and_named(self, table: str):
+        found = _offsets(f'{{"offsetTable":{{"t@before":{{0:5}},{table},"t@behind":{{1:7}}}}}}')
+        assert {key: dict(of) for key, of in found.offsets.items() if of} == {
+            ("t", "before"): {0: 5}, ("t", "behind"): {1: 7},
+        }  # fmt: skip
+        [sentence] = found.left_out
+        assert table.partition(":")[0].strip('"') in sentence
+
+    def test_the_other_queues_of_such_an_entry_stay(self):
+        found = _offsets('{"offsetTable":{"t@g":{0:5,1:-1,2:7}}}')
+        assert found.offsets == {("t", "g"): {0: 5, 2: 7}}
+        assert found.left_out == ("of 't@g': queue '1' at -1 is no queue and offset",)
+
+    @pytest.mark.parametrize("table", ["[]", "7"], ids=["a list", "a number"])
     def test_what_is_no_table_of_offsets_is_refused(self, table: str):
         with pytest.raises(MalformedFile, match="it does not hold a table of offsets"):
             _offsets(f'{{"offsetTable":{table}}}')
@@ -152,9 +166,24 @@ class TestGroups:
         changed = read_group(SubscriptionGroup(group_name="g"), {"groupName": "other", "retryQueueNums": 2})
         assert (group_members(changed)["groupName"], changed.retry_queue_nums) == ("g", 2)
 
-    def test_what_is_no_table_of_groups_is_refused(self):
+    def test_a_setting_that_cannot_be_has_its_default_and_is_named(self):
+        text = """{"subscriptionGroupTable":{"a":{"retryMaxTimes":3},"b":7,
+            "c":{"consumeTimeoutMinute":15.0,"retryMaxTimes":true,"retryQueueNums":2,"future":1.5}}}"""
+        found = _groups(text)
+        assert found.groups == {
+            "a": SubscriptionGroup(group_name="a", retry_max_times=3),
+            "c": SubscriptionGroup(group_name="c", retry_queue_nums=2, others={"future": 1.5}),
+        }
+        assert found.left_out == (
+            "of group 'b': 7 are no settings",
+            "of group 'c': consumeTimeoutMinute is 15.0",
+            "of group 'c': retryMaxTimes is True",
+        )
+
+    @pytest.mark.parametrize("table", ["[]", "7"], ids=["a list", "a number"])
+    def test_what_is_no_table_of_groups_is_refused(self, table: str):
         with pytest.raises(MalformedFile, match="it does not hold a table of groups"):
-            _groups('{"subscriptionGroupTable":{"g":7}}')
+            _groups(f'{{"subscriptionGroupTable":{table}}}')
 
 
 class TestNames:

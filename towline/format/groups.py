@@ -1,6 +1,7 @@
 """Consumer groups: which names are legal, and the files consumerOffset.json and subscriptionGroup.json (spec 1.3, 1.4).
 
 A member that this version does not know is kept and written again, so that a real broker loses nothing by our writing.
+An entry that cannot be is left out alone, and named in `left_out`: the others are as good as before.
 """
 
 import re
@@ -20,6 +21,7 @@ _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _SEPARATOR: Final = "@"
+_SHOWN_MAX: Final = 60  # characters of an odd value
 _OFFSET_MEMBERS: Final = ("dataVersion", "groupTopicMap", "offsetTable")
 
 Offsets: TypeAlias = Mapping[int, int]  # queue id -> next offset to consume
@@ -48,20 +50,28 @@ class SubscriptionGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTable:
-    """The content of subscriptionGroup.json. `forbidden` is RocketMQ's forbiddenTable, which is only kept."""
+    """The content of subscriptionGroup.json. `forbidden` is RocketMQ's forbiddenTable, which is only kept.
+
+    `left_out`: what was read and cannot be, a sentence each.
+    """
 
     groups: Mapping[str, SubscriptionGroup] = field(default_factory=dict)
     forbidden: Mapping[str, Any] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetTable:
-    """The content of consumerOffset.json: offsets of each (topic, group). `others` are only kept."""
+    """The content of consumerOffset.json: offsets of each (topic, group). `others` are only kept.
+
+    `left_out`: what was read and cannot be, a sentence each.
+    """
 
     offsets: Mapping[tuple[str, str], Offsets] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     others: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 def group_problem(name: str) -> str | None:
@@ -102,20 +112,42 @@ def offsets_content(table: OffsetTable) -> dict[str, Any]:
 
 
 def read_offsets(content: dict[str, Any], path: str) -> OffsetTable:
-    """The offsets in the object of the file at `path`, of Towline, RocketMQ 4 or 5. Raises MalformedFile."""
+    """The offsets in the object of the file at `path`, of Towline, RocketMQ 4 or 5.
+
+    Raises MalformedFile where there is no table at all.
+    """
+    left_out: list[str] = []
     try:
         offsets = {}
         for key, queues in content.get("offsetTable", {}).items():
             topic, separator, group = key.partition(_SEPARATOR)
             if not (topic and separator and group):
-                raise ValueError(f"{key!r} is not topic@group")
-            offsets[topic, group] = {
-                _ranged(queue, _INT32_MAX): _ranged(at, _INT64_MAX) for queue, at in queues.items()
-            }
+                left_out.append(f"{key!r} is not topic@group")
+            elif not isinstance(queues, Mapping):
+                left_out.append(f"of {key!r}: {_shown(queues)} are no offsets by queue")
+            else:
+                offsets[topic, group] = _offsets_of(key, queues, left_out)
         others = {name: value for name, value in content.items() if name not in _OFFSET_MEMBERS}
-        return OffsetTable(offsets=offsets, data_version=_version(content), others=others)
+        version = _version(content)
+        return OffsetTable(offsets=offsets, data_version=version, others=others, left_out=tuple(left_out))
     except (AttributeError, TypeError, ValueError) as problem:
         raise MalformedFile(path, f"it does not hold a table of offsets ({problem})") from problem
+
+
+def _offsets_of(key: str, queues: Mapping[str, Any], left_out: list[str]) -> Offsets:
+    found = {}
+    for queue, at in queues.items():
+        try:
+            found[_ranged(queue, _INT32_MAX)] = _ranged(at, _INT64_MAX)
+        except (TypeError, ValueError):
+            left_out.append(f"of {key!r}: queue {_shown(queue)} at {_shown(at)} is no queue and offset")
+    return found
+
+
+def _shown(value: Any) -> str:
+    """As it stands in a sentence; a long one is cut."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 # --- subscriptionGroup.json
@@ -131,14 +163,24 @@ def groups_content(table: GroupTable) -> dict[str, Any]:
 
 
 def read_groups(content: dict[str, Any], path: str) -> GroupTable:
-    """The groups in the object of the file at `path`, of Towline, RocketMQ 4 or 5. Raises MalformedFile."""
+    """The groups in the object of the file at `path`, of Towline, RocketMQ 4 or 5.
+
+    A setting that cannot be has its default. Raises MalformedFile where there is no table at all.
+    """
+    left_out: list[str] = []
     try:
-        groups = {
-            name: read_group(SubscriptionGroup(group_name=name), members)
-            for name, members in content.get("subscriptionGroupTable", {}).items()
-        }
+        groups = {}
+        for name, members in content.get("subscriptionGroupTable", {}).items():
+            if isinstance(members, Mapping):
+                problems = _problems(members)
+                left_out.extend(f"of group {name!r}: {problem}" for problem in problems.values())
+                sound = {member: value for member, value in members.items() if member not in problems}
+                groups[name] = read_group(SubscriptionGroup(group_name=name), sound)
+            else:
+                left_out.append(f"of group {name!r}: {_shown(members)} are no settings")
         forbidden = dict(content.get("forbiddenTable", {}))
-        return GroupTable(groups=groups, forbidden=forbidden, data_version=_version(content))
+        version = _version(content)
+        return GroupTable(groups=groups, forbidden=forbidden, data_version=version, left_out=tuple(left_out))
     except (AttributeError, TypeError, ValueError) as problem:
         raise MalformedFile(path, f"it does not hold a table of groups ({problem})") from problem
 
@@ -153,20 +195,25 @@ def read_group(group: SubscriptionGroup, members: Mapping[str, Any]) -> Subscrip
 
     Raises ValueError with the member whose value is of the wrong kind.
     """
-    ours = {rocketmq: name for name, rocketmq in _NAMES.items() if name != "group_name"}
-    changed: dict[str, Any] = {}
-    for rocketmq in members.keys() & ours.keys():
-        value, kind = members[rocketmq], type(getattr(group, ours[rocketmq]))
-        if type(value) is not kind:
-            raise ValueError(f"{rocketmq} is {value!r}")
-        changed[ours[rocketmq]] = value
-    others = {name: value for name, value in members.items() if name not in ours and name != _NAMES["group_name"]}
+    for problem in _problems(members).values():
+        raise ValueError(problem)
+    changed: dict[str, Any] = {_SETTINGS[name]: members[name] for name in members.keys() & _SETTINGS.keys()}
+    others = {name: value for name, value in members.items() if name not in _SETTINGS and name != _NAMES["group_name"]}
     return replace(group, others=dict(group.others) | others, **changed)
+
+
+def _problems(members: Mapping[str, Any]) -> dict[str, str]:
+    """Member -> a sentence, of those whose value is of the wrong kind."""
+    return {
+        name: f"{name} is {_shown(members[name])}"
+        for name in sorted(members.keys() & _SETTINGS.keys())
+        if type(members[name]) is not _KINDS[name]
+    }
 
 
 def setting_names() -> Iterable[str]:
     """RocketMQ's names of what `group_configure` may change."""
-    return sorted(rocketmq for ours, rocketmq in _NAMES.items() if ours != "group_name")
+    return sorted(_SETTINGS)
 
 
 def _camel(name: str) -> str:
@@ -175,6 +222,8 @@ def _camel(name: str) -> str:
 
 
 _NAMES: Final = {each.name: _camel(each.name) for each in fields(SubscriptionGroup) if each.name != "others"}
+_SETTINGS: Final = {rocketmq: ours for ours, rocketmq in _NAMES.items() if ours != "group_name"}
+_KINDS: Final = {name: type(getattr(SubscriptionGroup(group_name=""), ours)) for name, ours in _SETTINGS.items()}
 
 
 def _version_members(version: DataVersion) -> dict[str, int]:

@@ -265,12 +265,28 @@ class TestKeeping:
             "empty": lambda: path.write_bytes(b""),
             "missing": path.unlink,
             "changed": lambda: path.write_bytes(whole.replace(b"0:30", b"0:31")),
-            "no table": lambda: path.write_text(json.dumps({"offsetTable": {"t@g": [1]}})),
+            "no table": lambda: path.write_text(json.dumps({"offsetTable": [1]})),
         }
         harm[damage]()
         room.begin()
         assert room.offsets()["0"] == 20
         assert "consumerOffset.json.bak is used" in caplog.text
+
+    def test_an_odd_entry_of_a_real_brokers_files_is_named_and_the_others_stay(
+        self, room: Room, caplog: pytest.LogCaptureFixture
+    ):
+        room.service.close()
+        config = room.store.config
+        offsets = {"t@g": {"0": 20, "1": -1}, "@h": {"0": 1}}
+        (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+        settings = {"g": {"retryMaxTimes": 3, "consumeTimeoutMinute": 15.0}}
+        (config / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": settings}))
+        room.begin()
+        room.join("a")
+        assert room.offsets()["0"] == 20
+        assert "'@h' is not topic@group" in caplog.text
+        assert "queue '1' at -1 is no queue and offset" in caplog.text
+        assert "of group 'g': consumeTimeoutMinute is 15.0" in caplog.text
 
     @pytest.mark.parametrize("name", ["consumerOffset.json", "subscriptionGroup.json"])
     def test_two_damaged_generations_are_refused_and_left_alone(self, room: Room, name: str):
