@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.log.stores import NOON, SEGMENT, SETTINGS, StoreMaker
-from towline.log.clamping import Clamped, clamp_to_recovered
+from towline.log.clamping import Clamped, clamp_offsets, clamp_to_recovered
 from towline.log.config_file import ConfigFile
 from towline.log.recovery import recover
 
@@ -61,6 +61,13 @@ def test_what_is_beyond_the_log_goes_back_to_its_end_in_both_generations(maker):
     path = maker.store.config / "consumerOffset.json"
     for each in (ConfigFile(path), ConfigFile(path.with_name(path.name + ".bak"))):
         assert (each.load() or {})["offsetTable"] == {f"{topic}@g": {str(queue): end}, "Gone@g": {"0": 0}}
+
+
+def test_a_log_that_is_cut_has_its_transactions_read_from_the_beginning(maker):
+    save(maker, "transactionOffset.json", halfOffset=1, opOffset=2, towlineLogEnd=3)
+    assert clamp_offsets(maker.store, {}).counts == {"transactionOffset.json": 3}
+    assert load(maker, "transactionOffset.json") == {"halfOffset": 0, "opOffset": 0, "towlineLogEnd": 0}
+    assert clamp_offsets(maker.store, {}) == Clamped()
 
 
 def test_where_the_newest_generation_is_damaged_the_one_before_is_compared(maker):

@@ -15,7 +15,7 @@ from .commit_log import CommitLogReader
 from .config_file import ConfigFile, read_config
 from .recover_derived import Queue, Tail
 from .recovery import Recovered
-from .undelivered import DELAY_OFFSETS, GROUP_OFFSETS, LOG_END, TIMER_OFFSETS
+from .undelivered import DELAY_OFFSETS, GROUP_OFFSETS, LOG_END, TIMER_OFFSETS, TRANSACTION_OFFSETS
 
 _TIMERS: Final = {"upTo": TIMER_QUEUE, "from": TIMER_QUEUE, "cancelsFrom": CANCEL_QUEUE}  # of the timer topic
 _AT: Final = "@"
@@ -40,7 +40,8 @@ def clamp_offsets(store: Store, ends: Ends) -> Clamped:
     For a log that is cut; the start that follows settles them with `clamp_to_recovered`. Raises StoreNotWritable,
     SyncFailed, DiskFull.
     """
-    return _clamp(store, ends, {GROUP_OFFSETS: _groups, DELAY_OFFSETS: _levels, TIMER_OFFSETS: _timers})
+    clamps: dict[str, Clamp] = {GROUP_OFFSETS: _groups, DELAY_OFFSETS: _levels, TIMER_OFFSETS: _timers}
+    return _clamp(store, ends, clamps | {TRANSACTION_OFFSETS: _transactions})
 
 
 def clamp_to_recovered(
@@ -127,6 +128,13 @@ def _levels(content: dict[str, Any], ends: Ends) -> list[str]:
         if _number(offsets, level) > end:
             said.append(f"of level {level} {offsets[level]} count as delivered, and the log holds {end}")
             offsets[level] = end
+    return said
+
+
+def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
+    """With the cut went op records, of halves that may be left: they are open again, so everything is read."""
+    said = [f"{name} was {value}: transactions are read from the beginning" for name, value in content.items() if value]
+    content.update(dict.fromkeys(content, 0))
     return said
 
 
