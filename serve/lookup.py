@@ -28,6 +28,7 @@ from towline.format.record import (
     decode,
 )
 from towline.format.topics import TopicConfig, topic_facts
+from towline.format.transactions import HALF
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.epoch_file import EpochFile
@@ -223,6 +224,8 @@ class Lookup:
             topic = record.topic.decode()
         except UnicodeDecodeError:
             raise NoRecordHere(offset, "the topic there is not UTF-8") from None
+        if record.topic == HALF:
+            raise NoRecordHere(offset, "a message is seen when its transaction is committed")
         # A body may hold the bytes of a record, with any offset in it: only a queue's entry shows that one is real.
         if record.sys_flag & TRANSACTION_MASK not in _NOT_QUEUED and not self._is_queued(topic, record):
             raise NoRecordHere(offset, "no queue holds what looks like a record there")

@@ -11,6 +11,7 @@ from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
 from towline.format.status import GetStatus, PutStatus
+from towline.format.transactions import HALF
 from towline.format.topics import TopicConfig
 from towline.kernels.queues import gather
 from towline.limits import KIB, MIB
@@ -353,6 +354,7 @@ def _dense(physical: Integers, sizes: Integers) -> bool:
 
 def _not_readable(pull: Pull) -> Outcome:
     topic = pull.topic.decode("utf-8", "replace")
-    sentence = f"the topic {topic!r} is not readable: its permission says so"
+    why = "a message is seen when its transaction is committed" if pull.topic == HALF else "its permission says so"
+    sentence = f"the topic {topic!r} is not readable: {why}"
     facts = {"error": PutStatus.NO_PERMISSION.name, "sentence": sentence}
     return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts),))

@@ -6,6 +6,7 @@ from typing import Final
 
 from towline.errors import MalformedFile
 from towline.format.topics import TopicConfig, TopicTable, is_system_topic
+from towline.format.transactions import HALF
 from towline.log.topics_file import TopicsFile
 
 LOOK_MS: Final = 100  # a change is known this late at most
@@ -59,8 +60,11 @@ class TopicsView:
         """Whether clients may read from a queue: None if there is no such queue, False if its topic is not readable.
 
         Topics of the broker itself need not stand in the file. Without a file, as on a slave that has just begun,
-        everything may be read. Raises MalformedFile when the file had to be read and cannot be.
+        everything may be read, except halves: before it is committed nobody sees a message. Raises MalformedFile when
+        the file had to be read and cannot be.
         """
+        if topic == HALF:
+            return False
         found = self._readable.get(topic)
         if found is None and self.refresh():
             found = self._readable.get(topic)

@@ -1,6 +1,7 @@
 """Transactions through a node: what is committed is seen, what is rolled back never, whatever is killed when."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,21 +9,24 @@ import pytest
 
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
-from towline.client.errors import PutRefused
+from towline.client.errors import AskRefused, PutRefused, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
 from towline.format.frames import ASK, Kind, json_part
 from towline.format.properties import UNIQ_KEY, decode
-from towline.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+from towline.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
+from towline.format.record import decode as decode_record
 from towline.format.status import PutStatus
 from towline.format.topics import loads_fastjson
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
+from towline.log.commit_log import CommitLogReader
+from towline.log.consume_queue import ConsumeQueueFiles
 
 from .arming import Arming
-from .nodes import TestNode, check_nothing_is_left, ended
+from .nodes import QUEUE_FILE, SEGMENT, TestNode, check_nothing_is_left, ended
 from .waiting import await_
 
 DEADLINE_MS = 20_000
@@ -81,6 +85,21 @@ def bodies(node: TestNode, topic: str, least: int = 0) -> list[bytes]:
     return sorted(message.body for message in read_all(node, topic, least=least))
 
 
+def halves(node: TestNode) -> dict[int, Record]:
+    """What the files of the store hold: no reader of the node sees halves."""
+    queues = ConsumeQueueFiles(node.store.consumequeue, QUEUE_FILE, 8)
+    log = CommitLogReader(node.store.commitlog, SEGMENT)
+    log.load()
+    with AdminClient(ipc_endpoint(node.runtime, "schedule")) as admin:
+        end = admin.ask("transaction_status").facts["half_next"]
+    try:
+        entries = queues.read(HALVES, 0, 0, end)
+        places = zip(entries["physical_offset"].tolist(), entries["record_size"].tolist(), strict=True)
+        return {number: decode_record(log.slice(at, at + size)) for number, (at, size) in enumerate(places)}
+    finally:
+        log.close()
+
+
 def always(state: State) -> Callable[[object], State]:
     return lambda _: state
 
@@ -114,6 +133,26 @@ def test_a_half_is_seen_when_it_is_committed_and_never_when_rolled_back(
     assert record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
     assert record.prepared_transaction_offset == committed.half.physical_offset
     assert message.properties["REAL_TOPIC"] == "first"
+
+
+def test_an_open_half_is_found_by_nobody(node: TestNode, producer: TransactionProducer) -> None:
+    before = time.time_ns() // 1_000_000 - 1_000
+    transaction, half = producer.begin(Message("unseen", b"half", keys=["k"]))
+    await_(lambda: transaction.first in halves(node), DEADLINE_S, "it is dispatched")
+    with AdminClient(ipc_endpoint(node.runtime, "serve")) as admin:
+        for topic in ("unseen", HALVES):
+            assert admin.by_key(topic, "k") == []
+            assert admin.by_unique_key(topic, transaction.unique_key) == []
+        with pytest.raises(AskRefused, match="transaction is committed"):
+            admin.by_offset(half.physical_offset)
+        assert admin.by_time("unseen", before) == []
+    with (
+        Consumer(ipc_endpoint(node.runtime, "serve"), HALVES) as consumer,
+        pytest.raises(ReadRefused, match="transaction is committed"),
+    ):
+        consumer.poll(100)
+    assert bodies(node, "unseen") == []
+    assert producer.rollback(transaction) is PutStatus.PUT_OK
 
 
 def test_ends_that_cannot_be_are_answered_by_name(node: TestNode, producer: TransactionProducer) -> None:
@@ -308,17 +347,17 @@ def test_a_check_survives_a_kill_of_the_whole_node(node: TestNode) -> None:
 
 def test_the_disk_holds_what_rocketmq_reads(node: TestNode, producer: TransactionProducer) -> None:
     result = producer.send(Message("disk", b"body"), always(State.COMMIT))
-    halves = {message.queue_offset: message for message in read_all(node, HALVES, least=1)}
-    half = halves[result.transaction.first]
-    assert decode(half.record.properties)[UNIQ_KEY] == result.transaction.unique_key
-    assert half.record.sys_flag & TRANSACTION_MASK == 0
+    await_(lambda: result.transaction.first in halves(node), DEADLINE_S, "it is dispatched")
+    half = halves(node)[result.transaction.first]
+    assert decode(half.properties)[UNIQ_KEY] == result.transaction.unique_key
+    assert half.sys_flag & TRANSACTION_MASK == 0
 
     def ops() -> list[str | None]:
         return [op.tags for op in read_all(node, OPS) if op.body == b"%d" % result.transaction.first]
 
     await_(ops, DEADLINE_S, "the op record is dispatched")
     assert ops() == ["d"]
-    ends = {topic: read_all(node, topic)[-1].queue_offset + 1 for topic in (HALVES, OPS)}
+    ends = {HALVES: max(halves(node)) + 1, OPS: read_all(node, OPS)[-1].queue_offset + 1}
 
     def saved() -> bool:
         path = Path(node.store.config / "consumerOffset.json")

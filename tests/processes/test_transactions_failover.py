@@ -63,6 +63,7 @@ def test_a_promoted_slave_checks_what_was_committed_without_reaching_it(group: G
         assert half.status is PutStatus.PUT_OK
         before = b'"halfOffset":1'
         await_(lambda: before in read_saved(slave.store.config / FLOORS).replace(b" ", b""), DEADLINE_S, "it follows")
+        assert bodies(slave, "bank", 1) == [b"through"], "a slave shows no half"
         with stopped(*(node.pids()["receive"] for node in group.nodes[1:])):
             assert producer.commit(transaction) is PutStatus.FLUSH_SLAVE_TIMEOUT
             with pytest.raises(TransactionRefused, match="ALREADY_COMMITTED"):
