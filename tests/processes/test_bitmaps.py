@@ -1,5 +1,6 @@
 """Filter bitmaps through a running node: whatever reput has or has not evaluated, readers get what they asked for."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -8,17 +9,23 @@ from typing import Final
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import PENDING
 from towline.format.consume_queue import ENTRY
+from towline.format.consume_queue_ext import SIZE as UNIT_SIZE
+from towline.format.consume_queue_ext import decode, offset_of
+from towline.limits import KIB, MIB
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue_ext import is_address, opened
 from towline.runtime.positions import Position
 
+from .arming import Arming
 from .nodes import TestNode, ended
 from .stopping import stopped
 from .test_verify_repair import towline
@@ -28,7 +35,9 @@ DEADLINE_S: Final = 60.0
 COUNT: Final = 2000
 MILLION: Final = 1_000_000
 QUEUES: Final = 3
+BITMAP_SIZE: Final = Bloom().size
 TOPIC: Final = "priced"
+COLOURS: Final = ("red", "blue", "green")
 FIRST: Final = ("price > 500 AND colour = 'red'", lambda number: number % 1000 > 500 and number % 3 == 0)
 SECOND: Final = (
     "price BETWEEN 10 AND 20 OR colour IS NULL",
@@ -36,23 +45,33 @@ SECOND: Final = (
 )
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[TestNode]:
-    made = TestNode(
+def made(root: Path, unit_file_size: int) -> Iterator[TestNode]:
+    node = TestNode(
         "master",
-        tmp_path / "store",
+        root,
         listen_port=0,
         ha_listen_port=0,
         enable_property_filter=True,
         enable_consume_queue_ext=True,
         enable_calc_filter_bit_map=True,
-        mapped_file_size_consume_queue_ext=16_384,
+        mapped_file_size_consume_queue_ext=unit_file_size,
         flush_consumer_offset_interval=200,
     )
-    cleaning = ended(made)
+    cleaning = ended(node)
     next(cleaning)
-    yield made
+    yield node
     next(cleaning, None)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[TestNode]:
+    yield from made(tmp_path / "store", 16 * KIB)
+
+
+@pytest.fixture
+def large_node(tmp_path: Path) -> Iterator[TestNode]:
+    """Its failpoints can be armed while it is started under `arming`."""
+    yield from made(tmp_path / "store", MIB)
 
 
 def serve_of(node: TestNode) -> str:
@@ -62,8 +81,9 @@ def serve_of(node: TestNode) -> str:
 def message(number: int) -> Message:
     properties = {"price": str(number % 1000)}
     if number % 7:
-        properties["colour"] = ("red", "blue", "green")[number % 3]
-    return Message(TOPIC, b"%d" % number, properties=properties, queue_id=number % QUEUES)
+        properties["colour"] = COLOURS[number % 3]
+    tag = COLOURS[number % 3]
+    return Message(TOPIC, b"%d" % number, tags=tag, properties=properties, queue_id=number % QUEUES)
 
 
 def put(node: TestNode, first: int, count: int = COUNT) -> None:
@@ -72,7 +92,7 @@ def put(node: TestNode, first: int, count: int = COUNT) -> None:
 
 
 def dispatched(node: TestNode) -> None:
-    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), DEADLINE_S, "everything is dispatched")
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 300.0, "everything is dispatched")
 
 
 def subscribe(node: TestNode, expression: str) -> None:
@@ -81,18 +101,38 @@ def subscribe(node: TestNode, expression: str) -> None:
         client.ask("group_join", group="g", member="m", instance="i", topics=topics, **{"from": "first"})
 
 
+def saved(node: TestNode, expression: str) -> int:
+    """The birth of the expression in the file that reput reads; 0 while another one stands there."""
+    content = ConfigFile(node.store.config / "consumerFilter.json").load() or {}
+    groups = content.get("filterDataByTopic", {}).get(TOPIC, {}).get("groupFilterData", {})
+    found = groups.get("g", {})
+    return int(found["bornTime"]) if found.get("expression") == expression else 0
+
+
+def told(node: TestNode, expression: str) -> None:
+    """Subscribes, and waits until reput could know it."""
+    subscribe(node, expression)
+    await_(lambda: saved(node, expression), DEADLINE_S, f"{expression} is saved")
+
+
 def born(node: TestNode, expression: str) -> int:
     """Until reput has confirmed the expression: when."""
-    file = ConfigFile(node.store.config / "consumerFilter.json")
 
     def time() -> int:
         subscribe(node, expression)  # the heartbeat of a member
-        content = file.load() or {}
-        groups = content.get("filterDataByTopic", {}).get(TOPIC, {}).get("groupFilterData", {})
-        found = groups.get("g", {})
-        return int(found["bornTime"]) if found.get("expression") == expression else 0
+        return saved(node, expression)
 
     return await_(lambda: time() not in (0, PENDING) and time(), DEADLINE_S, f"{expression} is confirmed")
+
+
+def killed(node: TestNode, expression: str) -> None:
+    """reput and serve are, and started anew; the member comes back."""
+    before = node.pids()
+    for victim in ("reput", "serve"):
+        os.kill(before[victim], signal.SIGKILL)
+    for victim in ("reput", "serve"):
+        node.await_restarted(victim, before)
+    subscribe(node, expression)
 
 
 def check_read(node: TestNode, expression: str, passes, count: int, deadline_s: float = DEADLINE_S) -> None:
@@ -111,19 +151,77 @@ def check_read(node: TestNode, expression: str, passes, count: int, deadline_s: 
     assert sorted(found) == wanted
 
 
+def check_tags(node: TestNode, tags: str, count: int) -> None:
+    """Their hashes stand in the units, and not in the entries."""
+    wanted = sum(COLOURS[number % 3] in tags for number in range(count))
+    found: list[str | None] = []
+    with Consumer(serve_of(node), TOPIC, tags=tags, suspend_ms=200) as consumer:
+
+        def all_read() -> bool:
+            found.extend(each.tags for each in consumer.poll(200))
+            return len(found) >= wanted
+
+        await_(all_read, DEADLINE_S, f"{wanted} messages of {tags}")
+    assert len(found) == wanted
+    assert set(found) == set(tags.split(" || "))
+
+
+def million(node: TestNode, first: int) -> None:
+    for start in range(first, first + MILLION, MILLION // 50):
+        put(node, start, MILLION // 50)
+
+
+def verified(node: TestNode) -> None:
+    status, found = towline("store", "verify", "--store", node.store.root)
+    assert (status, found["findings"]) == (0, []), str(found)[:1500]
+
+
+def addresses(node: TestNode, queue: int) -> NDArray[np.int64]:
+    """Where the units of a queue's entries stand."""
+    paths = sorted((node.store.consumequeue / TOPIC / str(queue)).iterdir())
+    codes = np.concatenate([np.fromfile(path, dtype=ENTRY) for path in paths])["tags_code"].astype(np.int64)
+    return codes[is_address(codes)]
+
+
 def bitmaps(node: TestNode) -> int:
     """Units that hold a bitmap."""
     files = opened(node.store.consumequeue_ext, 8)
     assert files is not None
     held = 0
     for queue in range(QUEUES):
-        paths = sorted((node.store.consumequeue / TOPIC / str(queue)).iterdir())
-        codes = np.concatenate([np.fromfile(path, dtype=ENTRY) for path in paths])["tags_code"].astype(np.int64)
-        units = files.read(TOPIC, queue, codes[is_address(codes)], 14)
+        units = files.read(TOPIC, queue, addresses(node, queue), BITMAP_SIZE)
         assert units.found.all()
         held += int(units.mapped.sum())
     files.close()
     return held
+
+
+@contextlib.contextmanager
+def wrong_bitmaps(node: TestNode, queue: int) -> Iterator[None]:
+    """Within the block every bitmap of the queue says that its record matches nothing."""
+    size = 16 * KIB
+    paths = sorted((node.store.consumequeue_ext / TOPIC / str(queue)).iterdir())
+    right = [path.read_bytes() for path in paths]
+    files = {int(path.name): bytearray(data) for path, data in zip(paths, right, strict=True)}
+    for address in addresses(node, queue).tolist():
+        at = offset_of(address)
+        data, begin = files[at - at % size], at % size
+        unit = decode(bytes(data), begin)
+        if unit is not None and unit.bitmap:
+            data[begin + UNIT_SIZE : begin + UNIT_SIZE + BITMAP_SIZE] = bytes(BITMAP_SIZE)
+    try:
+        for path, data in zip(paths, files.values(), strict=True):
+            _put_down(path, bytes(data))
+        yield
+    finally:
+        for path, old in zip(paths, right, strict=True):
+            _put_down(path, old)
+
+
+def _put_down(path: Path, data: bytes) -> None:
+    """In place: the node has the file open."""
+    with path.open("r+b") as file:
+        file.write(data)
 
 
 def test_messages_equal_a_brute_force_evaluation_whatever_reput_had_seen(node: TestNode) -> None:
@@ -134,21 +232,20 @@ def test_messages_equal_a_brute_force_evaluation_whatever_reput_had_seen(node: T
     dispatched(node)
     with stopped(node.pids()["reput"]):
         put(node, COUNT)
-        subscribe(node, FIRST[0])  # while reput is behind
+        told(node, FIRST[0])  # while reput is behind
     dispatched(node)
     check_read(node, *FIRST, 2 * COUNT)
-    born(node, FIRST[0])
+    birth = born(node, FIRST[0])
     put(node, 2 * COUNT)
     dispatched(node)
     check_read(node, *FIRST, 3 * COUNT)
     assert bitmaps(node) >= COUNT
+    with wrong_bitmaps(node, 0):  # all that match are of this queue
+        check_read(node, *FIRST, 2 * COUNT)  # what was stored after the birth is decided by them, and nothing else
+    check_read(node, *FIRST, 3 * COUNT)
 
-    before = node.pids()
-    for victim in ("reput", "serve"):
-        os.kill(before[victim], signal.SIGKILL)
-    for victim in ("reput", "serve"):
-        node.await_restarted(victim, before)
-    subscribe(node, FIRST[0])
+    killed(node, FIRST[0])
+    assert born(node, FIRST[0]) == birth, "it speaks for what was evaluated before the kill"
     put(node, 3 * COUNT)
     dispatched(node)
     check_read(node, *FIRST, 4 * COUNT)
@@ -159,9 +256,9 @@ def test_messages_equal_a_brute_force_evaluation_whatever_reput_had_seen(node: T
     put(node, 4 * COUNT)
     dispatched(node)
     check_read(node, *SECOND, 5 * COUNT)
+    check_tags(node, "red || green", 5 * COUNT)
     assert node.stop()
-    status, found = towline("store", "verify", "--store", node.store.root)
-    assert (status, found["findings"]) == (0, []), str(found)[:1500]
+    verified(node)
 
 
 def test_units_survive_a_kill_of_the_whole_node(node: TestNode) -> None:
@@ -180,35 +277,43 @@ def test_units_survive_a_kill_of_the_whole_node(node: TestNode) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_subscription_while_reput_is_a_million_records_behind(node: TestNode) -> None:
-    """Both processes are killed before it has begun to catch up, and the expression changes afterwards."""
-    node.start()
+def test_subscriptions_while_reput_is_a_million_records_behind(large_node: TestNode, arming: Arming) -> None:
+    """The first is born in the middle of them; the second million is stored behind a birth, and the expression changes
+    before reput has seen any of it. Both times both processes are killed.
+    """
+    node = large_node
+    with pytest.MonkeyPatch.context() as patch:
+        arming.announce(patch)
+        node.start()
     with AdminClient(node.endpoint) as client:
         client.create_topic(TOPIC, QUEUES)
     put(node, 0)
     dispatched(node)
-    reput = node.pids()["reput"]
-    os.kill(reput, signal.SIGSTOP)
-    behind = node.at(Position.DISPATCHED)
-    for first in range(COUNT, COUNT + MILLION, MILLION // 50):
-        put(node, first, MILLION // 50)
-    subscribe(node, FIRST[0])
-    assert node.at(Position.DISPATCHED) == behind
-    before = node.pids()
-    for victim in ("reput", "serve"):
-        os.kill(before[victim], signal.SIGKILL)
-    for victim in ("reput", "serve"):
-        node.await_restarted(victim, before)
-    count = COUNT + MILLION
-    check_read(node, *FIRST, count, deadline_s=300.0)
-    subscribe(node, SECOND[0])
+    with stopped(node.pids()["reput"]):
+        million(node, COUNT)
+        told(node, FIRST[0])
+        arming.arm("reput.before_queues=stall:1000000@4")
+    arming.await_fired(DEADLINE_S)
+    birth = born(node, FIRST[0])
+    assert node.at(Position.APPENDED) - node.at(Position.DISPATCHED) > MILLION * 100 // 2, "bytes of the backlog"
+    killed(node, FIRST[0])
+    assert born(node, FIRST[0]) == birth
+    check_read(node, *FIRST, COUNT + MILLION, deadline_s=300.0)
+
+    dispatched(node)
+    with stopped(node.pids()["reput"]):
+        million(node, COUNT + MILLION)
+        told(node, SECOND[0])
+        killed(node, SECOND[0])
+    count = COUNT + 2 * MILLION
     check_read(node, *SECOND, count, deadline_s=300.0)
     born(node, SECOND[0])
     put(node, count)
-    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 300.0, "everything is dispatched")
+    dispatched(node)
     for expression, passes in (SECOND, FIRST):
         check_read(node, expression, passes, count + COUNT, deadline_s=300.0)
-    assert bitmaps(node) >= COUNT
+    born(node, FIRST[0])
+    check_read(node, *FIRST, count + COUNT, deadline_s=300.0)
+    assert bitmaps(node) >= MILLION
     assert node.stop()
-    status, found = towline("store", "verify", "--store", node.store.root)
-    assert (status, found["findings"]) == (0, []), str(found)[:1500]
+    verified(node)
