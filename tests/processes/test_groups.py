@@ -21,7 +21,7 @@ from towline.client.group.subscription import Sql
 from towline.client.message import Message
 from towline.client.producer import Producer
 
-from .grouping import Process, by_queue, explained_doubles
+from .grouping import DEADLINE_S, Marks, Process, by_queue, check_order, explained_doubles, serve_of
 from .load import Load
 from .nodes import TestNode, ended
 from .waiting import await_
@@ -30,13 +30,13 @@ __all__ = ["towline"]  # the fixture
 
 log = logging.getLogger(__name__)
 
-DEADLINE_S = 60.0
 LOCK_MS = 3_000
 QUEUES = 6
 SETTINGS = {
     "listen_port": 0,
     "ha_listen_port": 0,
     "consumer_expires_ms": 2_000,
+    "flush_consumer_offset_interval": 200,
     "enable_property_filter": True,
     "rebalance_lock_max_live_time": LOCK_MS,
     "message_delay_level": "1s 1s 1s 1s 1s",
@@ -68,10 +68,6 @@ def start(node: TestNode, tmp_path: Path) -> Iterator[Any]:
     yield begin
     for process in made:
         process.clean_up()
-
-
-def serve_of(node: TestNode) -> str:
-    return str(node.facts["endpoints"]["serve"][0])
 
 
 def create(node: TestNode, topic: str, queues: int = QUEUES) -> None:
@@ -141,36 +137,46 @@ def check_all_was_read(node: TestNode, topic: str, group: str, members: list[Pro
 
 def test_members_die_and_come_under_load_and_nothing_is_missed(node: TestNode, start: Any):
     create(node, "load")
-    a, b, c = (start("g", "load", name, max_count=50) for name in ("a", "b", "c"))
+    members = a, b, c = [start("g", "load", name, max_count=50) for name in ("a", "b", "c")]
+    marks = Marks(node, "load", "g", members)
     await_members(node, "g", "a", "b", "c")
     with Endless(node, "load", 4) as load:
-        await_(a.has_read, DEADLINE_S, "a reads")
+        marks.take()
         a.kill()
+        await_members(node, "g", "b", "c")
+        marks.take()
         d, e = (start("g", "load", name, max_count=50) for name in ("d", "e"))
+        members += [d, e]
         await_members(node, "g", "b", "c", "d", "e")
-        await_(d.has_read, DEADLINE_S, "d reads")
+        marks.take(saved=True)
         before = node.pids()
         os.kill(before["serve"], signal.SIGKILL)
         node.await_restarted("serve", before)
         await_members(node, "g", "b", "c", "d", "e")
+        marks.take()
         b.kill()
         c.stop()
         await_members(node, "g", "d", "e")
+        marks.take()
         e.freeze()
         await_members(node, "g", "d")
         e.thaw()
         await_members(node, "g", "d", "e")
+        marks.take()
         acked = load.stop()
-    members = [a, b, c, d, e]
     await_read(members, acked)
     for member in members:
         member.stop()
     check_all_was_read(node, "load", "g", members)
-    check_doubles(members, acked)
+    check_order(members)
+    check_doubles(members, marks, acked)
 
 
-def check_doubles(members: list[Process], acked: set[str] | None = None) -> None:
-    """Each has its reason, and without them every message came once: those of `acked`, where nothing else was put."""
+def check_doubles(members: list[Process], marks: Marks, acked: set[str] | None = None) -> None:
+    """Each has its reason, and none was committed before what made it; without them every message came once: those of
+    `acked`, where nothing else was put.
+    """
+    marks.check()
     doubles = explained_doubles(members)
     deliveries = sum(member.keys().total() for member in members)
     once = len(set().union(*(member.keys() for member in members)))
@@ -183,27 +189,28 @@ def check_doubles(members: list[Process], acked: set[str] | None = None) -> None
 def test_in_order_a_queue_has_one_reader_at_a_time_and_a_planned_change_makes_no_doubles(node: TestNode, start: Any):
     create(node, "steps")
     settings = {"ordered": True, "max_count": 20}
-    a, b = (start("o", "steps", name, **settings) for name in ("a", "b"))
+    members = a, b = [start("o", "steps", name, **settings) for name in ("a", "b")]
+    marks = Marks(node, "steps", "o", members)
     await_members(node, "o", "a", "b")
     with Endless(node, "steps", 5) as load:
         await_(b.has_read, DEADLINE_S, "b reads")
         c = start("o", "steps", "c", **settings)
+        members.append(c)
         await_(c.has_read, DEADLINE_S, "c reads")
         b.stop()
         await_members(node, "o", "a", "c")
         acked = load.stop()
-    members = [a, b, c]
     await_read(members, acked)
     planned = explained_doubles(members)
     assert not planned, planned
     with Endless(node, "steps", 6) as load:
-        load.await_acked(100)
+        marks.take()
         a.kill()
         acked |= load.stop()
     await_read(members, acked)
     c.stop()
     check_all_was_read(node, "steps", "o", members)
-    check_doubles(members, acked)
+    check_doubles(members, marks, acked)
     check_one_reader_at_a_time(members)
 
 
@@ -233,10 +240,12 @@ def check_freezing(node: TestNode, start: Any, wait: Callable[[Process, Process,
     fill(node, "frozen", 3_000, QUEUES)
     settings = {"ordered": True, "max_count": 20, "rest_ms": 5}
     members = a, b, c = [start("f", "frozen", name, **settings) for name in ("a", "b", "c")]
+    marks = Marks(node, "frozen", "f", members)
     await_members(node, "f", "a", "b", "c")
     with Endless(node, "frozen", 7, window=1) as load:
         for each in members:
             await_(lambda each=each: has_its_share(each), DEADLINE_S, f"{each.name} reads its share alone")
+        marks.take(saved=True)
         before = node.pids()
         b.freeze()
         seen = {each.name: each.keys().total() for each in members}
@@ -253,7 +262,7 @@ def check_freezing(node: TestNode, start: Any, wait: Callable[[Process, Process,
     for each in members:
         each.stop()
     check_all_was_read(node, "frozen", "f", members)
-    check_doubles(members)
+    check_doubles(members, marks)
     check_one_reader_at_a_time(members, frozen="b")
 
 
@@ -271,16 +280,13 @@ def is_read_by(one: Process, other: Process, queues: set[Any]) -> bool:
 
 
 def check_one_reader_at_a_time(members: list[Process], frozen: str = "") -> None:
-    """And each queue's messages come to the group in their order, doubles only behind those that they are doubles of.
+    """And each queue's messages come to the group in their order.
 
     What the `frozen` one had in its hand it may finish whenever it can: one message of one queue.
     """
+    check_order(members)
     late = 0
     for queue, tenures in by_queue(members).items():
-        following = 0
-        for _, offset in sorted(pair for each in tenures for pair in zip(each.times, each.offsets, strict=True)):
-            assert offset <= following, f"{queue}: {offset} came before {following}"
-            following = max(following, offset + 1)
         for one, other in pairwise(tenures):
             after = sum(at >= other.times[0] for at in one.times)
             assert not after or one.member == frozen, f"{queue} had two readers: {one.member} and {other.member}"
