@@ -13,8 +13,9 @@ Endpoint = Annotated[
     str | None,
     typer.Option(
         "--endpoint",
-        help="Address of the process that answers (listen_port for puts, serve_port for reads), as tcp://HOST:PORT or "
-        "ipc:///PATH; those of several nodes with commas; for put and get also cluster:PATH of a cluster file.",
+        help="Address of the process that answers (listen_port for puts, serve_port for reads, schedule_port for "
+        "transactions), as tcp://HOST:PORT or ipc:///PATH; those of several nodes with commas; for put and get also "
+        "cluster:PATH of a cluster file.",
     ),
 ]
 LocalStore = Annotated[
@@ -23,7 +24,7 @@ LocalStore = Annotated[
 
 
 def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:
-    """`put` or `serve` of the node that was named.
+    """`put`, `serve` or `schedule` of the node that was named.
 
     Raises InvalidEndpoint, NodeNotRunning; BadParameter for none or both.
     """

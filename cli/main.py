@@ -25,6 +25,7 @@ from . import (
     stats,
     store,
     topic,
+    transaction,
     version,
 )
 from .output import FAILED, MISUSED, show_error, show_towline_error
@@ -46,6 +47,7 @@ app.command("get")(get.get)
 app.command("query")(query.query)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(transaction.app, name="transaction")
 app.add_typer(keys.app, name="keys")
 app.command("stats")(stats.stats)
 app.add_typer(inspect.app, name="inspect")

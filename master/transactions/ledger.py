@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from towline.format.transactions import Half, Op, Outcome
@@ -174,6 +174,11 @@ class Ledger:
         """Those whose newest records stand before this offset of the log."""
         behind = takewhile(lambda found: found.half.physical < physical, self._open.values())
         return [found for found in behind if found.outcome is None]
+
+    def open_of(self, group: str, count: int) -> list[Half]:
+        """So many of a group, or of all where it is empty, in the order of their newest records."""
+        halves = (each.half for each in self._open.values() if each.outcome is None)
+        return list(islice((half for half in halves if group in ("", half.group)), count))
 
     def twins(self, found: Open) -> list[Open]:
         """It and all that have its unique key: a producer that got no answer stores its half again."""

@@ -4,6 +4,7 @@ It has a socket of its own: producers end their transactions there, and wait the
 
     transaction_end    {first, group, key, outcome: commit | rollback} -> {outcome, status of the put}
     transaction_watch  {group, wait_ms} -> {checks: [{first, checks}]} and the halves; held while there are none
+    transaction_list   {group, empty for all} -> {transactions: the oldest LISTED_MAX that are open}
     transaction_status {} -> {open, ...}, see `_status`
 
 Where more wait than there is room for, a watch is refused (TOO_MANY); its producer asks again a little later.
@@ -56,6 +57,7 @@ WAITING_LOOK_MS: Final = 20  # while an answer is due, which wakes the process b
 LOOK_MS: Final = 1_000
 ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
 SERVICE: Final = "schedule"
+LISTED_MAX: Final = 256
 
 
 class TransactionService:
@@ -329,6 +331,9 @@ class TransactionService:
                 self._watch(group, Watch(request.peer, request_id, until))
             case {"op": "transaction_status"}:
                 self._send(request.peer, request_id, self._status())
+            case {"op": "transaction_list", "group": str(group)}:
+                found = [_facts_of(half) for half in self._ledger.open_of(group, LISTED_MAX)]
+                self._send(request.peer, request_id, {"transactions": found})
             case _:
                 raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
 
@@ -390,3 +395,15 @@ class TransactionService:
 
     def _now(self) -> int:
         return self._node.clock.monotonic_ms()
+
+
+def _facts_of(half: Half) -> dict[str, Any]:
+    return {
+        "first": half.first,
+        "key": half.unique_key,
+        "group": half.group,
+        "topic": half.topic,
+        "queue": half.queue_id,
+        "checks": half.checks,
+        "stored_ms": half.stored_ms,
+    }

@@ -50,6 +50,7 @@ def test_the_commands_are_those_of_the_manual():
         "put",
         "get",
         "query",
+        *(f"transaction {name}" for name in ("status", "list", "commit", "rollback")),
         "topic list",
         "topic describe",
         "topic create",

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from towline.node.context import open_node
+from tests.processes.waiting import await_
+from towline.client.message import Message
+from towline.client.transaction import TransactionProducer
+from towline.node.context import open_node, runtime_of
 from towline.runtime.positions import Position
 from towline.start import home
 
@@ -322,3 +325,28 @@ class TestStart:
         _, err = node.communicate(timeout=30)
         assert node.returncode == 0, err
         assert not (Path(tmp_path) / "abort").exists()
+
+
+def test_open_transactions_are_listed_and_ended_by_hand(towline, master):
+    def asked(*arguments):
+        return towline("transaction", *arguments, "--store", master, "--json")
+
+    def listed():
+        found = asked("list").document["transactions"]
+        return found if len(found) == 2 else None
+
+    with TransactionProducer(f"ipc://{runtime_of(master).socket('put')}", "billing") as producer:
+        kept, _ = producer.begin(Message("bills", b"kept"))
+        dropped, _ = producer.begin(Message("bills", b"dropped"))
+    shown = await_(listed, 60.0, "both are read")
+    assert [(row["transaction"], row["topic"]) for row in shown] == [(str(kept), "bills"), (str(dropped), "bills")]
+    assert asked("list", "--group", "other").document == {"transactions": []}
+    assert asked("commit", kept).document == {"transaction": str(kept), "outcome": "committed", "status": "PUT_OK"}
+    assert towline("transaction", "rollback", dropped, "--store", master).status == 0
+    assert asked("status").document["open"] == 0
+    again = asked("rollback", kept)
+    assert again.status == 1
+    assert "ALREADY_COMMITTED" in again.out + again.err
+    assert asked("commit", "no transaction").status == 1
+    for command in ("list", "status"):
+        assert towline("transaction", command, "--store", master).status == 0

@@ -200,6 +200,19 @@ class AdminClient:
         found = self.ask("group_reset", group=group, topic=topic, to=to, **one).facts["offsets"]
         return {int(queue): int(offset) for queue, offset in found.items()}
 
+    # --- transactions (asks the schedule process)
+
+    def transaction_status(self) -> dict[str, int]:
+        """How many are open, and since the process started checked, put_aside, lost; how many producers are watching;
+        and up to which offsets both queues were read (half_next, op_next) and are through (half_floor, op_floor)."""
+        return {name: int(value) for name, value in self.ask("transaction_status").facts.items()}
+
+    def open_transactions(self, group: str = "") -> list[dict[str, Any]]:
+        """Up to 256, of one producer group or all: transaction (its text), group, key, topic, queue, checks, first
+        (offset of its half), stored_ms; in the order in which they were stored or checked last."""
+        found = self.ask("transaction_list", group=group).facts["transactions"]
+        return [{"transaction": f"{row['first']}-{row['key']}-{row['group']}", **row} for row in found]
+
     def close(self) -> None:
         self._caller.close()
 
