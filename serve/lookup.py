@@ -3,7 +3,7 @@
 An index knows hashes only and a log offset may be anybody's guess, so every record is checked before it is answered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -32,14 +32,17 @@ from towline.format.transactions import HALF
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.epoch_file import EpochFile
-from towline.log.index_service import QUERY_MAX, IndexService
+from towline.log.index_service import QUERY_COUNT, IndexService
 from towline.log.store_time import store_time
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
+from .settling import Settling
 from .topics import TopicsView
 
 TIME_MAX: Final = 2**63 - 1
+LOOKED_AT_MAX: Final = 4_096  # records that a lookup by key may look at, while everybody else waits
+_MORE: Final = 8  # times as many hits as the time before
 _GRID_MS: Final = 1000  # an index entry tells its time in whole seconds, rounded down
 _NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
@@ -74,6 +77,7 @@ class Lookup:
         get: Callable[[Position], int],
         rules: LookupRules,
         epochs: EpochFile,
+        settling: Settling,
     ) -> None:
         self._topics = topics
         self._ends = ends
@@ -83,6 +87,7 @@ class Lookup:
         self._get = get
         self._rules = rules
         self._epochs = epochs
+        self._settling = settling
 
     def answer(self, question: dict[str, Any]) -> Found:
         """Raises a TowlineError that says why there is no answer."""
@@ -120,6 +125,8 @@ class Lookup:
         return topic
 
     def _bounds(self, topic: TopicConfig) -> list[dict[str, int]]:
+        """Raises StillStarting."""
+        self._settling.check_ends()
         name = topic.topic_name.encode()
         found = []
         for queue in range(topic.read_queue_nums):
@@ -153,13 +160,14 @@ class Lookup:
     def end_of_epoch(self, topic: str, queue: int, epoch: int) -> int | None:
         """How far the queue got before the next epoch began: who read more then, read what is no more.
 
-        None when nothing has begun since. Raises EpochsLost.
+        None when nothing has begun since. Raises EpochsLost, StillStarting while that is not known (again).
         """
         if epoch >= self._get(Position.EPOCH):
             return None
         starts = [later.start for later in self._epochs.load() if later.number > epoch]
         if not starts:
             return None
+        self._settling.check_passed(starts[0])
         low, high = self._bounds_of(topic.encode(), queue)
         return self._queues.min_offset_after(topic, queue, starts[0], low, high)
 
@@ -167,7 +175,7 @@ class Lookup:
         if not 0 <= queue < self._topic(topic).read_queue_nums:
             raise UnknownQueue(topic, queue)
         low, high = self._bounds_of(topic.encode(), queue)
-        return self._queues.search_time(
+        found = self._queues.search_time(
             topic,
             queue,
             time,
@@ -177,30 +185,67 @@ class Lookup:
             log_min=self._get(Position.LOG_MIN),
             store_time=partial(store_time, self._log),
         )
+        if found >= high - 1:  # what comes behind it may not be there again yet
+            self._settling.check_ends()
+        return found
 
     # --- messages
 
     def _by_key(
         self, topic: str, key: str, question: dict[str, Any], has: Callable[[dict[str, str], str], bool]
     ) -> Found:
-        """The newest of those stored in the time asked for, in the order of the log."""
+        """The newest of those stored in the time asked for, in the order of the log.
+
+        `truncated`: older ones may be there. `complete`: the index holds what was dispatched, as it was when asked.
+        """
         if self._index is None:
             raise IndexDisabled()
+        dispatched = self._get(Position.DISPATCHED)
+        complete = self._get(Position.INDEXED) >= dispatched and self._settling.settled()
         begin, end = _number(question, "begin", 0), _number(question, "end", TIME_MAX)
         limit = min(_number(question, "max", self._rules.count_default), self._rules.count_max)
-        hits = self._index.query(topic, key, max(0, begin - _GRID_MS), end, QUERY_MAX)
-        found: list[tuple[int, memoryview]] = []
-        for offset in sorted(set(hits), reverse=True):
-            if len(found) >= limit:
+        found: list[memoryview] = []
+        more = False
+        for looked_at, offset in enumerate(self._hits(topic, key, max(0, begin - _GRID_MS), end)):
+            more = looked_at == LOOKED_AT_MAX
+            view = None if more else self._passing(offset, topic, key, begin, end, has)
+            if more or (view is not None and len(found) == limit):
+                more = True
                 break
-            try:
-                view, record = self._record(offset)
-            except (NoRecordHere, NotInLog):  # cut, expired, or not dispatched yet: the index is only a hint
-                continue
-            in_time = begin <= record.store_timestamp <= end
-            if in_time and record.topic.decode() == topic and has(properties.decode(record.properties), key):
-                found.append((offset, view))
-        return self._answer_with(view for _, view in found)
+            if view is not None:
+                found.append(view)
+        return self._answer_with(found, more=more, complete=complete)
+
+    def _hits(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
+        """Log offsets that the index has for this key's hash, newest first: of as many as are wanted.
+
+        Other keys may share the hash, and an entry's second holds many ms, so nobody knows how many it takes. Each
+        question is about more of them than the one before, since an index file is walked from its newest entry on.
+        """
+        assert self._index is not None
+        seen: set[int] = set()
+        wanted = QUERY_COUNT
+        while True:
+            hits = self._index.query(topic, key, begin, end, wanted)
+            fresh = sorted(set(hits) - seen, reverse=True)
+            yield from fresh
+            seen.update(fresh)
+            if len(hits) < wanted or min(seen) < self._get(Position.LOG_MIN):
+                return
+            wanted *= _MORE
+
+    def _passing(
+        self, offset: int, topic: str, key: str, begin: int, end: int, has: Callable[[dict[str, str], str], bool]
+    ) -> memoryview | None:
+        """The record there, if it is what was asked for. Cut, expired, not dispatched yet: the index is only a hint."""
+        if not begin <= store_time(self._log, offset) <= end:  # much cheaper than the whole record
+            return None
+        try:
+            view, record = self._record(offset)
+        except (NoRecordHere, NotInLog):
+            return None
+        good = begin <= record.store_timestamp <= end and record.topic.decode() == topic
+        return view if good and has(properties.decode(record.properties), key) else None
 
     def _by_offset(self, offset: int, store_host: Host | None) -> Found:
         view, record = self._record(offset)
@@ -238,18 +283,17 @@ class Lookup:
         entries = self._queues.read(topic, record.queue_id, record.queue_offset, 1)
         return len(entries) == 1 and int(entries["physical_offset"][0]) == record.physical_offset
 
-    def _answer_with(self, newest_first: Iterable[memoryview]) -> Found:
+    def _answer_with(self, newest_first: Iterable[memoryview], *, more: bool = False, complete: bool = True) -> Found:
         """As many as fit one answer."""
         kept: list[memoryview] = []
         size = 0
-        truncated = False
         for view in newest_first:
             size += len(view)
-            truncated = bool(kept) and size > self._rules.size_max
-            if truncated:
+            if kept and size > self._rules.size_max:
+                more = True
                 break
             kept.append(view)
-        return Found({"found": len(kept), "truncated": truncated}, kept[::-1])
+        return Found({"found": len(kept), "truncated": more, "complete": complete}, kept[::-1])
 
 
 def _boundary(question: dict[str, Any]) -> Boundary:

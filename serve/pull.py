@@ -11,8 +11,8 @@ from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
 from towline.format.status import GetStatus, PutStatus
-from towline.format.transactions import HALF
 from towline.format.topics import TopicConfig
+from towline.format.transactions import HALF
 from towline.kernels.queues import gather
 from towline.limits import KIB, MIB
 from towline.log.commit_log import CommitLogReader
@@ -90,14 +90,17 @@ class Puller:
         topics: TopicsView,
         get: Callable[[Position], int],
         rules: PullRules,
+        settled: Callable[[], bool],
         extension: Extension | None = None,
     ) -> None:
+        """Until it has `settled` nobody is sent back from behind the end of a queue: it may have been there."""
         self._queues = queues
         self._log = log
         self._ends = ends
         self._topics = topics
         self._get = get
         self._rules = rules
+        self._settled = settled
         self._extension = extension
 
     def run(self, pull: Pull, passing: Passing | None = None) -> Outcome:
@@ -114,7 +117,8 @@ class Puller:
         if place < 0:
             return self._without_messages(pull)
         low, high = self._ends.bounds(place)
-        found = outside(low, high, pull.offset, corrects=self._rules.corrects)
+        corrects = self._rules.corrects and (pull.offset < high or self._settled())
+        found = outside(low, high, pull.offset, corrects=corrects)
         if found is not None:
             return Outcome(*found, low, high)
         chosen = self._choose(pull, high) if passing is None else self._evaluated(pull, high, passing)
@@ -143,7 +147,8 @@ class Puller:
         topic = self._topic_of(pull)
         if topic is None or not 0 <= pull.queue_id < topic.read_queue_nums:
             return Outcome(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
-        return Outcome(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if self._rules.corrects else pull.offset, 0, 0)
+        corrects = self._rules.corrects and self._settled()
+        return Outcome(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if corrects else pull.offset, 0, 0)
 
     def _topic_of(self, pull: Pull) -> TopicConfig | None:
         try:

@@ -57,6 +57,7 @@ from .holding import Held, Holding
 from .lookup import Lookup, LookupRules
 from .pull import Outcome, Puller, PullRules
 from .selection import Limits, may_wait
+from .settling import Settling
 from .topics import TopicsView
 
 REQUESTS_PER_TURN: Final = 256
@@ -110,9 +111,11 @@ class ServeAgent:
         self._queues, self._index, self._swept_ms = queues, index, self._now()
         self._topics = topics
         get = node.positions.get
-        self._puller = Puller(queues, self._log, ends, topics, get, rules, _extension(node))
-        epochs = EpochFile(node.store)
-        self._lookup = Lookup(topics, ends, queues, self._log, index, get, lookup_rules(settings), epochs)
+        self._settling = Settling(get, node.clock)
+        self._settled = self._settling.settled()
+        self._puller = Puller(queues, self._log, ends, topics, get, rules, self._settling.settled, _extension(node))
+        epochs, rules_of_lookup = EpochFile(node.store), lookup_rules(settings)
+        self._lookup = Lookup(topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._settling)
         self._groups = groups_of(node, topics, ends, self._lookup, self._say)
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
@@ -157,7 +160,7 @@ class ServeAgent:
         self._let_go()
         self._topics.look(self._now())
         woken = self._holding.woken(positions.get(Position.DISPATCHED))
-        overdue = self._holding.overdue(self._now())
+        overdue = self._holding.overdue(self._now()) if self._settled else self._settle()
         for held in woken:
             self._go_on(held, over=False)
         for held in overdue:
@@ -168,6 +171,11 @@ class ServeAgent:
         if self._now() >= self._groups.due_ms:
             done += self._groups.turn(self._now())
         return done + self._log.let_go(self._now())
+
+    def _settle(self) -> list[Held]:
+        """Pulls whose time is over; once ends are known to be ends, also those that are held behind one."""
+        self._settled = self._settling.settled()
+        return self._holding.take_all() if self._settled else self._holding.overdue(self._now())
 
     def _let_go(self) -> None:
         """Of files that were deleted: the disk has their blocks back when the last process has closed them."""

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 from serve.filtering import bloom_of, facts_of
 from serve.lookup import Lookup
+from serve.settling import StillStarting
 from serve.topics import TopicsView
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
@@ -183,6 +184,8 @@ class _Sight:
 def refusal_facts(error: TowlineError) -> dict[str, Any]:
     """An error as answers carry it."""
     facts = facts_of(error)
+    if isinstance(error, StillStarting):
+        facts["error"] = Refusal.STARTING.name
     if isinstance(error, MasterRefused):
         return dict(error.facts)
     if isinstance(error, NotMaster) and error.masters:

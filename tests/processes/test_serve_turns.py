@@ -27,7 +27,7 @@ from towline.format.frames import (
     json_part,
 )
 from towline.format.status import GetStatus
-from towline.limits import LINK_HIGH_WATER
+from towline.limits import LINK_HIGH_WATER, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.native import address_of
@@ -283,7 +283,7 @@ class TestLongPolling:
         serving.hold(1)
         idle = Idle(serving.agent, serving.bell, Rest(serving.node.line, address_of("zmq_poll")))
         idle.turn()
-        assert serving.agent.sleep_ms() == 100
+        assert 0 < serving.agent.sleep_ms() <= REST_MAX_MS
         serving.bell.arm()
         built.append()
         built.dispatch()
@@ -325,9 +325,23 @@ class TestLongPolling:
         assert serving.status() == (GetStatus.FOUND, 1)
 
     def test_a_pull_for_an_unknown_topic_does_not_wait(self, build: Build, serve: Serve):
-        serving = serve(build())
+        built = build()
+        built.topics(other=1)
+        serving = serve(built)
         serving.pull(0, suspend=1_000)
         assert serving.status() == (GetStatus.REFUSED, 0)
+
+    def test_after_a_start_a_pull_beyond_the_end_waits_until_the_end_is_known(self, build: Build, serve: Serve):
+        built = build()
+        built.topics(t=1)
+        built.fill(2)
+        built.append()
+        serving = serve(built)
+        serving.hold(3)
+        serving.hold(9, request_id=2)
+        built.dispatch()
+        found = {serving.status(), serving.status()}
+        assert found == {(GetStatus.OFFSET_OVERFLOW_ONE, 3), (GetStatus.OFFSET_OVERFLOW_BADLY, 3)}
 
     def test_on_a_slave_a_pull_beyond_the_end_waits_for_the_master(self, build: Build, serve: Serve):
         built = build(broker_role="SLAVE")

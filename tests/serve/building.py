@@ -164,8 +164,8 @@ class Built:
         self._waiting.append((topic, queue, queue_offset, at, string_hash(tag) if tag else 0))
         return at
 
-    def dispatch(self, *, ring: bool = True) -> None:
-        """Queue bytes, queue ends, index, DISPATCHED, bell: the order of reput."""
+    def dispatch(self, *, ring: bool = True, indexed: bool = True) -> None:
+        """Queue bytes, queue ends, index, DISPATCHED, bell: the order of reput. Not `indexed`: the disk is full."""
         for topic, queue, queue_offset, at, code in self._waiting:
             size = len(self.records[at])
             entry = np.frombuffer(encode(at, size, code), dtype=ENTRY)
@@ -175,10 +175,11 @@ class Built:
                 place = self.ends.add(topic.encode(), queue, queue_offset, queue_offset, 0)
             self.ends.move(place, queue_offset + 1, at + size)
         self._waiting.clear()
-        while self.dispatched < self.end:
+        while indexed and self.dispatched < self.end:
             batch = self._scan.read(self.dispatched, self.end)
             self.index.put(batch.log, batch.rows, batch.keys)
             self.dispatched = batch.end
+        self._publish(Position.INDEXED, self.dispatched)
         self._publish(Position.DISPATCHED, self.end)
         if ring:
             self._ringer.ring()

@@ -11,8 +11,9 @@ from serve.extension import Extension
 from serve.filtering import Filters, PropertyFilterDisabled, facts_of
 from serve.pull import Puller
 from serve.service import pull_rules
+from serve.settling import Settling
 from serve.topics import TopicsView
-from tests.serve.building import NOON, Built
+from tests.serve.building import NOON, Built, StillClock
 from tests.serve.conftest import Build
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression
@@ -49,6 +50,7 @@ class Reader:
             TopicsView(built.store.config / "topics.json"),
             built.positions.get,
             pull_rules(built.settings),
+            Settling(built.positions.get, StillClock()).settled,
             found,
         )
 

@@ -6,8 +6,9 @@ import pytest
 
 from serve.lookup import TIME_MAX, Found, Lookup
 from serve.service import lookup_rules
+from serve.settling import SETTLE_MAX_MS, Settling, StillStarting
 from serve.topics import TopicsView
-from tests.serve.building import NOON, SEGMENT, Built
+from tests.serve.building import NOON, SEGMENT, Built, StillClock
 from tests.serve.conftest import Build
 from towline.errors import (
     IllegalMessageId,
@@ -32,12 +33,12 @@ from towline.format.record import (
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.epoch_file import EpochFile
-from towline.log.index_service import IndexService
+from towline.log.index_service import QUERY_COUNT, IndexService
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 
 
-def lookup(built: Built) -> Lookup:
+def lookup(built: Built, clock: StillClock | None = None) -> Lookup:
     settings = built.settings
     log = CommitLogReader(built.store.commitlog, SEGMENT)
     log.load()
@@ -54,6 +55,7 @@ def lookup(built: Built) -> Lookup:
         built.positions.get,
         lookup_rules(settings),
         EpochFile(built.store),
+        Settling(built.positions.get, clock or StillClock()),
     )
 
 
@@ -154,6 +156,62 @@ class TestEpochs:
             ask(built, "epoch_ends", topic="x", epoch=0)
 
 
+class TestAfterAStart:
+    """Reput has dispatched 3 records of 5 that the log held when serve began."""
+
+    @pytest.fixture
+    def built(self, build: Build) -> Built:
+        built = build()
+        built.topics(t=1)
+        for number in range(3):
+            built.append(store_time=NOON + number)
+        built.dispatch()
+        for number in (3, 4):
+            built.append(store_time=NOON + number)
+        return built
+
+    @pytest.mark.parametrize(
+        ("op", "more"),
+        [("bounds", {}), ("offset_by_time", {"queue": 0, "time": NOON + 4})],
+    )
+    def test_ends_are_told_when_the_queues_are_as_long_as_the_log_was(self, built, op, more):
+        asked = lookup(built)
+        with pytest.raises(StillStarting):
+            asked.answer({"op": op, "topic": "t", **more})
+        built.dispatch()
+        found = asked.answer({"op": op, "topic": "t", **more}).facts
+        assert found == (
+            {"topic": "t", "queues": [{"queue": 0, "min": 0, "max": 5}]} if op == "bounds" else {"offset": 4}
+        )
+
+    def test_a_time_that_is_dispatched_is_found_at_once(self, built):
+        facts = lookup(built).answer({"op": "offset_by_time", "topic": "t", "queue": 0, "time": NOON + 1}).facts
+        assert facts == {"offset": 1}
+
+    def test_ends_are_not_refused_for_ever_for_what_may_never_be_visible(self, built):
+        clock = StillClock()
+        asked = lookup(built, clock)
+        clock.ms += SETTLE_MAX_MS
+        assert asked.answer({"op": "bounds", "topic": "t"}).facts["queues"][0]["max"] == 3
+
+    def test_the_end_of_an_epoch_is_told_when_the_queues_reach_it(self, built):
+        EpochFile(built.store).save((Epoch(0, 0), Epoch(256, list(built.records)[4])))
+        built.positions.writer(Position.EPOCH, Duty.RECOVER).advance(256)
+        clock = StillClock()
+        asked = lookup(built, clock)
+        clock.ms += SETTLE_MAX_MS
+        with pytest.raises(StillStarting):
+            asked.answer({"op": "epoch_ends", "topic": "t", "epoch": 0})
+        built.dispatch()
+        assert asked.answer({"op": "epoch_ends", "topic": "t", "epoch": 0}).facts["ends"] == {"0": 4}
+
+    def test_a_miss_of_a_key_is_none_yet(self, built):
+        asked = lookup(built)
+        assert not asked.answer({"op": "query_key", "topic": "t", "key": "k"}).facts["complete"]
+        built.dispatch()
+        assert asked.answer({"op": "query_key", "topic": "t", "key": "k"}).facts["complete"]
+
+
 class TestOffsetByTime:
     @pytest.fixture
     def built(self, build: Build) -> Built:
@@ -205,7 +263,7 @@ class TestByKey:
         for key in ("k1", "k2"):
             found = ask(built, "query_key", topic="t", key=key)
             assert [bytes(record) for record in found.records] == [built.records[at]]
-            assert found.facts == {"found": 1, "truncated": False}
+            assert found.facts == {"found": 1, "truncated": False, "complete": True}
 
     @pytest.mark.parametrize(
         ("topic", "key"), [("t", "k"), ("t", ""), ("u", "k1"), ("t", "k1 k2"), ("\ud800", "\ud801")]
@@ -224,6 +282,63 @@ class TestByKey:
         built.dispatch()
         found = ask(built, "query_key", topic="t", key="Aa")
         assert [bytes(record) for record in found.records] == [built.records[at]]
+
+    def test_a_key_is_found_behind_any_number_of_others_of_its_hash(self, build):
+        built = build()
+        at = built.append(keys="AaAa")
+        built.fill(QUERY_COUNT + 1, keys="BBBB")
+        found = ask(built, "query_key", topic="t", key="AaAa")
+        assert b"".join(found.records) == built.bytes_of([at])
+        assert not found.facts["truncated"]
+
+    def test_a_time_within_a_busy_second_is_found(self, build):
+        built = build()
+        at = built.append(keys="k", store_time=NOON)
+        for _ in range(QUERY_COUNT + 1):
+            built.append(keys="k", store_time=NOON + 20)
+        built.dispatch()
+        found = ask(built, "query_key", topic="t", key="k", begin=NOON, end=NOON)
+        assert b"".join(found.records) == built.bytes_of([at])
+
+    def test_as_many_come_as_the_settings_let_come(self, build):
+        built = build(max_msgs_num_batch=1_000)
+        offsets = built.fill(3 * QUERY_COUNT, keys="k")
+        found = ask(built, "query_key", topic="t", key="k", max=1_000)
+        assert b"".join(found.records) == built.bytes_of(offsets)
+        assert not found.facts["truncated"]
+
+    def test_an_answer_says_that_there_is_more(self, build):
+        built = build()
+        built.fill(3, keys="k")
+        assert ask(built, "query_key", topic="t", key="k", max=2).facts["truncated"]
+        assert not ask(built, "query_key", topic="t", key="k", max=3).facts["truncated"]
+
+    def test_a_lookup_looks_at_a_bounded_number_of_records_and_says_so(self, build, monkeypatch):
+        monkeypatch.setattr("serve.lookup.LOOKED_AT_MAX", 70)
+        built = build()
+        offsets = built.fill(10, keys="AaAa")
+        built.fill(65, keys="BBBB")
+        found = ask(built, "query_key", topic="t", key="AaAa")
+        assert b"".join(found.records) == built.bytes_of(offsets[5:])
+        assert found.facts["truncated"]
+
+    def test_what_left_the_log_ends_the_looking(self, build, monkeypatch):
+        monkeypatch.setattr("serve.lookup.LOOKED_AT_MAX", QUERY_COUNT + 4)
+        built = build()
+        offsets = built.fill(300, keys="k")
+        built.forget_before(offsets[-2])
+        found = ask(built, "query_key", topic="t", key="k")
+        assert b"".join(found.records) == built.bytes_of(offsets[-2:])
+        assert not found.facts["truncated"]
+
+    def test_an_index_that_is_behind_is_told_of(self, build):
+        built = build()
+        built.fill(1, keys="k")
+        assert ask(built, "query_key", topic="t", key="k").facts["complete"]
+        built.append(keys="k")
+        built.dispatch(indexed=False)
+        found = ask(built, "query_key", topic="t", key="k")
+        assert (len(found.records), found.facts["complete"]) == (1, False)
 
     def test_unique_keys_and_keys_are_told_apart(self, build):
         built = build()
@@ -282,7 +397,7 @@ class TestByKey:
         built.dispatch()
         found = ask(built, "query_key", topic="t", key="k")
         assert b"".join(found.records) == built.bytes_of(offsets[-2:])
-        assert found.facts == {"found": 2, "truncated": True}
+        assert found.facts == {"found": 2, "truncated": True, "complete": True}
 
     def test_without_an_index_there_is_no_lookup(self, build):
         with pytest.raises(IndexDisabled):

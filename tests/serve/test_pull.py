@@ -7,8 +7,9 @@ import pytest
 
 from serve.pull import Outcome, Puller
 from serve.service import pull_rules
+from serve.settling import Settling
 from serve.topics import TopicsView
-from tests.serve.building import ENTRIES_PER_FILE, SEGMENT, Built
+from tests.serve.building import ENTRIES_PER_FILE, SEGMENT, Built, StillClock
 from tests.serve.conftest import Build
 from towline.errors import MalformedFile
 from towline.format.consume_queue import ENTRY, encode, tags_code
@@ -37,6 +38,7 @@ class Reader:
             TopicsView(built.store.config / "topics.json"),
             built.positions.get,
             pull_rules(settings),
+            Settling(built.positions.get, StillClock()).settled,
         )
 
     def pull(self, offset: int, *, topic: bytes = b"t", queue: int = 0, codes: tuple[int, ...] = ()) -> Outcome:
@@ -112,6 +114,21 @@ class TestStatuses:
         built.forget_before(built.end)
         found = Reader(built).pull(10)
         assert (found.status, found.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 13)
+
+
+def test_nobody_is_sent_back_before_the_queues_are_as_long_as_the_log_was(build):
+    built = build()
+    built.topics(t=2)
+    built.fill(3)
+    built.append()
+    built.append("t", 1)
+    reader = Reader(built)
+    assert reader.pull(1).count == 2, "what is there is served at once"
+    for offset, queue in ((9, 0), (9, 1)):
+        assert reader.pull(offset, queue=queue).next_offset == 9
+    built.dispatch()
+    assert reader.pull(9).next_offset == 4
+    assert reader.pull(9, queue=1).next_offset == 1
 
 
 def test_on_a_slave_a_wrong_offset_stays_as_it_was_asked(build):

@@ -13,9 +13,9 @@ from towline.link.dealer import Link
 from towline.link.poller import Poller
 
 from .columns import Columns
-from .connection import NOT_MASTER, Connection, remaining_ms
+from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
-from .errors import AskRefused, ClientClosed
+from .errors import AskRefused, ClientClosed, FilterRefused
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
@@ -45,7 +45,7 @@ def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
 
 
 def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
-    """Raises UnknownTopic, AskRefused, MalformedFrame."""
+    """Raises UnknownTopic, FilterRefused, AskRefused, MalformedFrame."""
     _, status, _, count = expect(ANSWER, parts[0])
     if len(parts) != (4 if count else 2):
         raise MalformedFrame(f"an answer with {count} records in {len(parts)} parts")
@@ -56,6 +56,8 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
             raise UnknownTopic(str(facts.get("topic", "")))
         if error == NOT_MASTER:
             raise AskedNoMaster(op, sentence, named_masters(answer, "serve"))
+        if error in FilterRefused.NAMES:
+            raise FilterRefused.of(answer)
         raise AskRefused(op, error, sentence)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))
@@ -129,9 +131,11 @@ class Caller:
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
         """A question is asked again over a new link when its link is lost: answering twice does no harm.
 
+        And over the same one of a node that has started and does not know the answer yet.
         Raises UnknownTopic, AskRefused, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed.
         """
         deadline = time.monotonic() + timeout_ms / 1000
+        why = f"the question {op!r} was not answered"
         while (remaining := remaining_ms(deadline)) > 0:
             try:
                 link = self.link(remaining)
@@ -158,7 +162,12 @@ class Caller:
                     raise
                 self.lose()
                 self._poller.poll(AGAIN_MS)
-        raise NoAnswer(self._connection.endpoint, timeout_ms, f"the question {op!r} was not answered")
+            except AskRefused as error:
+                if error.error != STARTING:
+                    raise
+                why = error.sentence
+                self._poller.poll(min(AGAIN_MS, remaining_ms(deadline)))
+        raise NoAnswer(self._connection.endpoint, timeout_ms, why)
 
     def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
         request_id = self.new_id()

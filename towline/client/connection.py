@@ -24,6 +24,7 @@ NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for a
 AGAIN_S: Final = 0.2  # before a node that does not fit is asked again
 BROKE_S: Final = 0.02  # before one whose connection broke is
 NOT_MASTER: Final = "NOT_MASTER"
+STARTING: Final = "STARTING"  # a question that the node can answer in a moment
 LEARNED_MAX: Final = 16
 
 

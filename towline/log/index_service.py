@@ -26,7 +26,7 @@ from .index_file import IndexFile
 from .mapped_file import Graveyard
 from .segment_files import sync_directory
 
-QUERY_MAX: Final = 64  # maxMsgsNumBatch: offsets of one answer
+QUERY_COUNT: Final = 64  # maxMsgsNumBatch: offsets of one answer
 _KEYS_AT_ONCE: Final = 65_536
 _HEADS_PER_KEY: Final = 4
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S"
@@ -113,13 +113,12 @@ class IndexService:
             some = keys[: first + _KEYS_AT_ONCE]
             first += self.file(name).put(self._state, log, rows, some, first, self._heads, self._between)
 
-    def query(self, topic: str, key: str, begin: int, end: int, limit: int = QUERY_MAX) -> list[int]:
+    def query(self, topic: str, key: str, begin: int, end: int, limit: int = QUERY_COUNT) -> list[int]:
         """Log offsets of records of that topic and key, or of another with the same hash, newest first (spec 4.5).
 
-        Stored within [begin, end] ms, as precisely as the whole seconds of the entries tell; at most QUERY_MAX.
+        Stored within [begin, end] ms, as precisely as the whole seconds of the entries tell; at most `limit`.
         """
         self.refresh()
-        limit = min(limit, QUERY_MAX)
         hashed = key_hash(topic, key)
         found: list[int] = []
         for name in reversed(self._files):
