@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from towline.client.consumer import Consumer
+from towline.client.errors import FilterRefused
 from towline.client.message import ANY_TAG, ReceivedMessage
 from towline.client.reader import Start
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .messages import describe, print_messages, shown_body
-from .output import Json, people, show, write_json
+from .output import Json, people, progress_console, show, write_json
 
 _COUNT = 10
 _POLL_MS = 500
+_SHOWN_BEFORE = 40  # characters of an expression
 
 
 def get(
@@ -29,6 +31,9 @@ def get(
         int | None, typer.Option("--max", min=1, help="Messages at most; 10, or without end if --follow.")
     ] = None,
     tags: Annotated[str, typer.Option(help="One tag, or several as 'a || b'.")] = ANY_TAG,
+    sql: Annotated[
+        str, typer.Option(help="An SQL92 expression on properties, such as \"price > 5 AND colour = 'red'\".")
+    ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C; one line for each.")
     ] = False,
@@ -46,24 +51,37 @@ def get(
         endpoint_of("serve", endpoint, store),
         topic,
         tags=tags,
+        sql=sql,
         queues=None if queue is None else [queue],
         start=place,
         max_count=min(limit or 1000, 1000),
         suspend_ms=15_000 if follow else 0,
         name="towline get",
     )
-    with consumer:
-        if offset is not None:
-            for name in consumer.groups:
-                for queue_id in consumer.position(name):
-                    consumer.seek(queue_id, offset, name)
-        if follow:
-            _follow(consumer, limit, as_json)
-            return
-        found = [describe(message) for message in _read(consumer, limit or _COUNT)]
-        moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
+    try:
+        with consumer:
+            if offset is not None:
+                for name in consumer.groups:
+                    for queue_id in consumer.position(name):
+                        consumer.seek(queue_id, offset, name)
+            if follow:
+                _follow(consumer, limit, as_json)
+                return
+            found = [describe(message) for message in _read(consumer, limit or _COUNT)]
+            moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
+    except FilterRefused as error:
+        if not as_json and error.position >= 0:
+            progress_console().print(pointed(sql, error.position), markup=False, soft_wrap=True)
+        raise
     result: dict[str, Any] = {"topic": topic, "messages": found, "moved": moved}
-    show(result, as_json, lambda console: print_messages(console, found))
+    show(result, as_json, lambda console: print_messages(console, found, moved))
+
+
+def pointed(expression: str, position: int) -> str:
+    """The line of an expression that goes wrong behind so many characters, as much as a terminal shows, and a caret."""
+    first = max(expression.rfind("\n", 0, position) + 1, position - _SHOWN_BEFORE)
+    line = expression[first : first + 2 * _SHOWN_BEFORE].partition("\n")[0]
+    return f"  {line.replace(chr(9), ' ')}\n  {' ' * (position - first)}^"
 
 
 def parse_start(text: str) -> tuple[Start, int | None]:

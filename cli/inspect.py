@@ -1,18 +1,23 @@
 """`towline inspect`: what the files of a store hold, byte by byte, of a Towline node or of a real broker."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
 from towline.errors import MalformedFile
 from towline.format import checkpoint as checkpoint_format
 from towline.format import durable_slots, index_file
+from towline.format.consume_queue import Entry
+from towline.format.consume_queue_ext import are_addresses, offset_of
 from towline.format.properties import KEYS, UNIQ_KEY
 from towline.format.properties import decode as decode_properties
 from towline.format.record import Record, layout_of
+from towline.log.consume_queue_ext import opened
 from towline.log.index_shape import IndexShape
 from towline.places import Store
 
@@ -99,31 +104,55 @@ def queue(
         raise MalformedFile(str(places.consumequeue / topic / str(queue_id)), "no queue file is there")
     low, end = files.bounds()
     entries = list(files.entries(low if start is None else start, count))
-    result = {
+    result: dict[str, Any] = {
         "topic": topic,
         "queue_id": queue_id,
         "min_offset": low,
         "max_offset": end,
         "files": [str(path) for _, path in files.files],
-        "entries": [
-            {
-                "queue_offset": number,
-                "physical_offset": entry.physical_offset,
-                "record_size": entry.record_size,
-                "tags_code": entry.tags_code,
-            }
-            for number, entry in entries
-        ],
+        "entries": [{"queue_offset": number} | each for number, each in _with_units(places, topic, queue_id, entries)],
     }
 
     def render(console: Console) -> None:
         console.print(f"{topic}/{queue_id}: {low} to {end}", markup=False)
-        made = table("#offset", "#physical", "#size", "#tags code")
-        for number, entry in entries:
-            add_row(made, number, entry.physical_offset, entry.record_size, entry.tags_code)
+        extended = any("unit" in entry for entry in result["entries"])
+        made = table(
+            "#offset", "#physical", "#size", "#tags code", *(["#unit at", "#stored", "bitmap"] if extended else [])
+        )
+        for entry in result["entries"]:
+            add_row(made, *list(entry.values())[:4], *_unit_cells(entry))
         console.print(made)
 
     show(result, as_json, render)
+
+
+def _with_units(
+    store: Store, topic: str, queue_id: int, entries: list[tuple[int, Entry]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Entries for JSON. Where one points to a unit, `unit` says what stands there, and the tags code is from there."""
+    units = opened(store.consumequeue_ext, open_max=4)
+    for number, entry in entries:
+        shown: dict[str, Any] = {
+            "physical_offset": entry.physical_offset,
+            "record_size": entry.record_size,
+            "tags_code": entry.tags_code,
+        }
+        if units is not None and are_addresses(np.array([entry.tags_code]))[0]:
+            found = units.unit(topic, queue_id, entry.tags_code)
+            shown["unit"] = {"at": offset_of(entry.tags_code), "found": found is not None}
+            if found is not None:
+                shown["tags_code"] = found.tags_code
+                shown["unit"] |= {"store_timestamp": found.store_timestamp, "bitmap": found.bitmap.hex()}
+        yield number, shown
+    if units is not None:
+        units.close()
+
+
+def _unit_cells(entry: dict[str, Any]) -> list[object]:
+    unit = entry.get("unit")
+    if unit is None:
+        return []
+    return [unit["at"], unit.get("store_timestamp", "-"), unit.get("bitmap", "no unit is there") or "-"]
 
 
 def _list_queues(store: Store, as_json: bool) -> None:

@@ -147,7 +147,11 @@ class GroupStore:
         try:
             content = read_config(path)
             if content is not None:
-                filters.load(filters.read(content, str(path)))
+                table = filters.read(content, str(path))
+                for each, error in table.refused:
+                    asked = (each.consumer_group, each.topic)
+                    self._log.warning("%s: the subscription of %s to %s is left out: %s", path, *asked, error)
+                filters.load(table)
             elif path.exists() and path.stat().st_size:
                 raise MalformedFile(str(path), "it is torn or damaged")
         except MalformedFile as error:

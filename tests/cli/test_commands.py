@@ -6,6 +6,7 @@ import pytest
 import typer
 from typer.main import get_command
 
+from cli.get import pointed
 from cli.main import app
 from pipeline.registry import JOBS
 
@@ -230,3 +231,16 @@ def test_without_a_command_the_help_is_shown(towline):
 
 def test_json_goes_to_standard_output_in_one_line(towline):
     assert json.loads(towline("inspect", "layout", "--json").out)
+
+
+@pytest.mark.parametrize(
+    ("expression", "position", "shown"),
+    [
+        ("a > > 5", 4, "  a > > 5\n      ^"),
+        ("a >", 3, "  a >\n     ^"),
+        ("a > 5\nAND\tb ~ 5\nOR c", 12, "  AND b ~ 5\n        ^"),
+        ("a = 1 OR " * 20 + "~", 180, f"  {('a = 1 OR ' * 20)[-40:]}~\n  {' ' * 40}^"),
+    ],
+)
+def test_an_expression_is_shown_where_it_goes_wrong(expression, position, shown):
+    assert pointed(expression, position) == shown

@@ -3,15 +3,17 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cli import layouts
 from tests.log import stores as made_of
 from tests.log.stores import StoreMaker
-from towline.format import blank, checkpoint, consume_queue, durable_slots, index_file, record
+from towline.format import blank, checkpoint, consume_queue, consume_queue_ext, durable_slots, index_file, record
 from towline.format.durable import Durable
 from towline.format.epochs import Epoch
 from towline.format.properties import encode as encode_properties
+from towline.log.consume_queue_ext import ConsumeQueueExtFiles
 from towline.log.epoch_file import EpochFile
 from towline.log.truncation import truncate
 from towline.log.truncation_file import Truncation, TruncationFile
@@ -102,6 +104,24 @@ class TestInspectQueue:
         shown = towline("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1, "--json").document
         assert [entry["queue_offset"] for entry in shown["entries"]] == [1, 2, 3]
         assert [entry["physical_offset"] for entry in shown["entries"]] == [0, 1, 2]
+
+    def test_shows_the_units_that_entries_point_to(self, store, towline):
+        units = consume_queue_ext.encode_units(
+            np.array([7, -8]), np.array([1000, 1001]), np.array([[1, 255]] * 2, np.uint8)
+        )
+        addresses, end = ConsumeQueueExtFiles(store / "consumequeue_ext", 400, 2).write("flights", 1, 0, units)
+        codes = [*addresses.tolist(), consume_queue_ext.address(end)]  # the last of which nothing was written
+        queue = store / "consumequeue" / "flights" / "1" / f"{0:020d}"
+        entries = consume_queue.FILLER + b"".join(consume_queue.encode(n, 100, code) for n, code in enumerate(codes))
+        queue.write_bytes(entries.ljust(10 * consume_queue.SIZE, b"\0"))
+        command = ("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1)
+        shown = towline(*command, "--json").document["entries"]
+        assert [entry["tags_code"] for entry in shown] == [7, -8, codes[2]]
+        assert shown[1]["unit"] == {"at": 22, "found": True, "store_timestamp": 1001, "bitmap": "01ff"}
+        assert shown[2]["unit"] == {"at": end, "found": False}
+        text = towline(*command).out
+        assert "01ff" in text
+        assert "no unit is there" in text
 
     def test_lists_no_more_than_asked_for(self, store, towline):
         command = ("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1, "--from", 2, "--count", 1)

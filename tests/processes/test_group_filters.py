@@ -1,19 +1,29 @@
 """A SQL92 subscription through a running node: serve writes it, reput says that it evaluates it, then it is born."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from towline.client.admin import AdminClient
+from towline.client.errors import FilterRefused
+from towline.client.group.consumer import GroupConsumer
+from towline.client.group.subscription import Sql
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterData, read
 from towline.log.config_file import ConfigFile
 from towline.runtime.positions import Position
+from towline.start import home
 
 from .nodes import TestNode, ended
+from .test_verify_repair import COMMAND
 from .waiting import await_
 
 DEADLINE_S: Final = 60.0
@@ -54,6 +64,34 @@ def put(node: TestNode) -> None:
     await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), DEADLINE_S, "everything is dispatched")
 
 
+def check_refused(node: TestNode) -> None:
+    """A member is told what a consumer is told: where its expression goes wrong."""
+    endpoint = f"ipc://{node.runtime / 'serve.sock'}"
+    with (
+        GroupConsumer(endpoint, "other", {"t": Sql("a > 3 AND AND b")}) as consumer,
+        pytest.raises(FilterRefused) as refused,
+    ):
+        await_(lambda: consumer.poll(200), DEADLINE_S, "a refusal")
+    assert (refused.value.error, refused.value.position) == ("BadExpression", len("a > 3 AND "))
+
+
+def check_command(node: TestNode) -> None:
+    found, _ = get(node, "a > 5", "--json")
+    assert [message["body"] for message in json.loads(found)["messages"]] == ["body"]
+    found, _ = get(node, "a > 6", "--json")
+    assert json.loads(found)["messages"] == []
+    _, error = get(node, "a > 3 AND AND b")
+    assert error.splitlines()[:2] == ["  a > 3 AND AND b", "            ^"]
+    assert "at character 10" in error
+
+
+def get(node: TestNode, expression: str, *words: str) -> tuple[str, str]:
+    """What `towline get --sql` prints: results, errors."""
+    command = [sys.executable, "-c", COMMAND, "get", "t", "--sql", expression, "--store", str(node.store.root), *words]
+    done = subprocess.run(command, cwd=home(), capture_output=True, text=True, check=False)
+    return done.stdout, done.stderr
+
+
 def test_a_subscription_is_born_when_reput_evaluates_it_and_again_when_it_changes(tmp_path: Path):
     node = TestNode("master", tmp_path / "node", **SETTINGS)
     ending = ended(node)
@@ -62,6 +100,8 @@ def test_a_subscription_is_born_when_reput_evaluates_it_and_again_when_it_change
     with AdminClient(node.endpoint) as client:
         client.create_topic("t", 1)
     put(node)
+    check_refused(node)
+    check_command(node)
     join(node, "a > 5")
     put(node)
     first = await_born(node, "a > 5")

@@ -1,5 +1,8 @@
 """The errors that only a user of the client meets; the others, and their base class, are in `towline.errors`."""
 
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
 from towline.errors import Remedy, TowlineError
 from towline.format.refusals import read_sentence
 
@@ -129,12 +132,19 @@ class FilterRefused(TowlineError):
     `position` counts the characters before it; -1 where the expression is not what is wrong.
     """
 
+    NAMES: ClassVar[frozenset[str]] = frozenset({"BadExpression", "PropertyFilterDisabled", "FILTER_DISABLED"})
     remedy = Remedy.FIX_CALL
     advice = "mend the expression where the position says, or set enable_property_filter on the node"
 
     def __init__(self, error: str, position: int, sentence: str) -> None:
         self.error, self.position, self.sentence = error, position, sentence
         super().__init__(error, position, sentence)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """From a node's answer."""
+        error, position, sentence = (facts.get(name, "") for name in ("error", "position", "sentence"))
+        return cls(str(error), position if isinstance(position, int) else -1, str(sentence))
 
     def describe(self) -> str:
         return f"{self.error}: {self.sentence}"

@@ -353,5 +353,4 @@ def refusal_of(part: Buffer, topic: str, queue_id: int) -> TowlineError:
         return UnknownTopic(topic)
     if error == UnknownQueue.__name__:
         return UnknownQueue(topic, queue_id)
-    position = facts.get("position")
-    return FilterRefused(error, position if isinstance(position, int) else -1, sentence)
+    return FilterRefused.of(facts)

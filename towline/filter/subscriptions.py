@@ -58,13 +58,17 @@ class FilterData:
 
 
 _Evaluated = tuple[FilterData, sql.Expression]
+Refused = tuple[FilterData, BadExpression]
 
 
 class FilterTable:
     """The subscriptions of a node, one for each topic and group. Whoever changes it saves `content()`."""
 
-    def __init__(self, bloom: Bloom, entries: Iterable[FilterData] = (), generation: int = 0) -> None:
+    def __init__(
+        self, bloom: Bloom, entries: Iterable[FilterData] = (), generation: int = 0, refused: Iterable[Refused] = ()
+    ) -> None:
         self.bloom = bloom
+        self.refused = tuple(refused)  # what its file held and was left out
         self._generation = generation  # grows with each new expression: a table that comes back is not the old one
         self._entries = {(each.topic, each.consumer_group): each for each in entries}
         self._sorted: tuple[FilterData, ...] | None = None  # kept until the next change, as are the next two
@@ -210,7 +214,7 @@ def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
     """The table in the object of the file at `path`, by Towline or RocketMQ. Raises MalformedFile, with the path.
 
     Empty if any of its bitmaps have another shape than `bloom`: all of the file is then out of date. Left out are
-    expressions that cannot be compiled here, because their bits would be missing in what is dispatched from now on.
+    expressions that cannot be compiled here (`refused`): their bits would be missing in what is dispatched from now on.
     """
     try:
         groups = [
@@ -224,7 +228,11 @@ def read(content: dict[str, Any], bloom: Bloom, path: str) -> FilterTable:
         raise MalformedFile(path, f"it does not hold subscriptions ({problem!r})") from problem
     if any((len(each.bit_positions), each.bit_count) != (bloom.k, bloom.m) for each in entries):
         return FilterTable(bloom, generation=generation)
-    return FilterTable(bloom, filter(_is_evaluated, entries), generation)
+    sql_entries = [each for each in entries if each.expression_type == sql.TYPE]
+    refused = [(each, error) for each in sql_entries if (error := _refusal(each.expression)) is not None]
+    left_out = {(each.topic, each.consumer_group) for each, _ in refused}
+    kept = [each for each in sql_entries if (each.topic, each.consumer_group) not in left_out]
+    return FilterTable(bloom, kept, generation, refused)
 
 
 def loads(text: str, bloom: Bloom, path: str) -> FilterTable:
@@ -255,14 +263,12 @@ def _pending_again(topic: Any) -> Any:
             return topic
 
 
-def _is_evaluated(entry: FilterData) -> bool:
-    if entry.expression_type != sql.TYPE:
-        return False
+def _refusal(expression: str) -> BadExpression | None:
     try:
-        sql.compile(entry.expression)
-    except BadExpression:
-        return False
-    return True
+        sql.compile(expression)
+    except BadExpression as error:
+        return error
+    return None
 
 
 def _members(entry: FilterData) -> dict[str, object]:

@@ -156,6 +156,12 @@ class ConsumeQueueExtFiles:
         codes, stored = head["tags_code"].astype(np.int64), head["store_timestamp"].astype(np.int64)
         return Units(found, codes, stored, mapped, bitmaps)
 
+    def unit(self, topic: str, queue_id: int, address: int) -> ext.Unit | None:
+        """The one unit at an address, whatever its bitmap; None where there is none. For tools."""
+        position = ext.offset_of(address)
+        room = self.file_size - position % self.file_size
+        return ext.decode(self._load(topic, queue_id, position, min(room, ext.SIZE_MAX)))
+
     def spans(
         self, topic: str, queue_id: int, addresses: Integers, bitmap_size: int
     ) -> Iterator[tuple[slice | Integers, Bytes, Integers]]:

@@ -11,7 +11,8 @@ from serve.groups.errors import GroupRefused, Refusal
 from tests.serve.groups.faces import Room
 from towline.filter.bloom import Bloom
 from towline.filter.errors import BadExpression
-from towline.filter.subscriptions import FilterTable, loads
+from towline.filter.subscriptions import PENDING, FilterTable, loads
+from towline.log.config_file import ConfigFile, read_config
 
 BLOOM = Bloom(32, 20)
 
@@ -114,3 +115,20 @@ class TestSubscriptions:
         found = filtering.service.subscription("t", "g")
         assert found is not None
         assert found.is_pending
+
+    def test_what_a_broker_took_and_is_no_expression_here_is_named_once(
+        self, filtering: Room, caplog: pytest.LogCaptureFixture
+    ):
+        filtering.join("a", topics=sql("price > 5") | sql("price > 6", "u"))
+        file_of(filtering)
+        filtering.service.close()
+        path = filtering.store.config / "consumerFilter.json"
+        written = json.dumps(read_config(path)).replace("price > 6", "price LIKE 'x'")
+        ConfigFile(path).save(json.loads(written.replace(str(PENDING), "1700000000000")))
+        filtering.begin()
+        (line,) = [each for each in caplog.messages if "is left out" in each]
+        assert "the subscription of g to u is left out" in line
+        assert "at character 6" in line
+        assert [each.expression for each in file_of(filtering)] == ["price > 5"]
+        filtering.begin()
+        assert caplog.text.count("is left out") == 1
