@@ -48,15 +48,19 @@ class GroupCallRefused(TowlineError):
 def list_groups(endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> None:
     """List the groups of a node."""
     with _admin(endpoint, store) as admin:
-        groups = _asked(admin.groups)
+        facts = _asked(lambda: admin.ask("group_list").facts)
+    groups, backups = facts["groups"], facts.get("backups", [])
 
     def render(console: Console) -> None:
+        if backups:
+            names = ", ".join(f"config/{name}" for name in backups)
+            console.print(f"the generation before (.bak) was used of {names}, which could not be read", markup=False)
         made = table("group", "model", "#members", "topics")
         for row in groups:
             add_row(made, row["group"], row["model"] or "-", row["members"], ", ".join(row["topics"]) or "-")
         console.print(made)
 
-    show({"groups": groups}, as_json, render)
+    show({"groups": groups, "backups": backups}, as_json, render)
 
 
 @app.command("describe")

@@ -195,6 +195,9 @@ def _render_durability(console: Console, read: dict[str, Any]) -> None:
 
 def _render_refusals(console: Console, read: dict[str, Any]) -> None:
     """What keeps puts out now, and what has, with what to do about it."""
+    if read["config_backups"]:
+        names = ", ".join(f"config/{name}" for name in read["config_backups"])
+        console.print(f"the generation before (.bak) was used of {names}, which could not be read", markup=False)
     if read["flags"]:
         console.print(f"running flags: {', '.join(read['flags'])}")
     if stopped := read["dispatch_stopped"]:

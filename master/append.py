@@ -119,6 +119,10 @@ class Appender:
         """Topic and queue id of every queue that the store has; known once it has resumed."""
         return self._offsets.queues()
 
+    def ends(self) -> list[tuple[bytes, int, int]]:
+        """Topic, queue id and next number of each of them."""
+        return [(topic, queue_id, self._offsets.next_of(topic, queue_id)) for topic, queue_id in self.queues()]
+
     def numbers_of(self, topic: bytes) -> dict[int, int]:
         """The next number of each queue of a topic that ever held a record."""
         return self._offsets.numbers_of(topic)

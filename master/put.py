@@ -16,7 +16,7 @@ from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.put_ring import NodeRing
 from towline.link.server import Greet, Server
-from towline.log.config_file import ConfigFile
+from towline.log.topics_file import TopicsConfig
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
@@ -93,14 +93,15 @@ class PutAgent:
         self._bell = bell
         node, settings = self._node, self._settings
         self._topics = Topics(
-            ConfigFile(node.store.config / "topics.json"),
+            TopicsConfig(node.store.config / "topics.json"),
             node.clock,
             auto_create=settings.auto_create_topic_enable,
             queue_nums_default=settings.default_topic_queue_nums,
             queues_max=settings.queues_max,
             long_names=settings.auto_message_version_on_topic_len,
         )
-        self._topics.load()
+        for sentence in self._topics.load():
+            node.log.warning("%s", sentence)
         woken = woken_by_put(settings, pooled=pool_of(node) is not None)
         sender = () if pool_of(node) is not None else (Duty.SEND,)
         self._ringer = node.ringer(*woken)
@@ -111,7 +112,9 @@ class PutAgent:
         waited_for = node.ringer(*((*woken, *sender) if self._promise.replicated else ()))
         self._appender = Appender(node, self._topics, waited_for)
         self._appender.resume(self._topics.floors())
-        self._topics.adopt(self._appender.queues(), followed=bool(settings.ha_peers))
+        adopted = self._topics.adopt(self._appender.ends(), followed=bool(settings.ha_peers))
+        if adopted:
+            node.log.warning("topics that only the queues show are taken over: %s", ", ".join(adopted))
         log_min = node.positions.get(Position.LOG_MIN)
         self._topics.forget(log_min, {topic for topic, _ in self._appender.queues()})
         self._topic_questions = TopicQuestions(

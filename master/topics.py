@@ -73,44 +73,49 @@ class Topics:
         self._queue_nums_default = queue_nums_default
         self._queues_max = queues_max
         self._long_names = long_names
-        self._absent = False
+        self._absent = self._behind = False
         self._table = TopicTable()
         self._next = self._table
         self._write_queues: dict[bytes, int] = {}
 
-    def load(self) -> None:
+    def load(self) -> list[str]:
+        """What there is to say of it. Raises MalformedFile."""
         content = self.file.load()
-        self._absent = content is None
+        self._absent, self._behind = content is None, self.file.from_backup
         if content is None:
-            return
+            return []
         self._next = read_topics(content, str(self.file.path))
         self.settle()
+        if not self._behind:
+            return []
+        lost = "topics that were made or altered last are as they were, but for those of which there are messages"
+        return [f"{self.file.path} cannot be read; the generation before is used, {self.file.backup}: {lost}"]
 
-    def adopt(self, queues: Iterable[tuple[bytes, int]], *, followed: bool = False) -> None:
-        """Topics that the store's queues show, pairs of topic and queue id, and the file does not know.
+    def adopt(self, ends: Iterable[tuple[bytes, int, int]], *, followed: bool = False) -> list[str]:
+        """Topics that the store's queues show (topic, queue id, next number) and the file does not know; their names.
 
         Where there is no topics.json at all, nobody could else read a store whose config/ was lost, or one that a bare
         message store of RocketMQ wrote. Where there is one, a topic that it leaves out was deleted, and stays so. But
-        of a file that `followed` a master's, a topic may be missing that was made just before that died; deleted ones
-        stand in it as such. How many queues it had nobody knows: as many as a new topic gets at least, for a producer
-        that was told of them writes to any.
+        of a file that `followed` a master's, a topic may be missing that was made just before that died, and of the
+        generation before a torn one, a topic that was made last; deleted ones stand in both as such. How many queues it
+        had nobody knows: as many as a new topic gets at least, for a producer that was told of them writes to any.
         """
-        if not self._absent and not followed:
-            return
+        if not (self._absent or self._behind or followed):
+            return []
         sizes: dict[str, int] = {}
-        for topic, queue_id in queues:
-            name = topic.decode("utf-8", "replace")
-            sizes[name] = max(sizes.get(name, 0), queue_id + 1)
-        unknown = {name: size for name, size in sorted(sizes.items()) if self._is_unknown(name)}
+        floors = self._table.floors()
+        for topic, queue_id, following in ends:
+            if following > floors.get((topic, queue_id), -1):  # else nothing was put to it since it was deleted
+                name = topic.decode("utf-8", "replace")
+                sizes[name] = max(sizes.get(name, 0), queue_id + 1)
+        unknown = {name: size for name, size in sorted(sizes.items()) if name not in self._table.topics}
         found = {name: self._of_size(name, max(size, self._least(name))) for name, size in unknown.items()}
         if self._places({**self._table.topics, **found}) > self._queues_max:
             found = {name: self._of_size(name, size) for name, size in unknown.items()}
         if found:
             self._make({**self._table.topics, **found}, self._table.deleted)
             self._save()
-
-    def _is_unknown(self, name: str) -> bool:
-        return name not in self._table.topics and name not in self._table.deleted
+        return list(found)
 
     def _least(self, name: str) -> int:
         return 1 if name.startswith(GROUP_PREFIXES) or is_system_topic(name) else self._queue_nums_default

@@ -24,6 +24,8 @@ from towline.link.keys import HA_ROLES
 from towline.link.server import Request, Server
 from towline.log.config_file import ConfigFile
 from towline.log.queue_floors import NAME as QUEUE_FLOORS
+from towline.log.topics_file import NAME as TOPICS
+from towline.log.topics_file import TopicsConfig
 from towline.log.undelivered import LOG_END
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
@@ -211,8 +213,9 @@ class FollowAgent:
     def _keep(self, name: str, content: Any) -> None:
         if name == FILTERS:
             content = without_births(content)
+        kind = TopicsConfig if name == TOPICS else ConfigFile
         try:
-            ConfigFile(self._node.store.config / name).save(content)
+            kind(self._node.store.config / name).save(content)
         except (DiskFull, StoreNotWritable, SyncFailed):
             self._have.pop(name, None)
             raise

@@ -1,7 +1,7 @@
 """The files of a master's groups, and how they are read."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -29,13 +29,20 @@ def load(file: ConfigFile, read: Callable[[dict[str, Any], str], Content], log: 
         except MalformedFile as error:
             problem = problem or error
             continue
+        file.from_backup = found is not None and path is file.backup
         if found is not None:
-            if path is file.backup:
+            if file.from_backup:
                 log.warning("%s is used: %s", path, problem.describe() if problem else f"there is no {file.path.name}")
             return found
     if problem is not None:
         raise problem
     return None
+
+
+def backups_of(files: Iterable[ConfigFile], recovery: Path | None = None) -> list[str]:
+    """Names of those of which `.bak` was used, also by the start whose run/recovery.json that is."""
+    at_start = (read_json_file(recovery) or {}).get("backups", []) if recovery is not None else []
+    return sorted(file.path.name for file in files if file.from_backup or file.path.name in at_start)
 
 
 def clamped_at_start(recovery: Path) -> int:

@@ -13,7 +13,7 @@ from towline.places import Store
 from . import questions
 from .describing import describe
 from .errors import GroupRefused, Refusal
-from .files import GROUPS, OFFSETS, load, tell_left_out
+from .files import GROUPS, OFFSETS, backups_of, load, tell_left_out
 from .offsets import Bounds, Offsets
 from .table import check_group
 
@@ -42,7 +42,8 @@ class FollowedGroups:
         table.load(offsets.offsets)
         if op == "group_list":
             topics = table.by_group()
-            return {"groups": [_row(name, topics.get(name, set())) for name in sorted({*groups.groups, *topics})]}
+            rows = [_row(name, topics.get(name, set())) for name in sorted({*groups.groups, *topics})]
+            return {"groups": rows, "backups": backups_of((self._offsets_file, self._groups_file))}
         name = questions.text(question, "group")
         check_group(name)
         if name not in groups.groups and name not in table.groups():

@@ -22,7 +22,7 @@ from . import questions
 from .describing import describe, membership_facts
 from .epochs import Epochs
 from .errors import GroupRefused, Refusal
-from .files import clamped_at_start
+from .files import backups_of, clamped_at_start
 from .filters import GroupFilters, check, still_filtered
 from .locks import Queue, QueueLocks
 from .members import Joining, Membership
@@ -100,6 +100,7 @@ class GroupService:
         self._rejoining: deque[tuple[Place, Asker]] = deque()
         self._pending: deque[tuple[Asker, dict[str, Any]]] = deque()
         self._damaged: MalformedFile | None = None
+        self._backups: list[str] = []  # files of which the generation before was used
         self._topics: Mapping[str, object] | None = None
         self._missing: set[str] = set()
         self._started_ms = clock.monotonic_ms()
@@ -132,6 +133,7 @@ class GroupService:
             self._damaged = error
             self._log.error("groups are refused: %s", error)
         self._offsets.clamped = clamped_at_start(self._recovery)
+        self._backups = backups_of(self._store.files, self._recovery)
         self._locked_before = frozenset({*self._groups.names(), *self._offsets.groups()})
         self._recorded = set(self._locked_before)
 
@@ -540,7 +542,7 @@ class GroupService:
                     "topics": sorted(topics),
                 }
             )
-        return {"groups": found, "clamped": self._offsets.clamped}
+        return {"groups": found, "clamped": self._offsets.clamped, "backups": self._backups}
 
     def _describe(self, asker: Asker, question: dict[str, Any]) -> Facts:
         name = questions.text(question, "group")

@@ -85,6 +85,11 @@ class GroupStore:
             self._load_filters(self._filters)
 
     @property
+    def files(self) -> list[ConfigFile]:
+        """Those of offsets and settings."""
+        return [self._kept_offsets.file, self._kept_groups.file]
+
+    @property
     def awaited(self) -> bool:
         """Whether somebody waits for a file."""
         return any(kept.waiting or kept.next for kept in self._jobs.values())

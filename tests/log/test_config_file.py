@@ -1,5 +1,6 @@
 import errno
 import os
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pytest
 
 from towline.errors import MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.topics import loads_fastjson
-from towline.log.config_file import ConfigFile, read_config
+from towline.log.config_file import ConfigFile, clear_staged, from_backups, read_config
 
 FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
 SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
+THIRD = {"offsetTable": {"TopicA@g1": {"0": 7, "1": 9}}}
 
 
 @pytest.fixture
@@ -96,6 +98,69 @@ class TestSaving:
             ConfigFile(tmp_path / "config" / "topics.json").save(FIRST)
 
 
+class Killed(BaseException):
+    """Where a kill -9 would end the process."""
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+@pytest.mark.parametrize("step", range(8))
+def test_killed_at_any_step_of_a_save_the_old_content_or_the_new_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, links: bool
+) -> None:
+    """Every call that changes the directory ends the process before its turn comes; nothing is cleaned up behind it."""
+    file = ConfigFile(tmp_path / "consumerOffset.json")
+    file.save(FIRST)
+    file.save(SECOND)
+    made = 0
+
+    def counted(name: str, owner: object) -> None:
+        original = getattr(owner, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            nonlocal made
+            if made == step:
+                raise Killed
+            made += 1
+            if name == "hardlink_to" and not links:
+                raise PermissionError(errno.EPERM, "Operation not permitted")
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for name in ("write_bytes", "unlink", "hardlink_to", "replace"):
+        counted(name, Path)
+    counted("fsync", os)
+    ended = False
+    try:
+        file.save(THIRD)
+    except Killed:
+        ended = True
+    monkeypatch.undo()
+    found = ConfigFile(file.path).load()
+    assert found in (SECOND, THIRD)
+    assert ended or not links, "without links there are fewer steps"
+    assert ended or found == THIRD
+    assert read_config(file.path) is not None or not links, "only without links is it away for a moment"
+    file.save(THIRD)
+    assert file.load() == THIRD
+    assert ConfigFile(file.backup).load() in (SECOND, THIRD)
+
+
+def test_a_write_that_was_killed_half_way_is_read_by_nobody_and_cleared_by_the_next_start(
+    file: ConfigFile, tmp_path: Path
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    file.save(FIRST)
+    left = [tmp_path / f"{name}.{gone.pid}.tmp" for name in (file.path.name, file.backup.name)]
+    under_way = tmp_path / f"archived.json.{os.getpid()}.tmp"
+    for path in (*left, under_way):
+        path.write_bytes(b"{")
+    assert file.load() == FIRST
+    assert sorted(clear_staged(tmp_path)) == sorted(left)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file.path.name, under_way.name])
+
+
 class TestLoading:
     def test_nothing_there_is_no_error(self, file: ConfigFile) -> None:
         assert file.load() is None
@@ -107,8 +172,18 @@ class TestLoading:
     def test_what_cannot_be_read_is_taken_from_the_backup(self, file: ConfigFile, torn: bytes | None) -> None:
         file.save(FIRST)
         file.save(SECOND)
+        assert (file.load(), file.from_backup, from_backups(file.path.parent)) == (SECOND, False, [])
         file.path.unlink() if torn is None else file.path.write_bytes(torn)
-        assert file.load() == FIRST
+        assert (file.load(), file.from_backup, from_backups(file.path.parent)) == (FIRST, True, [file.path.name])
+
+    def test_of_filters_the_backup_counts_where_the_file_is_missing_alone(self, tmp_path: Path) -> None:
+        file = ConfigFile(tmp_path / "consumerFilter.json")
+        file.save(FIRST)
+        file.save(SECOND)
+        file.path.write_bytes(b"{")
+        assert from_backups(tmp_path) == []
+        file.path.unlink()
+        assert from_backups(tmp_path) == [file.path.name]
 
     def test_two_empty_files_are_as_good_as_none(self, file: ConfigFile) -> None:
         file.path.touch()

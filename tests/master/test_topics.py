@@ -3,10 +3,11 @@
 import pytest
 
 from master.topics import Change, Topics
-from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
+from towline.errors import IllegalTopic, MalformedFile, TooManyQueues, TopicExists, UnknownTopic
 from towline.format.topic_errors import TopicChangeRefused, TopicProtected
 from towline.format.topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, TopicConfig, TopicTable, dumps_topics
 from towline.log.config_file import ConfigFile
+from towline.log.topics_file import TopicsConfig, TopicsFile
 
 
 class StillClock:
@@ -26,7 +27,7 @@ class Settled(Topics):
 
 def topics(tmp_path, kind=Settled, **options):
     defaults = {"auto_create": True, "queue_nums_default": 8, "queues_max": 10}
-    made = kind(ConfigFile(tmp_path / "topics.json"), StillClock(), **(defaults | options))
+    made = kind(TopicsConfig(tmp_path / "topics.json"), StillClock(), **(defaults | options))
     made.load()
     return made
 
@@ -58,7 +59,8 @@ def test_no_topic_is_made_whose_queues_the_node_cannot_hold(tmp_path):
 
 def test_without_any_file_the_topics_of_the_queues_are_adopted(tmp_path):
     made = topics(tmp_path)
-    made.adopt([(b"orders", 0), (b"orders", 5), ("%RETRY%bücher".encode(), 0)])
+    adopted = made.adopt([(b"orders", 0, 1), (b"orders", 5, 2), ("%RETRY%bücher".encode(), 0, 1)])
+    assert adopted == ["%RETRY%bücher", "orders"]
     assert made.names() == ["%RETRY%bücher", "orders"]
     assert (made.get("orders").read_queue_nums, made.write_queues(b"orders")) == (8, 8)
     assert made.write_queues("%RETRY%bücher".encode()) == 1
@@ -68,13 +70,13 @@ def test_without_any_file_the_topics_of_the_queues_are_adopted(tmp_path):
 @pytest.mark.parametrize(("seen", "queues"), [(0, 8), (9, 10)])
 def test_an_adopted_topic_has_as_many_queues_as_a_producer_may_have_been_told(tmp_path, seen, queues):
     made = topics(tmp_path, queues_max=100)
-    made.adopt([(b"orders", seen)])
+    made.adopt([(b"orders", seen, 1)])
     assert made.get("orders").read_queue_nums == made.write_queues(b"orders") == queues
 
 
 def test_where_that_is_more_than_the_node_holds_it_has_those_that_were_seen(tmp_path):
     made = topics(tmp_path)
-    made.adopt([(b"orders", 2), (b"refunds", 0)])
+    made.adopt([(b"orders", 2, 1), (b"refunds", 0, 1)])
     assert (made.write_queues(b"orders"), made.write_queues(b"refunds")) == (3, 1)
 
 
@@ -84,7 +86,7 @@ def test_a_promoted_node_adopts_what_its_master_had_no_time_to_tell(tmp_path):
     before.create("deleted", 2)
     before.delete("deleted", 1000, {0: 5, 1: 0})
     made = topics(tmp_path, queues_max=100)
-    made.adopt([(b"known", 7), (b"deleted", 0), (b"new", 1)], followed=True)
+    made.adopt([(b"known", 7, 1), (b"deleted", 0, 5), (b"new", 1, 1)], followed=True)
     assert made.names() == ["known", "new"]
     assert (made.write_queues(b"known"), made.write_queues(b"new")) == (2, 8)
     assert made.floors() == {(b"deleted", 0): 5, (b"deleted", 1): 0}
@@ -93,9 +95,74 @@ def test_a_promoted_node_adopts_what_its_master_had_no_time_to_tell(tmp_path):
 def test_a_topic_that_the_file_leaves_out_stays_unknown(tmp_path):
     topics(tmp_path).create("orders", 1)
     made = topics(tmp_path)
-    made.adopt([(b"orders", 3), (b"deleted", 0)])
+    assert made.adopt([(b"orders", 3, 1), (b"deleted", 0, 1)]) == []
     assert made.names() == ["orders"]
     assert made.write_queues(b"orders") == 1
+
+
+class TestATornFile:
+    @pytest.fixture
+    def before(self, tmp_path):
+        made = topics(tmp_path, queues_max=100)
+        made.create("orders", 2)
+        made.create("gone", 2)
+        made.delete("gone", 1000, {0: 5, 1: 0})
+        return made
+
+    @staticmethod
+    def tear(tmp_path):
+        path = tmp_path / "topics.json"
+        path.write_bytes(path.read_bytes()[:40])
+
+    def test_brings_no_deleted_topic_back_and_loses_no_floor(self, before, tmp_path):
+        self.tear(tmp_path)
+        made = topics(tmp_path, queues_max=100)
+        assert made.adopt([(b"orders", 0, 3), (b"gone", 0, 5), (b"gone", 1, 0)]) == []
+        assert made.names() == ["orders"]
+        assert made.floors() == before.floors() == {(b"gone", 0): 5, (b"gone", 1): 0}
+
+    def test_takes_a_topic_that_was_made_last_from_its_queues(self, before, tmp_path):
+        before.create("new", 1)
+        self.tear(tmp_path)
+        made = topics(tmp_path, queues_max=100)
+        assert made.names() == ["orders"]
+        assert made.adopt([(b"new", 0, 1)]) == ["new"]
+        assert ConfigFile(tmp_path / "topics.json").load() == made.content()()
+
+    def test_takes_a_deleted_topic_that_was_made_again_from_what_was_put_to_it_since(self, before, tmp_path):
+        before.create("gone", 2)
+        self.tear(tmp_path)
+        made = topics(tmp_path, queues_max=100)
+        assert made.adopt([(b"gone", 0, 6), (b"gone", 1, 0)]) == ["gone"]
+        assert made.floors() == before.floors()
+
+    def test_is_told_and_read_alike_by_all(self, before, tmp_path):
+        before.create("new", 1)
+        reader = TopicsFile(tmp_path / "topics.json")
+        self.tear(tmp_path)
+        made = Topics(
+            TopicsConfig(tmp_path / "topics.json"), StillClock(), auto_create=True, queue_nums_default=8, queues_max=9
+        )
+        [sentence] = made.load()
+        assert str(tmp_path / "topics.json.bak") in sentence
+        reader.refresh()
+        assert sorted(reader.table.topics) == made.names() == ["orders"]
+        assert reader.table.floors() == made.floors()
+
+    def test_of_which_nothing_is_left_is_refused(self, before, tmp_path):
+        self.tear(tmp_path)
+        (tmp_path / "topics.json.bak").unlink()
+        with pytest.raises(MalformedFile, match=r"topics\.json"):
+            topics(tmp_path)
+
+    def test_a_change_that_deletes_nothing_keeps_the_generation_before(self, before, tmp_path):
+        before.create("new", 1)
+        before.create("newer", 1)
+        names = [
+            sorted((ConfigFile(tmp_path / name).load() or {})["topicConfigTable"])
+            for name in ("topics.json", "topics.json.bak")
+        ]
+        assert names == [["new", "newer", "orders"], ["new", "orders"]]
 
 
 LONG = "%RETRY%" + "g" * 121

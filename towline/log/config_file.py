@@ -18,6 +18,9 @@ from .segment_files import sync_directory
 from .store_files import write_new
 
 CHECK: Final = "towlineCheck"
+BACKUP: Final = ".bak"
+STAGED: Final = ".tmp"
+FILTERS: Final = "consumerFilter.json"  # damaged, it is not answered by `.bak`: reput may have gone by others since
 
 
 def encode(content: dict[str, Any]) -> bytes:
@@ -40,7 +43,8 @@ class ConfigFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.backup = path.with_name(path.name + ".bak")
+        self.backup = path.with_name(path.name + BACKUP)
+        self.from_backup = False  # the last `load` took the generation before
 
     def load(self) -> dict[str, Any] | None:
         """The object in the file; from `.bak` when the file is missing, empty or unparsable; None if there is neither.
@@ -49,6 +53,7 @@ class ConfigFile:
         """
         for path in (self.path, self.backup):
             found = read_config(path)
+            self.from_backup = found is not None and path == self.backup
             if found is not None:
                 return found
         for path in (self.path, self.backup):
@@ -76,20 +81,26 @@ class ConfigFile:
 
         Raises DiskFull, StoreNotWritable, SyncFailed.
         """
-        staged = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        self._write(content)
+
+    def _write(self, content: dict[str, Any]) -> dict[str, Any] | None:
+        """What the file held before; None if that could not be read."""
+        staged = self.path.with_name(f"{self.path.name}.{os.getpid()}{STAGED}")
         try:
             write_new(staged, encode(content))
         except (DiskFull, StoreNotWritable, SyncFailed):
             staged.unlink(missing_ok=True)  # half a file on a full disk
             raise
-        if read_config(self.path) is not None:  # a torn file must not push the last good one out of `.bak`
+        before = read_config(self.path)
+        if before is not None:  # a torn file must not push the last good one out of `.bak`
             self._keep()
         staged.replace(self.path)
         sync_directory(self.path.parent)
+        return before
 
     def _keep(self) -> None:
         """The file under the name of its backup too: whoever reads it meanwhile finds it."""
-        second = self.path.with_name(f"{self.backup.name}.{os.getpid()}.tmp")
+        second = self.path.with_name(f"{self.backup.name}.{os.getpid()}{STAGED}")
         second.unlink(missing_ok=True)
         try:
             second.hardlink_to(self.path)
@@ -98,6 +109,29 @@ class ConfigFile:
             return
         second.replace(self.backup)
         second.unlink(missing_ok=True)  # still there if the backup was this very file, as a crash leaves it
+
+
+def from_backups(directory: Path) -> list[str]:
+    """Names of the files of which `.bak` is what is read now: they are missing, empty or damaged."""
+    found = []
+    for backup in sorted(directory.glob(f"*.json{BACKUP}")):
+        file = backup.with_name(backup.name.removesuffix(BACKUP))
+        if file.name == FILTERS and file.exists():
+            continue
+        if read_config(file) is None and read_config(backup) is not None:
+            found.append(file.name)
+    return found
+
+
+def clear_staged(directory: Path) -> list[Path]:
+    """Removes what processes that have gone were about to save, unfinished and read by nobody."""
+    cleared = []
+    for path in directory.glob(f"*{STAGED}"):
+        pid = path.name.removesuffix(STAGED).rpartition(".")[2]
+        if pid.isdecimal() and not Path("/proc", pid).exists():
+            path.unlink(missing_ok=True)
+            cleared.append(path)
+    return cleared
 
 
 def read_config(path: Path) -> dict[str, Any] | None:

@@ -6,10 +6,9 @@ from towline.format.topics import DeletedTopic, TopicTable, topics_content
 from towline.places import Store
 
 from .commit_log import CommitLogReader
-from .config_file import ConfigFile
 from .recover_derived import Tail
 from .recovery import Recovered
-from .topics_file import read_table
+from .topics_file import TopicsConfig, read_table
 
 
 def settle(store: Store, recovered: Recovered, segment_size: int) -> TopicTable:
@@ -37,7 +36,7 @@ def settle(store: Store, recovered: Recovered, segment_size: int) -> TopicTable:
             for name, deleted in table.deleted.items()
         },
     )
-    ConfigFile(store.config / "topics.json").save(topics_content(settled))
+    TopicsConfig(store.config / "topics.json").save(topics_content(settled))
     return settled
 
 

@@ -13,7 +13,7 @@ from towline.places import Store
 
 from .config_file import ConfigFile
 from .consume_queue import ConsumeQueueFiles
-from .topics_file import read_table
+from .topics_file import TopicsConfig, read_table
 
 NAME: Final = "queueFloors.json"
 _FILES_OPEN_MAX: Final = 64
@@ -57,7 +57,7 @@ def adopt_floors(store: Store) -> int:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MalformedFile(str(file.path), f"it names no queues: {error!r}") from None
     if floors:
-        ConfigFile(store.config / "topics.json").save(topics_content(_with(read_table(store), floors, start)))
+        TopicsConfig(store.config / "topics.json").save(topics_content(_with(read_table(store), floors, start)))
     file.backup.unlink(missing_ok=True)
     file.path.unlink()
     return sum(map(len, floors.values()))

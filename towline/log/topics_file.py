@@ -1,21 +1,38 @@
-"""config/topics.json as those read it who do not keep it: looked at again only when it has changed."""
+"""config/topics.json: how it is kept, and as those read it who do not keep it, again only when it has changed."""
 
 import contextlib
 from pathlib import Path
+from typing import Any, Final
 
 from towline.errors import MalformedFile
-from towline.format.topics import TopicTable, read_topics
+from towline.format.topics import DELETED, TopicTable, read_topics
 from towline.places import Store
 
 from .config_file import ConfigFile
 
+NAME: Final = "topics.json"
+
 
 def read_table(store: Store) -> TopicTable:
     """The topics of a store; none where the file cannot be read, which its owner refuses by name."""
-    file = TopicsFile(store.config / "topics.json")
+    file = TopicsFile(store.config / NAME)
     with contextlib.suppress(MalformedFile):
         file.refresh()
     return file.table
+
+
+class TopicsConfig(ConfigFile):
+    """For those who write the file.
+
+    What `.bak` does not know of topics that were made, the queues show. What it does not know of deleted ones nobody
+    could: their numbers would be given again. So a save that changes them goes into both generations.
+    """
+
+    def save(self, content: dict[str, Any]) -> None:
+        """Raises DiskFull, StoreNotWritable, SyncFailed."""
+        before = self._write(content)
+        if (before or {}).get(DELETED) != content.get(DELETED):
+            self._write(content)
 
 
 class TopicsFile:

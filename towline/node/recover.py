@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import TowlineError
+from towline.log.broker_floors import adopt_floors as adopt_floors_of_broker
 from towline.log.clamping import Clamped, clamp_to_recovered
+from towline.log.config_file import BACKUP, clear_staged, from_backups
 from towline.log.deleted_topics import settle
 from towline.log.epoch_file import EpochFile, open_epoch
 from towline.log.in_sync_file import InSyncFile
@@ -47,6 +49,11 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     try:
         node.line.enter(node.generation, State.RECOVERING)
         check_restored(node.store)
+        for directory in (node.store.config, node.store.ha):
+            clear_staged(directory)
+        backups = from_backups(node.store.config)  # before a save makes the files whole again
+        for name in backups:
+            log.warning("config/%s cannot be read: its generation before is used, config/%s%s", name, name, BACKUP)
         node.store.staging.mkdir(exist_ok=True)
         clear_staging(node.store.staging)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
@@ -73,7 +80,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         committed = recovered.end if pooled else recovered.durable.flushed
         node.positions.writer(Position.COMMITTED, Duty.RECOVER).advance(committed)
         publish_history(node, recovered.end, recovered.log_min, past=0 if recovered.resumed else opened)
-        node.store.recovery.write_bytes(json.dumps(facts_of(recovered, clamped)).encode())
+        node.store.recovery.write_bytes(json.dumps(facts_of(recovered, clamped, backups)).encode())
     except TowlineError as error:
         log.error("%s", error)
         write_failure(node.store, Duty.RECOVER, error)
@@ -108,6 +115,8 @@ def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], i
     """
     if node.settings.broker_role is BrokerRole.SLAVE:
         return Clamped()
+    if adopt_floors_of_broker(node.store, recovered.end):
+        node.log.info("transactions go on where a RocketMQ broker stood")
     return clamp_to_recovered(node.store, recovered, floors, node.settings.mapped_file_size_commit_log)
 
 
@@ -134,14 +143,15 @@ def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
         node.positions.writer(Position.LEASE_UNTIL, Duty.RECOVER).advance(FOREVER)
 
 
-def facts_of(recovered: Recovered, clamped: Clamped) -> dict[str, Any]:
+def facts_of(recovered: Recovered, clamped: Clamped, backups: list[str]) -> dict[str, Any]:
     """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds.
 
-    `clamped`: file -> how many of its offsets were beyond the ends of their queues.
+    `clamped`: file -> how many of its offsets were beyond the ends of their queues. `backups`: files of config/ of
+    which the generation before was used.
     """
     plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
     cases = [case.name for case in recovered.cases]
-    more = {"queues": len(recovered.queues), "cases": cases, "clamped": clamped.counts}
+    more = {"queues": len(recovered.queues), "cases": cases, "clamped": clamped.counts, "backups": backups}
     return {name: getattr(recovered, name) for name in plain} | more
 
 

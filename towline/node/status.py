@@ -16,6 +16,7 @@ from towline.clock import boottime_ns
 from towline.errors import NodeNotRunning
 from towline.format.halts import remedy, why
 from towline.format.refusals import Cause
+from towline.log.config_file import from_backups
 from towline.log.in_sync_file import Outside, ids_of
 from towline.log.segment_files import segment_name
 from towline.places import Runtime, Store
@@ -75,6 +76,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "lag": lag,
             "flags": [flag.name for flag in Flag if flag in positions.flags],
             "dispatch_stopped": _stopped(node),
+            "config_backups": _config_backups(node),
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
             "in_sync": _in_sync(node),
@@ -163,6 +165,12 @@ def _stopped(node: Node) -> dict[str, Any] | None:
     segment = str(node.store.commitlog / segment_name(offset - byte))
     told = {"rule": rule, "sentence": sentence, "remedy": remedy(number, offset)}
     return {"offset": offset, "segment": segment, "byte": byte} | told
+
+
+def _config_backups(node: Node) -> list[str]:
+    """Files of config/ of which `.bak` was used when the node started, or would be now."""
+    at_start = (read_json_file(node.store.recovery) or {}).get("backups", [])
+    return sorted({*at_start, *from_backups(node.store.config)})
 
 
 def _ms_since(began_ns: int) -> int:

@@ -249,6 +249,13 @@ class TestKeeping:
         room.begin()
         assert room.told("group_list")["clamped"] == 3
 
+    def test_and_what_it_read_from_the_generation_before(self, room: Room):
+        assert room.told("group_list")["backups"] == []
+        room.store.run.mkdir(exist_ok=True)
+        room.store.recovery.write_text('{"backups": ["subscriptionGroup.json", "topics.json"]}')
+        room.begin()
+        assert room.told("group_list")["backups"] == ["subscriptionGroup.json"]
+
     @pytest.mark.parametrize("damage", ["torn", "empty", "missing", "changed", "no table"])
     def test_a_damaged_file_is_replaced_by_the_one_before(
         self, room: Room, damage: str, caplog: pytest.LogCaptureFixture
@@ -271,6 +278,7 @@ class TestKeeping:
         room.begin()
         assert room.offsets()["0"] == 20
         assert "consumerOffset.json.bak is used" in caplog.text
+        assert room.told("group_list")["backups"] == ["consumerOffset.json"]
 
     def test_an_odd_entry_of_a_real_brokers_files_is_named_and_the_others_stay(
         self, room: Room, caplog: pytest.LogCaptureFixture
