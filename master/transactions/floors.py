@@ -7,15 +7,13 @@ because another node was followed, is read from its beginning. So no open half i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from towline.log.config_file import ConfigFile, read_config
 from towline.log.saver import Saver
-from towline.log.undelivered import HALF_FLOOR, LOG_END, TRANSACTION_OFFSETS
+from towline.log.undelivered import HALF_FLOOR, LOG_END, OP_FLOOR, TRANSACTION_OFFSETS
 from towline.node.context import Node
 from towline.runtime.positions import Counter, Duty, Position
-
-OP_FLOOR: Final = "opOffset"
 
 
 @dataclass(frozen=True, slots=True)

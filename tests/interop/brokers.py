@@ -16,9 +16,10 @@ START_S: Final = 60.0
 class RealBroker:
     """From `open` to `close`, or to the end of its process. It has no name server."""
 
-    def __init__(self, jvm: Jvm, root: Path, queues: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, jvm: Jvm, root: Path, queues: Sequence[tuple[str, int]], **config: object) -> None:
         """`queues` are those that `read` reads."""
         self.jvm, self.root = jvm, root
+        self._config = config
         self._queues = sorted(queues)
 
     def open(self) -> None:
@@ -32,6 +33,7 @@ class RealBroker:
             "brokerIP1": "127.0.0.1",
             "brokerName": "interop",
             "cleanFileForciblyEnable": False,
+            **self._config,
         }
         self.jvm.ask(op="open", config=config)
 

@@ -19,8 +19,10 @@ from .consume_queue import ConsumeQueueFiles, is_filler
 DELAY_OFFSETS: Final = "delayOffset.json"
 TIMER_OFFSETS: Final = "timerOffset.json"
 GROUP_OFFSETS: Final = "consumerOffset.json"
+EARLIER: Final = "earlier"  # of TIMER_OFFSETS: what was through before a clock went back
 TRANSACTION_OFFSETS: Final = "transactionOffset.json"
-HALF_FLOOR: Final = "halfOffset"  # its member
+HALF_FLOOR: Final = "halfOffset"  # its members
+OP_FLOOR: Final = "opOffset"
 LOG_END: Final = "towlineLogEnd"  # Towline's own member of these: before it the log holds all that counts as through
 _LOOK: Final = 4096  # entries, of which fillers may be the first
 
