@@ -1,21 +1,31 @@
 """`towline group`: the consumer groups of a node."""
 
+import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import typer
 from rich.console import Console
 
 from towline.client.admin import AdminClient
+from towline.client.cluster_admin import ClusterAdmin
 from towline.client.errors import AskRefused
 from towline.errors import Remedy, TowlineError
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import Json, add_row, show, table
 
-app = typer.Typer(help="List and describe consumer groups, set their offsets, delete them.", no_args_is_help=True)
+app = typer.Typer(help="List, describe, configure and delete consumer groups, set their offsets.", no_args_is_help=True)
 Group = Annotated[str, typer.Argument(help="Consumer group.")]
+Result = TypeVar("Result")
+
+SETTINGS: Final = ("consumeEnable", "consumeBroadcastEnable", "retryMaxTimes", "retryQueueNums")  # those that count
+MANY: Final = ("cluster:", "etcd:")
 
 REMEDIES = {
     "UNKNOWN_GROUP": "see `towline group list` for the groups there are",
@@ -46,44 +56,41 @@ class GroupCallRefused(TowlineError):
 
 @app.command("list")
 def list_groups(endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> None:
-    """List the groups of a node."""
-    with _admin(endpoint, store) as admin:
-        facts = _asked(lambda: admin.ask("group_list").facts)
-    groups, backups = facts["groups"], facts.get("backups", [])
+    """List the groups of a node, or of all masters of a cluster."""
+    with _admins(endpoint, store) as admins:
+        found = _each(admins, lambda admin: admin.ask("group_list", lag=True).facts)
+    groups = [row | _where(name) for name, facts in found.items() for row in facts["groups"]]
+    clamped = sum(facts.get("clamped", 0) for facts in found.values())
+    backups = sorted({name for facts in found.values() for name in facts.get("backups", ())})
 
     def render(console: Console) -> None:
         if backups:
             names = ", ".join(f"config/{name}" for name in backups)
             console.print(f"the generation before (.bak) was used of {names}, which could not be read", markup=False)
-        made = table("group", "model", "#members", "topics")
+        made = table(*_column(found), "group", "model", "#members", "#lag", "topics")
         for row in groups:
-            add_row(made, row["group"], row["model"] or "-", row["members"], ", ".join(row["topics"]) or "-")
+            values = (row["model"] or "-", row["members"], row["lag"], ", ".join(row["topics"]) or "-")
+            add_row(made, *_cell(found, row.get("broker_name", "")), row["group"], *values)
         console.print(made)
+        if clamped:
+            told = f"{clamped} offsets were beyond the ends of their queues and went back; the node's log names them"
+            console.print(told, markup=False)
 
-    show({"groups": groups, "backups": backups}, as_json, render)
+    show({"groups": groups, "clamped": clamped, "backups": backups}, as_json, render)
 
 
 @app.command("describe")
 def describe(group: Group, endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> None:
-    """Show a group's members, and for each queue where it stands and who reads it."""
-    with _admin(endpoint, store) as admin:
-        facts = _asked(lambda: admin.describe_group(group))
+    """Show a group's members, settings and warnings, and for each queue where it stands and who reads it."""
+    with _admins(endpoint, store) as admins:
+        found = _each(admins, lambda admin: admin.describe_group(group))
 
     def render(console: Console) -> None:
-        summary = f"{group}: {len(facts['members'])} members, generation {facts['generation']}, lag {facts['lag']}"
-        console.print(summary, markup=False)
-        members = table("member", "#heard ms ago", "topics")
-        for row in facts["members"]:
-            add_row(members, row["member"], row["heard_ms_ago"], _wanted(row["topics"]))
-        console.print(members)
-        queues = table("topic", "#queue", "#min", "#offset", "#max", "#lag", "owner")
-        for row in facts["queues"]:
-            offset = "-" if row["offset"] < 0 else row["offset"]
-            owner = row["owner"] or "-"
-            add_row(queues, row["topic"], row["queue"], row["min"], offset, row["max"], row["lag"], owner)
-        console.print(queues)
+        for name, facts in found.items():
+            _describe(console, f"{group} at {name}" if name else group, facts)
 
-    show(facts, as_json, render)
+    several = {"group": group, "nodes": [facts | _where(name) for name, facts in found.items()]}
+    show(found.get("", several), as_json, render)
 
 
 @app.command("reset-offset")
@@ -103,36 +110,140 @@ def reset_offset(
     place = _place(to)
     if type(place) is int and queue is None:
         raise typer.BadParameter("an offset is of one queue: name it with --queue")
-    with _admin(endpoint, store) as admin:
+
+    def reset(admin: AdminClient) -> dict[int, int]:
         if type(place) is int and queue is not None:
-            number = place
-            offsets = {queue: _asked(lambda: admin.set_offset(group, topic, queue, number))}
-        else:
-            offsets = _asked(lambda: admin.reset_offsets(group, topic, place, queue_id=queue))
+            return {queue: admin.set_offset(group, topic, queue, place)}
+        return admin.reset_offsets(group, topic, place, queue_id=queue)
+
+    with _admins(endpoint, store) as admins:
+        if queue is not None and len(admins) > 1:
+            raise typer.BadParameter("a queue is of one node: name the endpoint of its master")
+        found = _each(admins, reset)
+    rows = [
+        {"queue_id": queue_id, "offset": offset} | _where(name)
+        for name, offsets in found.items()
+        for queue_id, offset in sorted(offsets.items())
+    ]
 
     def render(console: Console) -> None:
-        made = table("#queue", "#offset")
-        for row in sorted(offsets.items()):
-            add_row(made, *row)
+        made = table(*_column(found), "#queue", "#offset")
+        for row in rows:
+            add_row(made, *_cell(found, str(row.get("broker_name", ""))), row["queue_id"], row["offset"])
         console.print(made)
 
-    rows = [{"queue_id": queue_id, "offset": offset} for queue_id, offset in sorted(offsets.items())]
     show({"group": group, "topic": topic, "queues": rows}, as_json, render)
+
+
+@app.command("configure")
+def configure(
+    group: Group,
+    consume: Annotated[
+        bool | None, typer.Option("--consume-enable/--no-consume-enable", help="Whether its consumers read at all.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None,
+        typer.Option("--consume-broadcast-enable/--no-consume-broadcast-enable", help="Whether they may broadcast."),
+    ] = None,
+    retry_max: Annotated[
+        int | None, typer.Option(min=0, help="So often a message comes again before it is a dead letter.")
+    ] = None,
+    retry_queues: Annotated[int | None, typer.Option(min=1, help="Queues that a new retry topic gets.")] = None,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> None:
+    """Set what a group may do; it is made where there is none. Its consumers are told at once."""
+    given = dict(zip(SETTINGS, (consume, broadcast, retry_max, retry_queues), strict=True))
+    settings = {name: value for name, value in given.items() if value is not None}
+    if not settings:
+        raise typer.BadParameter("nothing to set: see the options in --help")
+    with _admins(endpoint, store) as admins:
+        found = _each(admins, lambda admin: admin.configure_group(group, **settings))
+    now = next(iter(found.values()))
+    show({"group": group, "settings": now}, as_json, lambda console: _print_settings(console, group, now))
 
 
 @app.command("delete")
 def delete(group: Group, endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> None:
-    """Forget a group that has no consumers: its offsets and settings."""
-    with _admin(endpoint, store) as admin:
-        _asked(lambda: admin.delete_group(group))
-    show({"group": group}, as_json, lambda console: console.print(f"{group} is deleted", markup=False))
+    """Forget a group that has no consumers: its offsets and settings. Topics of its retries and dead letters stay."""
+    with _admins(endpoint, store) as admins:
+        found = _each(admins, lambda admin: admin.delete_group(group))
+    left = sorted({topic for topics in found.values() for topic in topics})
+
+    def render(console: Console) -> None:
+        console.print(f"{group} is deleted", markup=False)
+        for topic in left:
+            note = f"{topic} stays, and a group of that name would read it: `towline topic delete {topic}` removes it"
+            console.print(note, markup=False)
+
+    show({"group": group, "topics": left}, as_json, render)
 
 
-def _admin(endpoint: str | None, store: Any) -> AdminClient:
-    return AdminClient(endpoint_of("serve", endpoint, store), name="towline group")
+def _describe(console: Console, title: str, facts: dict[str, Any]) -> None:
+    summary = f"{title}: {len(facts['members'])} members, generation {facts['generation']}, lag {facts['lag']}"
+    more = [word for word in (facts["model"], facts["strategy"]) if word]
+    console.print(", ".join([summary, *more]), markup=False)
+    _print_settings(console, "settings", facts["settings"])
+    for each in facts["warnings"]:
+        console.print(f"{each['member']}: {each['warning']}", markup=False)
+    members = table("member", "#heard ms ago", "topics")
+    for row in facts["members"]:
+        add_row(members, row["member"], row["heard_ms_ago"], _wanted(row["topics"]))
+    console.print(members)
+    queues = table("topic", "#queue", "#min", "#offset", "#max", "#lag", "owner")
+    for row in facts["queues"]:
+        offset = "-" if row["offset"] < 0 else row["offset"]
+        owner = row["owner"] or "-"
+        add_row(queues, row["topic"], row["queue"], row["min"], offset, row["max"], row["lag"], owner)
+    console.print(queues)
 
 
-def _asked(call: Any) -> Any:
+def _print_settings(console: Console, title: str, settings: dict[str, Any]) -> None:
+    told = ", ".join(f"{name} {json.dumps(settings[name])}" for name in SETTINGS if name in settings)
+    console.print(f"{title}: {told or 'those of a new group'}", markup=False)
+
+
+@contextmanager
+def _admins(endpoint: str | None, store: Path | None) -> Iterator[dict[str, AdminClient]]:
+    """By the name of the group of nodes; of a single one the name is empty."""
+    address = endpoint_of("serve", endpoint, store)
+    if address.startswith(MANY):
+        with ClusterAdmin(address, name="towline group") as cluster:
+            yield {name: cluster.of(name) for name in cluster.names}
+    else:
+        with AdminClient(address, name="towline group") as admin:
+            yield {"": admin}
+
+
+def _each(admins: dict[str, AdminClient], call: Callable[[AdminClient], Result]) -> dict[str, Result]:
+    """Of several masters those count that know the group; raises as `_asked` when none does, or one refuses else."""
+    found, unknown = {}, None
+    for name, admin in admins.items():
+        try:
+            found[name] = _asked(partial(call, admin))
+        except GroupCallRefused as refused:
+            if refused.error != "UNKNOWN_GROUP":
+                raise
+            unknown = refused
+    if unknown is not None and not found:
+        raise unknown
+    return found
+
+
+def _where(name: str) -> dict[str, str]:
+    return {"broker_name": name} if name else {}
+
+
+def _column(found: dict[str, Any]) -> list[str]:
+    return [] if "" in found else ["nodes"]
+
+
+def _cell(found: dict[str, Any], name: str) -> list[str]:
+    return [] if "" in found else [name]
+
+
+def _asked(call: Callable[[], Result]) -> Result:
     try:
         return call()
     except AskRefused as refused:

@@ -7,7 +7,7 @@ from towline.format.allocation import allocate
 
 from .locks import Queue
 from .members import Group
-from .offsets import NONE, Offsets
+from .offsets import NONE, Bounds, Offsets
 
 
 def membership_facts(group: Group, member: str, resets: Mapping[str, int]) -> dict[str, Any]:
@@ -26,16 +26,41 @@ def membership_facts(group: Group, member: str, resets: Mapping[str, int]) -> di
     return facts | ({"subscribers": partly} if partly else {})
 
 
+def listed(
+    name: str,
+    group: Group | None,
+    topics: set[str],
+    offsets: Offsets,
+    read_queues: Callable[[str], int],
+    bounds: Bounds,
+    *,
+    lag: bool,
+) -> dict[str, Any]:
+    """A row of the answer to `group_list`. The lag takes a look at every queue, so it is told who asks for it."""
+    live = group is not None and bool(group.members)
+    row = {
+        "group": name,
+        "model": group.model if group is not None and live else None,
+        "members": len(group.members) if group is not None else 0,
+        "topics": sorted(topics),
+    }
+    if lag:
+        behind = (_behind(offsets.get(t, name, q), *bounds(t, q)) for t in topics for q in range(read_queues(t)))
+        row["lag"] = sum(behind)
+    return row
+
+
 def describe(
     name: str,
     group: Group | None,
     settings: Mapping[str, Any],
     offsets: Offsets,
     read_queues: Callable[[str], int],
-    bounds: Callable[[str, int], tuple[int, int]],
+    bounds: Bounds,
     now_ms: int,
+    warnings: Callable[[Group, str], list[str]] = lambda group, member: [],
 ) -> dict[str, Any]:
-    """The answer to `group_describe`. An offset that is not stored lags behind from the queue's first message on."""
+    """The answer to `group_describe`; `warnings` are those of a member."""
     topics = {topic: read_queues(topic) for topic in offsets.topics_of(name)}
     if group is not None:
         topics |= group.queues
@@ -52,7 +77,7 @@ def describe(
                     "min": low,
                     "max": end,
                     "offset": at,
-                    "lag": max(0, end - (low if at == NONE else at)),
+                    "lag": _behind(at, low, end),
                     "owner": owners.get((topic, queue)),
                 }
             )
@@ -63,9 +88,19 @@ def describe(
         "strategy": group.strategy if group is not None and group.members else None,
         "members": _members(group, now_ms) if group is not None else [],
         "settings": dict(settings),
+        "warnings": _warnings(group, warnings) if group is not None else [],
         "queues": rows,
         "lag": sum(row["lag"] for row in rows),
     }
+
+
+def _behind(at: int, low: int, end: int) -> int:
+    """Messages. An offset that is not stored lags behind from the queue's first message on."""
+    return max(0, end - (low if at == NONE else at))
+
+
+def _warnings(group: Group, warnings: Callable[[Group, str], list[str]]) -> list[dict[str, str]]:
+    return [{"member": name, "warning": each} for name in sorted(group.members) for each in warnings(group, name)]
 
 
 def _members(group: Group, now_ms: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ class Refusal(Enum):
     ILLEGAL_GROUP = "give the group another name"
     ILLEGAL_MEMBER = "give the member another id"
     ILLEGAL_QUESTION = "talk to Towline with its own client of the same version"
-    CONSUME_DISABLED = "allow it with `group_configure`, or use another group"
+    CONSUME_DISABLED = "switch it on with `towline group configure`, or use another group"
     BROADCASTING = "let each member of a broadcasting group keep its own offsets"
     FILTER_DISABLED = "turn enable_property_filter on, or filter by tags"
     GROUP_IN_USE = "stop its members first"

@@ -11,7 +11,7 @@ from towline.log.config_file import ConfigFile
 from towline.places import Store
 
 from . import questions
-from .describing import describe
+from .describing import describe, listed
 from .errors import GroupRefused, Refusal
 from .files import GROUPS, OFFSETS, backups_of, load, tell_left_out
 from .offsets import Bounds, Offsets
@@ -42,7 +42,12 @@ class FollowedGroups:
         table.load(offsets.offsets)
         if op == "group_list":
             topics = table.by_group()
-            rows = [_row(name, topics.get(name, set())) for name in sorted({*groups.groups, *topics})]
+            lag = question.get("lag") is True
+            names = sorted({*groups.groups, *topics})
+            rows = [
+                listed(name, None, topics.get(name, set()), table, self._read_queues, self._bounds, lag=lag)
+                for name in names
+            ]
             return {"groups": rows, "backups": backups_of((self._offsets_file, self._groups_file))}
         name = questions.text(question, "group")
         check_group(name)
@@ -61,7 +66,3 @@ class FollowedGroups:
                 raise UnknownTopic(topic)
             found[topic] = {str(queue): table.get(topic, name, queue) for queue in range(count)}
         return {"offsets": found}
-
-
-def _row(name: str, topics: set[str]) -> dict[str, Any]:
-    return {"group": name, "model": None, "members": 0, "topics": sorted(topics)}

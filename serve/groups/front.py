@@ -8,11 +8,14 @@ from serve.filtering import bloom_of, facts_of
 from serve.lookup import Lookup
 from serve.settling import StillStarting
 from serve.topics import TopicsView
+from towline.clock import boottime_ns
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
+from towline.format.epochs import node_of
 from towline.format.frames import ANSWER, Kind, json_part
 from towline.format.transactions import TRANSACTION_GROUP
 from towline.link.server import Sent
+from towline.log.epoch_file import EpochFile
 from towline.node.context import Node
 from towline.node.secret import SCHEDULE_ROLE
 from towline.runtime.clock import Clock
@@ -72,7 +75,15 @@ def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, s
         followed = FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log)
         return SlaveGroups(followed, Forwarder(node), node.clock, wire)
     queues = Queues(
-        sight.read_queues, sight.topics, sight.bounds, sight.search, sight.settled, sight.epoch, lookup.end_of_epoch
+        sight.read_queues,
+        sight.topics,
+        sight.bounds,
+        sight.search,
+        sight.settled,
+        sight.epoch,
+        lookup.end_of_epoch,
+        sight.leads,
+        sight.succeeds,
     )
     line = Line(wire.send, wire.refuse)
     service = GroupService(node.store, node.settings, node.clock, node.log, queues, line, _filters(node))
@@ -150,6 +161,7 @@ class _Sight:
         self._topics, self._ends, self._lookup = topics, ends, lookup
         self._get = node.positions.get
         self._target = self._get(Position.APPENDED)
+        self._epochs = EpochFile(node.store)
 
     def read_queues(self, topic: str) -> int:
         found = self._topics.table.topics.get(topic)
@@ -176,6 +188,16 @@ class _Sight:
 
     def epoch(self) -> int:
         return self._get(Position.EPOCH)
+
+    def leads(self) -> bool:
+        """No other epoch was promised, and the lease lasts; without etcd it does for ever."""
+        over = self._get(Position.LEASE_UNTIL) <= boottime_ns()
+        return not over and self._get(Position.PROMISED) <= self._get(Position.EPOCH)
+
+    def succeeds(self) -> bool:
+        """Another node opened the epoch before this one. Raises EpochsLost."""
+        before = [epoch.number for epoch in self._epochs.load() if 0 < epoch.number < self.epoch()]
+        return bool(before) and node_of(before[-1]) != node_of(self.epoch())
 
     def settled(self) -> bool:
         return self._get(Position.DISPATCHED) >= self._target

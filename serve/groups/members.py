@@ -1,7 +1,8 @@
 """Who is in which group, and since when: generations, subscriptions, time-outs. Time is an argument; nothing is sent.
 
 A generation is one state of a group. It grows by one with each change of the members, of their topics, of a topic's
-queues, of the strategy, and with each reset of offsets, so two members that know the same generation divide alike.
+queues, of the strategy, of its settings, and with each reset of offsets, so two members that know the same generation
+divide alike.
 """
 
 from collections import OrderedDict
@@ -234,6 +235,12 @@ class Membership:
         group = self._groups.get(name) or self._make(name)
         self._grow(group)
         return group.generation
+
+    def touch(self, name: str) -> None:
+        """The group's settings changed: its members are to be told."""
+        group = self._groups.get(name)
+        if group is not None:
+            self._grow(group)
 
     def warnings(self, group: Group, member: str) -> list[str]:
         """What the member should know of itself and the others."""

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from towline.errors import MalformedFile, MalformedFrame, TowlineError, UnknownTopic
 from towline.filter.subscriptions import FilterData
-from towline.format.groups import group_members
+from towline.format.groups import SubscriptionGroup, group_members
+from towline.format.topics import GROUP_PREFIXES
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.link.server import Sent
 from towline.places import Store
@@ -19,16 +20,16 @@ from towline.runtime.clock import Clock
 from towline.runtime.settings import Settings
 
 from . import questions
-from .describing import describe, membership_facts
+from .describing import describe, listed, membership_facts
 from .epochs import Epochs
 from .errors import GroupRefused, Refusal
 from .files import backups_of, clamped_at_start
 from .filters import GroupFilters, check, still_filtered
-from .locks import Queue, QueueLocks
-from .members import Joining, Membership
+from .locks import QueueLocks
+from .members import Group, Joining, Member, Membership
 from .offsets import NONE, Offsets
 from .store import GroupStore
-from .table import Groups, check_group
+from .table import Groups, check_allowed, check_group
 from .watching import Asker, Place, Watches
 
 HOLD_MAX_MS: Final = 10_000
@@ -49,6 +50,7 @@ class Queues:
 
     `search` gives the offset of a topic and queue by store time, `settled` whether reput has dispatched what the log
     held at the start. `epoch` is the master's, `end_of` how far a queue got in an earlier one; None for the newest.
+    `leads`: no other node can be master now; `succeeds`: the master before this one was another node.
     """
 
     read_queues: Callable[[str], int]
@@ -58,6 +60,8 @@ class Queues:
     settled: Callable[[], bool]
     epoch: Callable[[], int]
     end_of: Callable[[str, int, int], int | None]
+    leads: Callable[[], bool]
+    succeeds: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,18 +298,18 @@ class GroupService:
             return 1
 
     def _facts(self, place: Place) -> Facts:
-        """Raises GroupRefused UNKNOWN_MEMBER."""
-        group, _ = self._members.member(*place)
+        """Raises GroupRefused UNKNOWN_MEMBER, CONSUME_DISABLED."""
+        group, member = self._members.member(*place)
+        settings = self._allowed(group, member)
         timing = {
             "heartbeat_ms": self._expires_ms // 3,
             "expires_ms": self._expires_ms,
             "lock_ms": self._settings.rebalance_lock_max_live_time,
         }
-        settings = self._groups.get(group.name)
         return {
             **membership_facts(group, place[1], self._offsets.resets_of(group.name)),
             **timing,
-            "settings": {} if settings is None else group_members(settings),
+            "settings": group_members(settings),
             "warnings": self._members.warnings(group, place[1]),
         }
 
@@ -327,7 +331,7 @@ class GroupService:
         before = known.members.get(joining.member) if known is not None else None
         before_topics = before.topics if before is not None else None
         self._check_topics(name, joining, new=before is None)
-        self._check_allowed(name, joining)
+        check_allowed(self._groups.joined(name), joining.model)
         self._probe(place, joining)
         group = self._members.join(name, joining, now)
         self._links[place] = asker.peer
@@ -341,13 +345,11 @@ class GroupService:
             return None
         return self._facts(place)
 
-    def _check_allowed(self, name: str, joining: Joining) -> None:
-        settings = self._groups.joined(name)
-        if not settings.consume_enable:
-            raise GroupRefused(Refusal.CONSUME_DISABLED, f"group {name!r} may not consume: consumeEnable is off")
-        if joining.model == questions.BROADCASTING and not settings.consume_broadcast_enable:
-            sentence = f"group {name!r} may not broadcast: consumeBroadcastEnable is off"
-            raise GroupRefused(Refusal.CONSUME_DISABLED, sentence)
+    def _allowed(self, group: Group, member: Member) -> SubscriptionGroup:
+        """The group's settings. Raises GroupRefused CONSUME_DISABLED, also when that came while the member read."""
+        settings = self._groups.joined(group.name)
+        check_allowed(settings, member.model)
+        return settings
 
     def _check_topics(self, name: str, joining: Joining, *, new: bool) -> None:
         for topic in joining.topics:
@@ -377,7 +379,8 @@ class GroupService:
 
     def _watch(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
         place, instance = self._own(question)
-        group, _ = self._members.own(*place, instance)
+        group, member = self._members.own(*place, instance)
+        self._allowed(group, member)
         now = self._clock.monotonic_ms()
         self._members.heard(*place, now)
         self._links[place] = asker.peer
@@ -492,6 +495,9 @@ class GroupService:
     def _lock(self, asker: Asker, question: dict[str, Any]) -> Facts | None:
         name, by = questions.text(question, "group"), questions.text(question, "member")
         group, member = self._members.own(name, by, questions.text(question, "instance", ""))
+        self._allowed(group, member)
+        if not self._queues.leads():  # another master may have granted them to somebody else
+            raise GroupRefused(Refusal.NOT_MASTER, "this node was deposed, or its lease is over: it locks no queue")
         wanted = [(topic, self._queue(topic, queue)) for topic, queue in questions.queues(question)]
         claims = set(questions.queues(question, "claims", []))
         now = self._clock.monotonic_ms()
@@ -506,18 +512,17 @@ class GroupService:
     def _locks_of(self, name: str) -> QueueLocks:
         """Whoever held a lock renewed it before this start, so none of them outlives this."""
         live = self._settings.rebalance_lock_max_live_time
-        return QueueLocks(live, self._started_ms + live if name in self._locked_before else 0)
+        before = name in self._locked_before or self._queues.succeeds()  # its newest groups may not have come here
+        return QueueLocks(live, self._started_ms + live if before else 0)
 
     def _first_generation(self, name: str) -> int:
         return max(self._clock.now_ms() // 1000, *self._offsets.resets_of(name).values(), 0)
 
     def _unlock(self, asker: Asker, question: dict[str, Any]) -> Facts:
         name, by = questions.text(question, "group"), questions.text(question, "member")
-        wanted: list[Queue] = questions.queues(question)
-        claims = set(questions.queues(question, "claims", []))
-        group = self._members.get(name)
-        if group is not None:
-            group.locks.unlock((by, questions.text(question, "instance", "")), wanted, claims)
+        group, member = self._members.own(name, by, questions.text(question, "instance", ""))
+        there = [queue for queue in questions.queues(question) if queue[1] < self._queues.read_queues(queue[0])]
+        group.locks.unlock((by, member.instance), there, set(questions.queues(question, "claims", [])))
         return {}
 
     # --- administration
@@ -529,19 +534,13 @@ class GroupService:
             raise GroupRefused(Refusal.UNKNOWN_GROUP, f"there is no group {name!r}")
 
     def _list(self, asker: Asker, question: dict[str, Any]) -> Facts:
-        found = []
+        found, lag = [], question.get("lag") is True
         stored = self._offsets.by_group()
         for name in sorted({*self._groups.names(), *stored}):
             group = self._members.get(name)
             topics = stored.get(name, set()) | (group.topics() if group is not None else set())
-            found.append(
-                {
-                    "group": name,
-                    "model": group.model if group is not None and group.members else None,
-                    "members": len(group.members) if group is not None else 0,
-                    "topics": sorted(topics),
-                }
-            )
+            queues, bounds = self._queues.read_queues, self._queues.bounds
+            found.append(listed(name, group, topics, self._offsets, queues, bounds, lag=lag))
         return {"groups": found, "clamped": self._offsets.clamped, "backups": self._backups}
 
     def _describe(self, asker: Asker, question: dict[str, Any]) -> Facts:
@@ -556,6 +555,7 @@ class GroupService:
             self._queues.read_queues,
             self._queues.bounds,
             self._clock.monotonic_ms(),
+            self._members.warnings,
         )
 
     def _delete(self, asker: Asker, question: dict[str, Any]) -> None:
@@ -568,10 +568,13 @@ class GroupService:
         self._groups.delete(name)
         self._recorded.discard(name)
         self._log.info("group %s is deleted", name)
-        self._when_saved(asker, {})
+        left = [prefix + name for prefix in GROUP_PREFIXES if self._queues.read_queues(prefix + name)]
+        self._when_saved(asker, {"topics": left})
 
     def _configure(self, asker: Asker, question: dict[str, Any]) -> None:
-        changed = self._groups.configure(questions.text(question, "group"), questions.table(question, "settings"))
+        name = questions.text(question, "group")
+        changed = self._groups.configure(name, questions.table(question, "settings"))
+        self._members.touch(name)
         self._when_saved(asker, {"settings": group_members(changed)})
 
     def _when_saved(self, asker: Asker, facts: Facts, done: Callable[[], None] = lambda: None) -> None:

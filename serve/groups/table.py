@@ -10,6 +10,7 @@ from towline.format.topics import DataVersion
 from towline.format.transactions import TRANSACTION_GROUP
 
 from .errors import GroupRefused, Refusal
+from .questions import BROADCASTING
 
 GROUPS_MAX: Final = 10_000
 SETTINGS_SIZE_MAX: Final = 16 * 1_024  # characters of JSON
@@ -105,6 +106,15 @@ def _depth(value: Any, limit: int) -> int:
         return 0
     inner = value.values() if isinstance(value, dict) else value
     return 1 + max((_depth(each, limit - 1) for each in inner), default=0)
+
+
+def check_allowed(settings: SubscriptionGroup, model: str) -> None:
+    """Raises GroupRefused CONSUME_DISABLED for a member of this model."""
+    broadcasting = model == BROADCASTING and not settings.consume_broadcast_enable
+    if broadcasting or not settings.consume_enable:
+        what, which = ("broadcast", "consumeBroadcastEnable") if broadcasting else ("consume", "consumeEnable")
+        sentence = f"group {settings.group_name!r} may not {what}: {which} is off"
+        raise GroupRefused(Refusal.CONSUME_DISABLED, sentence)
 
 
 def check_group(name: str) -> None:

@@ -1,5 +1,6 @@
 """Consumer groups at their edges, through a running node: strange questions and moments, and where a group begins."""
 
+import json
 import os
 import signal
 import time
@@ -10,13 +11,14 @@ from typing import Any, Final
 
 import pytest
 
+from cli.main import run
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.group.consumer import GroupConsumer
-from towline.client.group.errors import MemberTaken
+from towline.client.group.errors import ConsumeDisabled, MemberTaken
 from towline.client.group.message import GroupMessage
 from towline.errors import TowlineError
-from towline.format.allocation import CIRCLE
+from towline.format.allocation import AVERAGE, CIRCLE
 
 from .grouping import Process, by_queue, explained_doubles
 from .nodes import TestNode
@@ -88,6 +90,108 @@ def test_a_group_that_was_just_deleted_is_unknown(node: TestNode, admin: AdminCl
             ask("short")
         assert error.value.error == "UNKNOWN_GROUP"
     assert "short" not in [row["group"] for row in admin.groups()]
+
+
+def test_a_group_is_set_back_to_a_time_and_shown_by_the_command(
+    node: TestNode, admin: AdminClient, capsys: pytest.CaptureFixture[str]
+):
+    create(node, "history", 2)
+    fill(node, "history", 20, 2)
+    await_(lambda: set(admin.bounds("history").values()) == {(0, 10)}, DEADLINE_S, "everything is dispatched")
+    between = time.time_ns() // 10**6 + 2
+    await_(lambda: time.time_ns() // 10**6 > between, DEADLINE_S, "time goes on")
+    fill(node, "history", 10, 2)
+    await_(lambda: set(admin.bounds("history").values()) == {(0, 15)}, DEADLINE_S, "everything is dispatched")
+    admin.ask("group_commit", group="past", member="", offsets={"history": {"0": 15, "1": 12}})
+
+    def told(command: str, *words: str) -> Any:
+        assert run(["group", command, *words, "--endpoint", serve_of(node), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert [row["lag"] for row in told("list")["groups"] if row["group"] == "past"] == [3]
+    when = datetime.fromtimestamp(between / 1000).isoformat()
+    told("reset-offset", "past", "history", "--to", when)
+    shown = told("describe", "past")
+    assert [(row["offset"], row["lag"]) for row in shown["queues"]] == [(10, 5), (10, 5)]
+    assert shown["lag"] == 10
+    told("configure", "past", "--retry-max", "3", "--no-consume-broadcast-enable")
+    settings = told("describe", "past")["settings"]
+    assert (settings["retryMaxTimes"], settings["consumeBroadcastEnable"], settings["consumeEnable"]) == (
+        3,
+        False,
+        True,
+    )
+    assert run(["group", "list", "--endpoint", serve_of(node)]) == 0
+    assert "lag" in capsys.readouterr().out
+    create(node, "%RETRY%past", 1)
+    assert told("delete", "past") == {"group": "past", "topics": ["%RETRY%past"]}
+
+
+def test_a_group_that_is_switched_off_stops_says_what_to_do_and_goes_on(node: TestNode, admin: AdminClient):
+    create(node, "switched", 1)
+    fill(node, "switched", 10, 1)
+    found: list[int] = []
+    with GroupConsumer(serve_of(node), "off", "switched", start="first") as consumer:
+
+        def come(count: int) -> bool:
+            found.extend(message.queue_offset for message in consumer.poll(100))
+            return len(found) >= count
+
+        await_(lambda: come(10), DEADLINE_S, "ten come")
+        consumer.poll(0)  # those are finished
+        admin.configure_group("off", consumeEnable=False)
+
+        def refused() -> ConsumeDisabled | None:
+            try:
+                come(0)
+            except ConsumeDisabled as error:
+                return error
+            return None
+
+        error = await_(refused, DEADLINE_S, "it is told")
+        assert "towline group configure" in str(error)
+        fill(node, "switched", 10, 1)
+        await_(lambda: admin.bounds("switched") == {0: (0, 20)}, DEADLINE_S, "everything is dispatched")
+        assert await_(refused, DEADLINE_S, "it is told again")
+        assert len(found) == 10
+        admin.configure_group("off", consumeEnable=True)
+
+        def rest() -> bool:
+            return refused() is None and len(found) >= 20
+
+        await_(rest, DEADLINE_S, "it goes on")
+        assert found == list(range(20))
+
+
+def test_members_that_read_differently_are_named(node: TestNode, admin: AdminClient):
+    create(node, "mixed", 2)
+    for name, expression in (("a", "*"), ("b", "red")):
+        said = {"mixed": {"expression": expression, "type": "TAG"}}
+        admin.ask("group_join", group="mix", member=name, instance=name, topics=said)
+    shown = admin.describe_group("mix")
+    assert {each["member"] for each in shown["warnings"]} == {"a", "b"}
+    assert all("SUBSCRIPTION_DIFFERS" in each["warning"] for each in shown["warnings"])
+    assert (shown["model"], shown["strategy"]) == ("clustering", AVERAGE)
+
+
+def test_retries_go_to_as_many_queues_as_the_group_is_given(node: TestNode, admin: AdminClient):
+    create(node, "wide", 1)
+    fill(node, "wide", 60, 1)
+    admin.configure_group("spread", retryQueueNums=3)
+    with GroupConsumer(serve_of(node), "spread", "wide", start="first") as consumer:
+        sent: list[bool] = []
+        await_(
+            lambda: (
+                sent.extend(each.retry_later(1) for each in consumer.poll(100) if not each.reconsume_times)
+                or len(sent) >= 60
+            ),
+            DEADLINE_S,
+            "all are sent back",
+        )
+    await_(lambda: sum(end for _, end in admin.bounds("%RETRY%spread").values()) == 60, DEADLINE_S, "all came again")
+    ends = admin.bounds("%RETRY%spread")
+    assert len(ends) == 3
+    assert all(end for _, end in ends.values()), ends
 
 
 def test_what_is_not_there_is_refused_by_name(node: TestNode, admin: AdminClient):

@@ -1,12 +1,14 @@
 """A cluster of two real groups of nodes, by its file: producers spread messages over them, consumers read them all."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from cli.main import run
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.consumer import Consumer
 from towline.client.group.consumer import GroupConsumer
@@ -121,3 +123,23 @@ def test_a_group_that_is_killed_is_passed_over_and_its_keys_wait(cluster: Cluste
         assert not waiting.done()
         cluster.nodes["left"].start()
         assert waiting.result(20_000).acknowledged
+
+
+def test_the_command_sees_and_sets_a_group_on_every_master(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(command: str, *words: str) -> Any:
+        assert run(["group", command, *words, "--endpoint", cluster.endpoint, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    told("configure", "everywhere", "--retry-max", "2")
+    rows = [row for row in told("list")["groups"] if row["group"] == "everywhere"]
+    assert [row["broker_name"] for row in rows] == list(NAMES)
+    told("reset-offset", "everywhere", "t", "--to", "first")
+    found = told("describe", "everywhere")["nodes"]
+    assert [(each["broker_name"], each["settings"]["retryMaxTimes"]) for each in found] == [(name, 2) for name in NAMES]
+    assert [row["offset"] for each in found for row in each["queues"]] == [0] * 4
+    with ClusterAdmin(cluster.endpoint) as admin:
+        admin.of("left").delete_group("everywhere")
+        assert told("delete", "everywhere") == {"group": "everywhere", "topics": []}  # of who still has it
+        assert not any(row["group"] == "everywhere" for rows in admin.groups().values() for row in rows)

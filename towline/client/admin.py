@@ -157,12 +157,13 @@ class AdminClient:
 
     # --- consumer groups: of a master's serve
 
-    def groups(self) -> list[dict[str, Any]]:
-        """One dict for each group: group, model, members (how many), topics."""
-        return list(self.ask("group_list").facts["groups"])
+    def groups(self, *, lag: bool = False) -> list[dict[str, Any]]:
+        """One dict for each group: group, model, members (how many), topics; with `lag` also that, in messages."""
+        return list(self.ask("group_list", lag=lag).facts["groups"])
 
     def describe_group(self, group: str) -> dict[str, Any]:
-        """Members, settings, lag, and for each queue: topic, queue, min, max, offset (-1 for none), lag, owner."""
+        """Members, model, strategy, settings, warnings (such as SUBSCRIPTION_DIFFERS), lag, and for each queue: topic,
+        queue, min, max, offset (-1 for none), lag, owner."""
         return self.ask("group_describe", group=group).facts
 
     def group_offsets(self, group: str, *topics: str) -> dict[str, dict[int, int]]:
@@ -184,14 +185,21 @@ class AdminClient:
         """The group goes on at this offset of one queue, as far as the queue's bounds allow. Returns what was set."""
         return self._reset(group, topic, {"offset": offset}, queue_id)[queue_id]
 
-    def delete_group(self, group: str) -> None:
-        """Its offsets and settings go. AskRefused GROUP_IN_USE while it has members."""
-        self.ask("group_delete", group=group)
+    def delete_group(self, group: str) -> list[str]:
+        """Its offsets and settings go. AskRefused GROUP_IN_USE while it has members.
+
+        Returns the topics of its retries and dead letters that are left: a group of the same name reads such retries.
+        """
+        return list(self.ask("group_delete", group=group).facts.get("topics", ()))
 
     def configure_group(self, group: str, **settings: Any) -> dict[str, Any]:
         """Sets members of subscriptionGroup.json, such as retryMaxTimes=3; the group is made where there is none.
 
-        Returns all its settings.
+        These count, from the moment this returns, for members that are there too: consumeEnable and
+        consumeBroadcastEnable (off: its consumers raise ConsumeDisabled, and go on when it is on again), retryMaxTimes
+        (then a message is a dead letter), retryQueueNums (queues with which the retry topic is made; copies are spread
+        over so many of those it has). The others are kept for a real broker, which reads the same file. Returns all
+        settings of the group.
         """
         return dict(self.ask("group_configure", group=group, settings=settings).facts["settings"])
 

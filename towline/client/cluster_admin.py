@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from .admin import ALWAYS_MS, FOUND_MAX, AdminClient
 from .endpoints import Endpoints
@@ -86,9 +86,9 @@ class ClusterAdmin:
 
     # --- consumer groups
 
-    def groups(self) -> dict[str, list[dict[str, Any]]]:
+    def groups(self, *, lag: bool = False) -> dict[str, list[dict[str, Any]]]:
         """Group of nodes -> its consumer groups, as `AdminClient.groups`."""
-        return self._each(AdminClient.groups)
+        return self._each(lambda admin: admin.groups(lag=lag))
 
     def describe_group(self, group: str) -> dict[str, dict[str, Any]]:
         return self._each(lambda admin: admin.describe_group(group))
@@ -96,6 +96,18 @@ class ClusterAdmin:
     def group_offsets(self, group: str, *topics: str) -> dict[str, dict[str, dict[int, int]]]:
         """Group of nodes -> topic -> queue id -> the offset at which the group goes on, -1 for none."""
         return self._each(lambda admin: admin.group_offsets(group, *topics))
+
+    def reset_offsets(
+        self, group: str, topic: str, to: Literal["first", "last"] | datetime | int
+    ) -> dict[str, dict[int, int]]:
+        """Group of nodes -> queue id -> offset, as `AdminClient.reset_offsets`."""
+        return self._each(lambda admin: admin.reset_offsets(group, topic, to))
+
+    def configure_group(self, group: str, **settings: Any) -> dict[str, dict[str, Any]]:
+        return self._each(lambda admin: admin.configure_group(group, **settings))
+
+    def delete_group(self, group: str) -> dict[str, list[str]]:
+        return self._each(lambda admin: admin.delete_group(group))
 
     def close(self) -> None:
         for client in self._clients.values():

@@ -50,6 +50,8 @@ class Room:
     evaluated: int = 0
     newest: int = 0
     epoch: int = 256
+    leads: bool = True
+    succeeds: bool = False
     epoch_ends: dict[tuple[str, int], int] = field(default_factory=dict)  # of every epoch before
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ class Room:
             lambda: self.settled,
             lambda: self.epoch,
             lambda topic, queue, epoch: self.epoch_ends.get((topic, queue)) if epoch < self.epoch else None,
+            lambda: self.leads,
+            lambda: self.succeeds,
         )
         line = Line(self._send, self._refuse)
         filters = None

@@ -156,6 +156,34 @@ class TestAfterARestart:
         room.join("a")
         assert room.lock("a", [["t", 0]]) == [["t", 0]]
 
+    def test_where_another_node_was_master_before_every_group_may_have_locks(self, room: Room):
+        room.succeeds = True
+        room.begin()
+        room.join("a")
+        assert room.lock("a", [["t", 0], ["t", 1]], claims=[["t", 1]]) == [["t", 1]]
+        self._heard(room, LIVE_MS)
+        assert room.lock("a", [["t", 0]]) == [["t", 0]]
+
+    def test_a_master_that_was_deposed_locks_nothing(self, room: Room):
+        room.join("a")
+        assert room.lock("a", [["t", 0]]) == [["t", 0]]
+        room.leads = False
+        with pytest.raises(GroupRefused) as error:
+            room.lock("a", [["t", 0]])
+        assert error.value.refusal is Refusal.NOT_MASTER
+
+    def test_only_a_member_unlocks_and_only_queues_that_are_there(self, room: Room):
+        room.join("a")
+        queues = [["t", 0], ["t", 1_000], ["nowhere", 0]]
+        room.lock("a", [["t", 0]])
+        for strange in ({"member": "b", "instance": "b"}, {"member": "a", "instance": "b"}):
+            with pytest.raises(GroupRefused):
+                room.told("group_unlock", group="g", queues=queues, **strange)
+        group = room.service._members.get("g")
+        room.told("group_unlock", group="g", member="a", instance="a", queues=queues, claims=queues)
+        assert group is not None
+        assert len(group.locks) == 1
+
     def test_a_first_lock_is_granted_when_the_start_after_this_one_would_know_of_it(self, room: Room):
         room.join("a")
         number = room.ask("group_lock", group="g", member="a", instance="a", queues=[["t", 0]])

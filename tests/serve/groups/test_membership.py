@@ -134,6 +134,27 @@ class TestJoining:
             room.join("b", model="broadcasting")
         assert refusal(error) is Refusal.CONSUME_DISABLED
 
+    def test_a_member_of_a_group_that_is_switched_off_is_told_so_wherever_it_asks(self, room: Room):
+        generation = room.join("a")["generation"]
+        held = room.watch("a", generation)
+        assert held not in room.answers
+        room.configure(consumeEnable=False)
+        assert isinstance(room.refused[held], GroupRefused)
+        assert room.refused[held].refusal is Refusal.CONSUME_DISABLED
+        us = {"group": "g", "member": "a", "instance": "a"}
+        for op, facts in (("group_watch", {"generation": generation}), ("group_lock", {"queues": [["t", 0]]})):
+            with pytest.raises(GroupRefused) as error:
+                room.told(op, b"a", **us, **facts)
+            assert refusal(error) is Refusal.CONSUME_DISABLED
+        assert room.commit({"0": 50}, "a") == {}  # what it has done is done
+        room.configure(consumeEnable=True)
+        assert room.join("a")["generation"] == generation + 2
+
+    def test_members_are_told_of_new_settings_at_once(self, room: Room):
+        held = room.watch("a", room.join("a")["generation"])
+        room.configure(retryMaxTimes=3)
+        assert room.answers[held]["settings"]["retryMaxTimes"] == 3
+
     def test_after_a_restart_a_generation_is_newer_than_what_any_member_knows(self, room: Room):
         known = room.join("a")["generation"]
         room.clock.ms = 0  # the clock went back by more than the restart took

@@ -1,6 +1,7 @@
 """The way back: messages that a member could not handle, to the group's retry topic or its dead letters (spec 10.3)."""
 
 import logging
+import random
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -21,7 +22,6 @@ from .subscription import dead_letter_topic, retry_topic
 log = logging.getLogger(__name__)
 
 FIRST_LEVEL: Final = 3
-QUEUE: Final = 0  # both topics have one queue
 RETRIES_DEFAULT: Final = 16
 _NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE_EXCEEDED.name)  # at no other moment
 
@@ -29,7 +29,8 @@ _NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE
 class WayBack:
     """Made when the first message goes back. Any thread may use it.
 
-    `endpoint` gives the address of put when it is asked for; `retries_max` how often a message comes again.
+    `endpoint` gives the address of put when it is asked for; `retries_max` how often a message comes again,
+    `retry_queues` how many queues the retry topic is made with: copies are spread over those that it has.
     """
 
     def __init__(
@@ -38,10 +39,11 @@ class WayBack:
         cluster: str,
         endpoint: Callable[[], Endpoints],
         retries_max: Callable[[], int],
+        retry_queues: Callable[[], int],
         timeout_ms: int,
     ) -> None:
         self._group, self._cluster, self._timeout_ms = group, cluster, timeout_ms
-        self._endpoint, self._retries_max = endpoint, retries_max
+        self._endpoint, self._retries_max, self._retry_queues = endpoint, retries_max, retry_queues
         self._lock = threading.Lock()
         self._producer: Producer | None = None
         self._produces_to: Endpoints = ""
@@ -70,11 +72,11 @@ class WayBack:
     def _store(self, message: GroupMessage, topic: str, level: int, more: dict[str, str]) -> None:
         """A copy in this topic, after the delay of `level` unless that is 0."""
         producer = self._open(topic)
-        producer.route(topic)
+        queue = random.randrange(max(1, min(producer.route(topic).write_queues, self._queues_of(topic))))
         welcome = producer.welcome
-        form = StoredForm(topic, QUEUE, ())
+        form = StoredForm(topic, queue, ())
         if level:
-            form = delayed(topic, QUEUE, level, int(welcome.get("delay_levels", 18)))
+            form = delayed(topic, queue, level, int(welcome.get("delay_levels", 18)))
         crc = bool(welcome.get("append_property_crc", False))
         times = message.reconsume_times + 1
         try:
@@ -94,6 +96,10 @@ class WayBack:
             if self._producer is not None:
                 self._producer.close()
 
+    def _queues_of(self, topic: str) -> int:
+        """The topic of dead letters has one."""
+        return max(1, self._retry_queues()) if topic == retry_topic(self._group) else 1
+
     def _open(self, topic: str) -> Producer:
         """The producer, when the topic is there."""
         endpoint = self._endpoint()
@@ -105,7 +111,7 @@ class WayBack:
             if topic not in self._there:
                 with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
                     try:
-                        admin.create_topic(topic, 1)
+                        admin.create_topic(topic, self._queues_of(topic))
                     except AskRefused as refused:
                         if refused.error != TopicExists.__name__:
                             raise

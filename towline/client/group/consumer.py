@@ -30,12 +30,12 @@ from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 
 from .back import RETRIES_DEFAULT, WayBack
 from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
-from .member import Member, Rebalance
+from .member import Member
 from .message import GroupMessage
 from .offsets import OffsetsFile
 from .parts import Part, Parts
 from .places import first_offset
-from .queue import Handed, Stage
+from .queue import Handed, Rebalance, Stage
 from .rules import Rules
 from .shelf import Shelf
 from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
@@ -149,7 +149,8 @@ class GroupConsumer:
                 rules.group,
                 rules.cluster,
                 partial(_put_of, member, put),
-                partial(_retries_of, member),
+                partial(_setting_of, member, "retryMaxTimes", RETRIES_DEFAULT),
+                partial(_setting_of, member, "retryQueueNums", 1),
                 rules.timeout_ms,
             )
             made.append(Part(way.name, member, shelf, back, offsets))
@@ -160,7 +161,7 @@ class GroupConsumer:
     def poll(self, timeout_ms: int) -> list[GroupMessage]:
         """The next messages of one queue, or none when nothing came within `timeout_ms`.
 
-        Raises UnknownTopic, AskRefused (such as CONSUME_DISABLED), MemberTaken, FilterRefused, NoAnswer when the node
+        Raises UnknownTopic, AskRefused, ConsumeDisabled, MemberTaken, FilterRefused, NoAnswer when the node
         is out of reach, LinkRefused, MalformedRecord, ClientClosed.
         """
         taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
@@ -550,8 +551,9 @@ def _put_of(member: Member, put: Way | None) -> Endpoints:
     return put.endpoints() if callable(put.endpoints) else put.endpoints
 
 
-def _retries_of(member: Member) -> int:
-    return int(member.settings.get("retryMaxTimes", RETRIES_DEFAULT))
+def _setting_of(member: Member, name: str, default: int) -> int:
+    """Of the group, as the node said last."""
+    return int(member.settings.get(name, default))
 
 
 def _together(parts: list[deque[T]]) -> deque[T]:

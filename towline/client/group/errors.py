@@ -1,6 +1,11 @@
 """The errors of consumer groups that a member meets."""
 
+from typing import Final
+
+from towline.client.errors import AskRefused
 from towline.errors import Remedy, TowlineError
+
+CONSUME_DISABLED: Final = "CONSUME_DISABLED"
 
 
 class MemberTaken(TowlineError):
@@ -73,6 +78,20 @@ class NotInHand(TowlineError):
 
     def describe(self) -> str:
         return f"the message at {self.offset} of queue {self.queue_id} of {self.topic} is in nobody's hand"
+
+
+class ConsumeDisabled(AskRefused):
+    """The group is switched off at the node. Facts: operation, the node's sentence."""
+
+    advice = "switch it on: `towline group configure GROUP --consume-enable`, for members that broadcast "
+    advice += "--consume-broadcast-enable; members that are there go on by themselves"
+
+    def __init__(self, op: str, sentence: str) -> None:
+        super().__init__(op, CONSUME_DISABLED, sentence)
+        self.args = (op, sentence)
+
+    def describe(self) -> str:
+        return self.sentence
 
 
 class IllegalPlace(TowlineError):

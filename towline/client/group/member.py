@@ -12,7 +12,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.client.asks import AskedNoMaster, Reply
@@ -27,11 +26,11 @@ from towline.format.allocation import allocate
 from towline.link.dealer import Link
 
 from .claims import Claims
-from .errors import MemberTaken
+from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
 from .offsets import OffsetsFile
 from .places import Places, first_offsets
 from .pulling import Pulling
-from .queue import UNKNOWN, GroupQueue, Stage
+from .queue import UNKNOWN, GroupQueue, Rebalance, Stage
 from .rules import Rules
 from .shelf import Shelf
 from .talk import Question, Talk, Task
@@ -46,15 +45,6 @@ WATCH_S: Final = 10.0
 REBALANCES_MAX: Final = 1_000
 COMMIT: Final = "group_commit"
 _PATIENT: Final = ("STARTING", "MEMBER_TAKEN")  # refusals that may end by themselves
-
-
-@dataclass(frozen=True, slots=True)
-class Rebalance:
-    """The queues that came, with the offset each begins at, and those that went, with what was finished of each."""
-
-    generation: int
-    gained: dict[tuple[str, int], int] = field(default_factory=dict)
-    lost: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 class Member(threading.Thread):
@@ -231,6 +221,8 @@ class Member(threading.Thread):
             self._trouble(error, now)
         elif isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._forget("the node does not know it any more")
+        elif isinstance(error, AskRefused) and error.error == CONSUME_DISABLED:
+            self._switched_off(ConsumeDisabled(error.op, error.sentence), now)
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
             taken = error.error == "MEMBER_TAKEN"
             if taken and self._shelf.queues:
@@ -240,6 +232,15 @@ class Member(threading.Thread):
         else:
             self._join_at = self._watch_at = self._begin_at = now + AGAIN_S
             self._shelf.fail(error)
+
+    def _switched_off(self, error: ConsumeDisabled, now: float) -> None:
+        """Nothing is read until the group is switched on, which joining again shows."""
+        if self._shelf.queues:
+            if self.rules.auto_commit:
+                self._talk.start("commit", self._commit(self._shelf.handled()))
+            self._forget(error.sentence)
+        self._joined, self._join_at = False, now + AGAIN_S
+        self._shelf.fail(error)
 
     def _may_move(self, error: AskedNoMaster) -> bool:
         """Whether there is another node that may be the master."""
@@ -473,6 +474,7 @@ class Member(threading.Thread):
     def _begin(self) -> Task:
         """The queues that have no offset yet. A clustering group's were set by the node when the group first joined."""
         starting = self._starting()
+        serials = [queue.serial for queue in starting]
         topics = sorted({queue.topic for queue in starting})
         found: dict[tuple[str, int], int] = {}
         if self._offsets is not None:
@@ -494,8 +496,9 @@ class Member(threading.Thread):
                 self._offsets.save(first)  # "last" is where the group began, not where it is when it comes back
         gained = {}
         with self._shelf.lock:
-            for queue in starting:
-                if self._shelf.queues.get(queue.key) is queue and queue.stage is Stage.STARTING and queue.key in found:
+            for queue, serial in zip(starting, serials, strict=True):
+                as_it_was = queue.stage is Stage.STARTING and queue.serial == serial  # no reset came meanwhile
+                if self._shelf.queues.get(queue.key) is queue and as_it_was and queue.key in found:
                     offset = max(found[queue.key], self._finished.pop(queue.key, UNKNOWN))
                     queue.begin(offset)
                     queue.committed = found[queue.key]

@@ -22,6 +22,15 @@ class Stage(Enum):
     GONE = "it is not ours any more"
 
 
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """The queues that came, with the offset each begins at, and those that went, with what was finished of each."""
+
+    generation: int
+    gained: dict[tuple[str, int], int] = field(default_factory=dict)
+    lost: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Answer:
     """Records as they came, in two parts; `first` and `following` are the queue offsets before and after them."""
