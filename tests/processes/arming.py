@@ -22,6 +22,10 @@ CLEAN_STEPS = {
     "reput.before_index_trim": 1,
 }
 
+# Steps of a backlog of many queues, and of extension units: tested in test_kill_reput. Some are on every batch's way.
+GATHER_STEPS = ("reput.in_settle", "reput.in_queues", "reput.before_ends", "reput.before_dispatched")
+EXTENSION_STEPS = ("reput.before_bitmaps", "reput.before_entries", "reput.before_ends")
+
 # Steps of transactions: tested in test_transactions.
 TRANSACTION_STEPS = ("schedule.before_end", "schedule.after_end", "schedule.after_check")
 

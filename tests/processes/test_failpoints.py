@@ -8,7 +8,16 @@ import pytest
 from towline.runtime.failpoints import NAMES
 from towline.runtime.positions import Duty
 
-from .arming import CLEAN_STEPS, POOL_STEPS, PROMOTION_STEPS, TRANSACTION_STEPS, TRUNCATION_STEPS, Arming
+from .arming import (
+    CLEAN_STEPS,
+    EXTENSION_STEPS,
+    GATHER_STEPS,
+    POOL_STEPS,
+    PROMOTION_STEPS,
+    TRANSACTION_STEPS,
+    TRUNCATION_STEPS,
+    Arming,
+)
 from .load import Load
 from .nodes import SEGMENT, Pair, check_nothing_is_left, ending
 from .stored import check_pair
@@ -70,6 +79,7 @@ def armed_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iter
 
 def test_every_step_has_a_failpoint_and_a_test():
     others = {"recover.in_salvage", "receive.before_set", "put.in_topics"}  # the last in test_topic_changes
+    others |= {*GATHER_STEPS, *EXTENSION_STEPS}
     others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS}
     assert STEPS.keys() | POOL_STEPS.keys() | CLEAN_STEPS.keys() | others == set(NAMES)
 

@@ -43,11 +43,11 @@ def fill(node: TestNode, first: int = 0) -> None:
     await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 60.0, "everything is dispatched")
 
 
-def read(node: TestNode, count: int) -> set[int]:
-    """The numbers of so many messages of the topic, which are all there are."""
+def read(node: TestNode, count: int, topic: str = TOPIC) -> set[int]:
+    """The numbers of so many messages of a topic, which are all there are."""
     endpoint = f"ipc://{runtime_of(node.store.root).socket('serve')}"
     found: list[int] = []
-    with Consumer(endpoint, TOPIC, suspend_ms=200) as consumer:
+    with Consumer(endpoint, topic, suspend_ms=200) as consumer:
 
         def all_read() -> bool:
             found.extend(int(message.body[:6]) for message in consumer.poll(200))
