@@ -11,6 +11,8 @@ from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression, Incomparable
 from towline.filter.subscriptions import PENDING, FilterTable, loads
 from towline.format import consume_queue_ext as ext
+from towline.format import properties
+from towline.kernels.units import rule_out
 
 from .expressions import Expressions
 from .releases import BROKERS
@@ -156,6 +158,49 @@ def test_towline_reads_the_subscriptions_of_a_broker(filters, tmp_path):
     theirs = json.loads(text)["filterDataByTopic"]
     for topic, members in table.content()["filterDataByTopic"].items():
         assert members == theirs[topic]
+
+
+def test_bitmaps_and_what_a_pull_makes_of_them_agree(filters, tmp_path):
+    """Of a table with subscriptions that were born before, in the midst of and after the messages, dead and pending."""
+    made, table = Expressions(11, later_words=False), FilterTable(BLOOM)
+    for number in range(24):
+        while True:
+            text = made.text()
+            if filters.listed([(text, [])], op="evaluate")[1] != [None] and compiles(text):
+                break
+        table.register(f"g{number:02}", "T", text, now=BORN)
+        if number < 20:
+            table.confirm(table.fingerprint, BORN + 10 * number)
+    table.retire("g03", now=BORN + 500)
+    path = tmp_path / "consumerFilter.json"
+    path.write_text(json.dumps(table.content()), encoding="utf-8")
+    messages = [(storable(made.properties()), BORN + number) for number in range(300)]
+    _, real = filters.listed(messages, op="calculate_bitmaps", topic="T", **{"from": str(path)})
+    encoded = [properties.encode(list(each.items())) for each, _ in messages]
+    rows = table.bitmaps("T", encoded)
+    assert rows.tolist() == [bitmap for bitmap, _ in real]
+    assert 0 < np.unpackbits(rows).mean() < 1
+    stored = np.array([time for _, time in messages])
+    units = ext.encode_units(np.full(len(messages), 7), stored, rows)
+    flat, places = units.reshape(-1), np.arange(len(messages)) * units.shape[1]
+    skipped = 0
+    for each in table:
+        out = np.zeros(len(messages), np.uint8)
+        skipped += rule_out(flat, places, BLOOM.size, each.born_time, np.array(each.bit_positions), out)
+        assert [not one for one in out.tolist()] == [taken[each.consumer_group] for _, taken in real], each
+    assert skipped > 100
+
+
+def storable(found):
+    return {name: value for name, value in found.items() if value and not set(value) & set("\x00\x01\x02")}
+
+
+def compiles(text):
+    try:
+        sql.compile(text)
+    except BadExpression:
+        return False
+    return True
 
 
 UNITS_FILE = 1000  # bytes, so that many files are filled

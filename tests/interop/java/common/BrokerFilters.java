@@ -13,15 +13,19 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.broker.filter.CommitLogDispatcherCalcBitMap;
 import org.apache.rocketmq.broker.filter.ConsumerFilterData;
 import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
+import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.expression.MQFilterException;
 import org.apache.rocketmq.filter.util.BitsArray;
 import org.apache.rocketmq.filter.util.BloomFilter;
 import org.apache.rocketmq.store.ConsumeQueueExt;
+import org.apache.rocketmq.store.DispatchRequest;
+import org.apache.rocketmq.store.MessageFilter;
 
 /** A broker's filters: SQL92 expressions, tags, bitmaps, and the files of subscriptions and of extended entries. */
 public final class BrokerFilters implements Tool.Commands {
@@ -43,6 +47,8 @@ public final class BrokerFilters implements Tool.Commands {
                 return writeSubscriptions(command);
             case "read_subscriptions":
                 return readSubscriptions(command);
+            case "calculate_bitmaps":
+                return calculateBitmaps(command);
             case "write_units":
                 return writeUnits(command);
             case "read_units":
@@ -140,6 +146,42 @@ public final class BrokerFilters implements Tool.Commands {
             }
         }
         return Map.of("found", found);
+    }
+
+    /**
+     * From properties and store time of each line: the bitmap that is calculated at dispatch for the subscriptions of a
+     * file, and by group whether a pull then takes the queue's entry for one that may match.
+     */
+    private static Map<String, Object> calculateBitmaps(JSONObject command) throws Exception {
+        ConsumerFilterManager manager = new ConsumerFilterManager();
+        manager.decode(Files.readString(Path.of(command.getString("from"))));
+        String topic = command.getString("topic");
+        BrokerConfig config = new BrokerConfig();
+        config.setEnableCalcFilterBitMap(true);
+        CommitLogDispatcherCalcBitMap dispatcher = new CommitLogDispatcherCalcBitMap(config, manager);
+        Map<String, MessageFilter> pulls = new TreeMap<>();
+        for (ConsumerFilterData data : manager.get(topic)) {
+            pulls.put(data.getConsumerGroup(), Release.pulled(data, manager));
+        }
+        return eachLine(command, line -> {
+            JSONArray asked = JSON.parseArray(line);
+            Map<String, String> properties = new HashMap<>();
+            asked.getJSONObject(0).forEach((name, value) -> properties.put(name, (String) value));
+            long stored = asked.getLongValue(1);
+            DispatchRequest request =
+                new DispatchRequest(topic, 0, 0L, 100, 7L, stored, 0L, "", null, 0, 0L, properties);
+            dispatcher.dispatch(request);
+            List<Integer> bitmap = new ArrayList<>();
+            for (byte each : request.getBitMap()) {
+                bitmap.add(each & 0xff);
+            }
+            ConsumeQueueExt.CqExtUnit unit = new ConsumeQueueExt.CqExtUnit(7L, stored, request.getBitMap());
+            Map<String, Boolean> taken = new TreeMap<>();
+            for (Map.Entry<String, MessageFilter> each : pulls.entrySet()) {
+                taken.put(each.getKey(), each.getValue().isMatchedByConsumeQueue(7L, unit));
+            }
+            return List.of(bitmap, taken);
+        });
     }
 
     private static ConsumeQueueExt units(JSONObject command) {
