@@ -1,5 +1,6 @@
 """Open transactions outlive a master, and a log that lost its end: nobody's half is forgotten."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from towline.client.transaction_errors import TransactionRefused
 from towline.format.status import PutStatus
 from towline.link.endpoints import ipc_endpoint
 from towline.log.config_file import ConfigFile
-from towline.runtime.positions import Counter, Duty
+from towline.runtime.positions import Counter, Duty, Position
 
 from .groups import Group
 from .nodes import TestNode, ended
@@ -29,7 +30,7 @@ RULES = {
 FLOORS = "transactionOffset.json"
 
 
-def bodies(node: TestNode, topic: str, least: int) -> list[bytes]:
+def messages(node: TestNode, topic: str, least: int) -> list[ReceivedMessage]:
     found: list[ReceivedMessage] = []
     with Consumer(ipc_endpoint(node.runtime, "serve"), topic, suspend_ms=100) as consumer:
 
@@ -38,7 +39,11 @@ def bodies(node: TestNode, topic: str, least: int) -> list[bytes]:
             return len(found) >= least and consumer.at_end
 
         await_(complete, DEADLINE_S, f"{least} messages of {topic}")
-    return sorted(message.body for message in found)
+    return found
+
+
+def bodies(node: TestNode, topic: str, least: int) -> list[bytes]:
+    return sorted(message.body for message in messages(node, topic, least))
 
 
 @pytest.fixture
@@ -104,6 +109,40 @@ def test_offsets_that_are_ahead_of_the_log_are_not_believed(tmp_path: Path) -> N
                 producer.commit(gone.transaction)
             assert producer.commit(transaction) is PutStatus.PUT_OK
         assert bodies(node, "bank", 1) == [b"open"]
+        assert node.stop()
+    finally:
+        next(cleaning, None)
+
+
+def test_a_log_that_ends_between_message_and_op_record_has_the_half_open_again(tmp_path: Path) -> None:
+    """As a power cut may leave it. The message comes twice then, with one unique key."""
+    rare = {
+        "flush_disk_type": "ASYNC_FLUSH",
+        "flush_interval_commit_log": 600_000,
+        "flush_commit_log_thorough_interval": 600_000,
+    }
+    rules = RULES | {"flush_consumer_offset_interval": 600_000, "transaction_time_out": 0}
+    node = TestNode("master", tmp_path, listen_port=0, ha_listen_port=0, **(rules | rare))
+    cleaning = ended(node)
+    next(cleaning)
+    try:
+        node.start()
+        with TransactionProducer(node.endpoint, "bank") as producer:
+            result = producer.send(Message("bank", b"twice"), lambda _: State.COMMIT)
+            assert result.ended is PutStatus.PUT_OK
+        (record,) = messages(node, "bank", 1)
+        end = node.at(Position.APPENDED)
+        node.kill_all(seed=1)
+        shutil.rmtree(node.runtime)  # with the power went the memory
+        with (node.store.commitlog / f"{0:020}").open("r+b") as log:
+            log.seek(record.physical_offset + len(record.raw))
+            assert b"TOWLINE_OUTCOME" in log.read(end - log.tell())
+            log.seek(record.physical_offset + len(record.raw))
+            log.write(bytes(end - log.tell()))
+        node.start()
+        with TransactionProducer(node.endpoint, "bank", lambda _: State.COMMIT):
+            found = messages(node, "bank", 2)
+        assert {message.unique_key for message in found} == {result.transaction.unique_key}
         assert node.stop()
     finally:
         next(cleaning, None)

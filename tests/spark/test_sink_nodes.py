@@ -13,7 +13,8 @@ import pytest
 from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
-from towline.client.message import ReceivedMessage
+from towline.client.message import Message, ReceivedMessage
+from towline.client.transaction import State, TransactionProducer
 from towline.runtime.positions import Position
 from towline.spark.errors import BadOption, UnknownOption
 from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Sending
@@ -24,6 +25,8 @@ from towline.spark.sink_errors import (
     SeveralGroups,
     UnwritableRow,
 )
+
+from .reads import read
 
 WAIT_S = 60.0
 PORTS = (("a", 10_000), ("b", 11_000))
@@ -227,6 +230,23 @@ def test_a_later_attempt_waits_for_requests_of_the_one_before(node: TestNode) ->
 def test_rows_that_no_queue_can_take_are_refused(node: TestNode) -> None:
     with pytest.raises(UnwritableRow, match="has queues 0 to 3"):
         write_rows(options(node, "queues"), task("queues"), batches(10, queueId=pa.array([4] * 10)))
+
+
+def test_an_open_half_is_in_no_default_view(node: TestNode) -> None:
+    """Here, where a node runs: no store made by hand has one exactly as a producer sends it."""
+    with TransactionProducer(node.endpoint, "g") as producer:
+        transaction, _ = producer.begin(Message("halves", b"half"))
+        kept = producer.send(Message("halves", b"seen"), lambda _: State.COMMIT)
+        await_(lambda: node.now(Position.DISPATCHED) == node.now(Position.APPENDED), WAIT_S, "all is dispatched")
+        for where in ({"readMode": "scan"}, {"readMode": "queue"}, {"endpoint": serve_of(node), "subscribe": "halves"}):
+            store = None if "endpoint" in where else node.store.root
+            found = [row["body"] for row in read(store, ("topic", "body"), **where) if row["topic"] == "halves"]
+            assert found == [b"seen"]
+            assert b"half" not in [row["body"] for row in read(store, ("body",), **where)]
+        shown = [row["body"] for row in read(node.store.root, ("body",), includeHalves="true")]
+        assert b"half" in shown
+        producer.rollback(transaction)
+    assert kept.half.acknowledged
 
 
 def test_no_rows_need_no_node(tmp_path: Path) -> None:
