@@ -82,6 +82,10 @@ class Expression:
             self._remembered[value] = answer
         return answer
 
+    @property
+    def remembers(self) -> bool:
+        return bool(self._remembered)
+
     def forget(self) -> None:
         """The answers that are remembered."""
         self._remembered.clear()
@@ -101,7 +105,8 @@ class _Memory:
             self._size = 0
             self._holders.clear()
         self._size += size
-        self._holders.add(holder)
+        if not holder.remembers:  # a weak set is slow
+            self._holders.add(holder)
 
 
 _MEMORY: Final = _Memory()
