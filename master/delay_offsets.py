@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.log.config_file import ConfigFile, read_config
+from towline.log.config_file import ConfigFile
 from towline.log.saver import Saver
-from towline.log.undelivered import DELAY_OFFSETS, LOG_END, TIMER_OFFSETS
+from towline.log.undelivered import DELAY_OFFSETS, EARLIER, LOG_END, TIMER_OFFSETS
 from towline.node.context import Node
 from towline.runtime.positions import Duty, Position
 
-from .timers import Through
+from .timers import Mark, Through
 
 SLOW_MS: Final = 400  # flush and the thread may take so long before deliveries wait for them
 
@@ -62,12 +62,14 @@ class DelayOffsets:
         offsets = {int(level): int(offset) for level, offset in delays.get("offsetTable", {}).items()}
         self._version = int(delays.get("dataVersion", {}).get("counter", 0))
         self.spoken_of = max(int(delays.get(LOG_END, 0)), int(timers.get(LOG_END, 0)))
+        mark = _mark(timers)
         through = Through(
-            int(timers.get("deliveredDue", 0)),
-            int(timers.get("deliveredOffset", -1)),
-            int(timers.get("upTo", 0)),
+            mark.due,
+            mark.offset,
+            mark.up_to,
             int(timers.get("from", 0)),
             int(timers.get("cancelsFrom", 0)),
+            tuple(_mark(each) for each in timers.get(EARLIER, ())),
         )
         return offsets, through
 
@@ -114,7 +116,7 @@ class DelayOffsets:
 
     def _load(self, file: ConfigFile) -> dict[str, Any]:
         found = file.load()
-        if found is not None and read_config(file.path) is None:
+        if file.from_backup:
             self._node.log.warning("%s cannot be read; the generation before is used: %s", file.path, file.backup)
         return found or {}
 
@@ -172,11 +174,16 @@ class DelayOffsets:
 
 def _of_timers(state: State) -> dict[str, Any]:
     through = state.through
-    return {
-        "deliveredDue": through.due,
-        "deliveredOffset": through.offset,
-        "upTo": through.up_to,
-        "from": through.start,
-        "cancelsFrom": through.cancels_start,
-        LOG_END: state.end,
-    }
+    places = {"from": through.start, "cancelsFrom": through.cancels_start}
+    earlier = [_of_mark(mark) for mark in through.earlier]
+    return _of_mark(through) | places | ({EARLIER: earlier} if earlier else {}) | {LOG_END: state.end}
+
+
+def _of_mark(mark: Mark) -> dict[str, Any]:
+    return {"deliveredDue": mark.due, "deliveredOffset": mark.offset, "upTo": mark.up_to}
+
+
+def _mark(content: Mapping[str, Any]) -> Mark:
+    return Mark(
+        int(content.get("deliveredDue", 0)), int(content.get("deliveredOffset", -1)), int(content.get("upTo", 0))
+    )

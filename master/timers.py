@@ -4,6 +4,10 @@ Both queues are read from the ConsumeQueues; a wheel in memory sorts what waits,
 is through is said in numbers: all of queue 0 that stands before `up_to` and is not later than (due, offset) is through,
 everything else waits; nothing that waits stands before `start`, nothing that still cancels before `cancels_start`.
 
+A clock that goes back behind the newest delivery would make all that comes then look late, and `up_to` stand still. So
+what was through until then is said by a mark of its own (`earlier`), and (due, offset) begins anew; the mark goes when
+(due, offset) has passed it.
+
 The wheel holds all that is due before the horizon. Where more waits than is to be in memory, the latest half is dropped
 and the horizon comes nearer; when little is left before it, the queues are read again from where something waits.
 """
@@ -22,25 +26,34 @@ from towline.runtime.queue_ends import QueueEnds
 
 from .delivery import Due
 from .restoring import Places, Restorer, Rows, Sizes
-from .wheel import ROW, Blocks, Waiting, Wheel, begin_of_block, lowest_until
+from .wheel import ROW, Blocks, Waiting, Wheel, begin_of_block, lowest_until, until
 
 SCAN_COUNT: Final = 4096  # entries looked at in one go
 SCANS_PER_TURN: Final = 8
 FAR_MS: Final = 1 << 40
 ROWS_MAX: Final = 1 << 19  # in memory: 16 MiB
 _NEVER: Final = 1 << 62
+_NOWHERE: Final = np.zeros(0, dtype=np.int64)
+MARKS_MAX: Final = 8  # that are noted; what further ones say comes twice after a crash
 _TOPIC: Final = TIMER_TOPIC.encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
-    """What of the timer topic need not be looked at again."""
+class Mark:
+    """All that stands before `up_to` and is not later than (due, offset) is through."""
 
     due: int = 0
     offset: int = -1
     up_to: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Through(Mark):
+    """What of the timer topic need not be looked at again. `earlier`: marks of before the clock went back."""
+
     start: int = 0
     cancels_start: int = 0
+    earlier: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +94,28 @@ class Found:
 
 
 @dataclass(slots=True)
+class Era:
+    """Of a clock that went back: what stands before `end`, not later than (due, offset), was through, but `waits`."""
+
+    due: int
+    offset: int
+    end: int
+    waits: Places
+
+    def mark(self) -> Mark:
+        return Mark(self.due, self.offset, min(self.end, int(self.waits.min(initial=_NEVER))))
+
+    def tells(self, waiting: Waiting) -> npt.NDArray[np.bool_]:
+        """Which of these were through then."""
+        told: npt.NDArray[np.bool_] = until(waiting, self.due, self.offset) & (waiting["offset"] < self.end)
+        return told & ~np.isin(waiting["offset"], self.waits)
+
+
+@dataclass(slots=True)
 class Again:
     """Reading again of what was dropped from memory: the next offset and the end, of either queue."""
 
+    cancels_start: int
     cancel: int
     cancels_end: int
     next: int
@@ -112,13 +144,15 @@ class Timers:
         self._again: Again | None = None
         self._longer = longer
         self._delivered = (through.due, through.offset)
+        self._eras = [Era(mark.due, mark.offset, mark.up_to, _NOWHERE) for mark in through.earlier]
         self._known = through.up_to
         self._next = through.start
         self._next_cancel = through.cancels_start
         self._cancels: dict[int, set[bytes]] = {}  # time -> keys
         self._cancel_places: dict[int, list[int]] = {}  # time -> queue offsets
         self._cancel_order: list[int] = []
-        self._cancelling = Blocks()
+        self._cancelling = Blocks()  # of those in memory
+        self._cancels_left = _NEVER  # the first that is not, of those that may cancel something
         self._head: Waiting = np.zeros(0, dtype=ROW)
         self._low = 0
         self.safe_ms = 0
@@ -145,6 +179,8 @@ class Timers:
         cancel_low, cancel_end = self._bounds(CANCEL_QUEUE)
         beyond = max(0, self._known - end)
         self._known = min(self._known, end)
+        for era in self._eras:
+            era.end = min(era.end, end)
         self.doubtful = max(0, min(low, self._known) - self._next)
         self._next, self._next_cancel = min(self._next, end), min(self._next_cancel, cancel_end)
         if beyond or self._longer.known:
@@ -168,6 +204,7 @@ class Timers:
     def due(self, count: int, now_ms: int) -> Due | None:
         if self._next < self._known:  # what the process before had seen comes first, or it would count as through
             return None
+        self._go_back(now_ms)
         if not len(self._head):
             self._head = self._wheel.take(min(now_ms, self.safe_ms, self._horizon - 1), count)
         head = self._head[:count]
@@ -193,6 +230,8 @@ class Timers:
         self._waiting.remove(through["offset"])
         last = (int(through[-1]["due"]), int(through[-1]["offset"]))
         self._head = self._head[count:]
+        for era in self._eras:
+            era.waits = era.waits[~np.isin(era.waits, through["offset"])]
         self._delivered = max(self._delivered, last)
         self.end = max(self.end, end)
         self._forget_cancels()
@@ -208,7 +247,9 @@ class Timers:
         late = lowest_until(self._head, due, offset), self._wheel.lowest_until(due, offset)  # they came too late
         up_to = min((place for place in late if place is not None), default=_NEVER)
         up_to = min(up_to, max(self._next, self._known))
-        return Through(due, offset, up_to, min(up_to, self._start), self._cancels_start)
+        self._eras = [era for era in self._eras if (era.due, era.offset) > self._delivered or era.end > up_to]
+        earlier = tuple(era.mark() for era in self._eras[-MARKS_MAX:])
+        return Through(due, offset, up_to, min(up_to, self._start), self._cancels_start, earlier)
 
     @property
     def _start(self) -> int:
@@ -219,7 +260,19 @@ class Timers:
     @property
     def _cancels_start(self) -> int:
         low = self._cancelling.lowest()
-        return self._next_cancel if low is None else min(low, self._next_cancel)
+        low = self._next_cancel if low is None else min(low, self._next_cancel)
+        return min(low, self._cancels_left, self._again.cancels_start if self._again is not None else low)
+
+    def _go_back(self, now_ms: int) -> None:
+        """With the clock: what was taken out is not due yet; what is delivered from here on is told by itself."""
+        if len(self._head) and self._head["due"][-1] > now_ms:
+            self._wheel.put_back(self._head)
+            self._head = np.zeros(0, dtype=ROW)
+        if self._delivered[0] > now_ms:
+            due, offset = self._delivered
+            waits = np.concatenate((self._wheel.until(due, offset), self._head[until(self._head, due, offset)]))
+            self._eras.append(Era(due, offset, max(self._next, self._known), waits["offset"]))
+            self._delivered = (0, -1)
 
     def _next_due(self) -> int | None:
         return int(self._head["due"][0]) if len(self._head) else self._wheel.next_due()
@@ -236,7 +289,8 @@ class Timers:
         if since is not None:
             self._limit, self._horizon = min(self._limit, since), min(self._horizon, since)
             for time in [time for time in self._cancels if time >= since]:
-                del self._cancels[time], self._cancel_places[time]
+                del self._cancels[time]
+                self._leave(np.array(self._cancel_places.pop(time)))
             self._cancel_order = sorted(self._cancels)
 
     def _scan_again(self) -> int:
@@ -245,8 +299,9 @@ class Timers:
         if again is None:
             if self._horizon == _NEVER or self.in_memory > self._rows_max // 4:
                 return 0
-            again = self._again = Again(self._cancels_start, self._next_cancel, self._start, self._next)
-            self._limit = _NEVER
+            start = self._cancels_start
+            again = self._again = Again(start, start, self._next_cancel, self._start, self._next)
+            self._limit = self._cancels_left = _NEVER
         if again.cancel < again.cancels_end:
             found = self._read(CANCEL_QUEUE, again.cancel)
             again.cancel = found.end
@@ -256,10 +311,16 @@ class Timers:
             found = self._read(TIMER_QUEUE, again.next)
             again.next = found.end
             waiting = found.waiting()
-            self._keep(waiting[(waiting["due"] >= self._horizon) & (waiting["offset"] < again.end)])
+            waiting = waiting[(waiting["due"] >= self._horizon) & (waiting["offset"] < again.end)]
+            self._keep(self._untold(waiting))
             return len(found.rows)
         self._horizon, self._again = self._limit, None
         return 1
+
+    def _leave(self, cancels: Places) -> None:
+        """Of cancellations these are not in memory any more."""
+        self._cancelling.remove(cancels)
+        self._cancels_left = min(self._cancels_left, int(cancels.min()))
 
     def _forget_gone(self) -> None:
         """What left the log before its time is counted, block by block of its queue, and no longer waited for."""
@@ -271,6 +332,8 @@ class Timers:
         under_way = int(np.count_nonzero(self._head["offset"] < below))  # its delivery fails, and is counted then
         self.gone += max(0, self._waiting.cut(below) - under_way)
         self._wheel.forget(below)
+        for era in self._eras:
+            era.waits = era.waits[era.waits >= below]
 
     # --- the queues
 
@@ -295,12 +358,18 @@ class Timers:
         self.gone += int(np.count_nonzero(~found.sound & (found.sizes > 0) & (found.offsets >= self._known)))
         waiting = found.waiting()
         due, offset = self._delivered
-        later = (waiting["due"] > due) | ((waiting["due"] == due) & (waiting["offset"] > offset))
-        waiting = waiting[(waiting["offset"] >= self._known) | later]
+        later = ~until(waiting, due, offset)
+        waiting = self._untold(waiting[(waiting["offset"] >= self._known) | later])
         self._waiting.add(waiting["offset"])
         self._keep(waiting)
         self._next = found.end
         return len(found.rows)
+
+    def _untold(self, waiting: Waiting) -> Waiting:
+        """Those that were not through when the clock went back."""
+        for era in self._eras:
+            waiting = waiting[~era.tells(waiting)]
+        return waiting
 
     def _scan_cancels(self) -> int:
         if self._next_cancel >= self._bounds(CANCEL_QUEUE)[1]:
@@ -316,10 +385,10 @@ class Timers:
         able = (rows["rule"] == Rule.OK) & (rows["cancelled_length"] > 0) & (found.offsets < until)
         if not anew:
             able &= rows["time"] >= self._horizon
-        places = np.flatnonzero(able)
-        if anew:
-            self._cancelling.add(found.offsets[places])
-        for place in places[rows["time"][places] < self._limit].tolist():
+        taken = able & (rows["time"] < self._limit)
+        self._cancels_left = min(self._cancels_left, int(found.offsets[able & ~taken].min(initial=_NEVER)))
+        self._cancelling.add(found.offsets[taken])
+        for place in np.flatnonzero(taken).tolist():
             row = rows[place]
             time, start, length = int(row["time"]), int(row["cancelled_start"]), int(row["cancelled_length"])
             if time not in self._cancels:

@@ -42,6 +42,16 @@ class Wheel:
         taken, self._near = self._near[:count], self._near[count:]
         return taken
 
+    def put_back(self, rows: Waiting) -> None:
+        """What was taken out, while nothing that was due after it was."""
+        self.add(rows)
+        self._near = self._near[np.lexsort((self._near["offset"], self._near["due"]))]
+
+    def until(self, due: int, offset: int) -> Waiting:
+        """Those that come no later than (due, offset), in any order."""
+        near, far = self._near, self._far[: self._far_count]
+        return np.concatenate((near[until(near, due, offset)], far[until(far, due, offset)]))
+
     def lowest_until(self, due: int, offset: int) -> int | None:
         """The lowest queue offset of those that come no later than (due, offset)."""
         found = lowest_until(self._near, due, offset)
@@ -120,10 +130,16 @@ class Wheel:
         self._far_due = int(rows["due"].min()) if len(rows) else _LATEST
 
 
+def until(rows: Waiting, due: int, offset: int) -> npt.NDArray[np.bool_]:
+    """Which rows come no later than (due, offset)."""
+    found: npt.NDArray[np.bool_] = (rows["due"] < due) | ((rows["due"] == due) & (rows["offset"] <= offset))
+    return found
+
+
 def lowest_until(rows: Waiting, due: int, offset: int) -> int | None:
     """The lowest queue offset of the rows that come no later than (due, offset)."""
-    until = (rows["due"] < due) | ((rows["due"] == due) & (rows["offset"] <= offset))
-    return int(rows["offset"][until].min()) if until.any() else None
+    found = until(rows, due, offset)
+    return int(rows["offset"][found].min()) if found.any() else None
 
 
 class Blocks:

@@ -107,5 +107,14 @@ def test_messages_with_a_time_that_a_longer_log_delivered_are_looked_at_again(ma
     assert clamp_again(maker) == Clamped()
 
 
+def test_what_was_delivered_before_a_clock_went_back_goes_back_too(maker):
+    mark = {"deliveredDue": NOON * 2, "deliveredOffset": 9, "upTo": 3}
+    save(maker, "timerOffset.json", deliveredDue=0, deliveredOffset=-1, upTo=0, earlier=[mark])
+    assert clamp(maker).counts == {"timerOffset.json": 1}
+    (found,) = load(maker, "timerOffset.json")["earlier"]
+    assert found["upTo"] == 0
+    assert NOON <= found["deliveredDue"] < NOON * 2
+
+
 def clamp_again(maker: StoreMaker) -> Clamped:
     return clamp_to_recovered(maker.store, recover(maker.store, SETTINGS), {}, SEGMENT)

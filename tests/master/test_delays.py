@@ -5,7 +5,7 @@ import random
 import pytest
 
 from master import wheel
-from master.timers import ROWS_MAX, LongerLog, Through
+from master.timers import ROWS_MAX, LongerLog, Mark, Through
 from tests.master.delaying import FakePut, lane_of, made
 from tests.serve.building import NOON
 from towline.client.forms import Handle, StoredForm, cancelling, delayed, timed
@@ -276,6 +276,101 @@ class TestTimers:
                 put.answer(PutStatus.PUT_OK)
         assert set(delivered) == expected.keys() - cancelled
         assert len(delivered) - len(set(delivered)) <= doubles
+
+    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("rows_max", [ROWS_MAX, 12])
+    def test_a_clock_that_steps_and_a_crash_at_any_point_double_no_more_than_a_crash_alone(
+        self, store, seed, rows_max, monkeypatch
+    ):
+        monkeypatch.setattr(wheel, "NEAR", 3 if rows_max == 12 else wheel.NEAR)
+        draw = random.Random(seed)
+        expected, delivered, cancelled = {}, [], set()
+        state, at_save, now = Through(), 0, 10_000
+        timers, put = store.timers(state, rows_max), FakePut()
+        lane = lane_of(timers, store.restorer(), put)
+        counter = doubles = crashes = back = 0
+
+        def turn() -> None:
+            store.dispatch()
+            timers.scan()
+            timers.safe_ms = NOON + now if timers.caught_up else timers.safe_ms
+            sent = len(put.sent)
+            lane.turn(now, NOON + now)
+            assert all(expected[key] <= now for each in put.sent[sent:] for key in each.keys), "nothing comes early"
+
+        for _ in range(160):
+            now += draw.randrange(60)
+            if draw.random() < 0.08:
+                now, timers.safe_ms, back = max(0, now - draw.choice((1, 40, 700, 3000))), 0, back + 1
+            elif draw.random() < 0.03:
+                now += 1500
+            for _ in range(draw.randrange(3)):
+                counter += 1
+                expected[f"k{counter}"] = due = now + draw.randrange(1, 400)
+                store.put(timed("orders", counter % 4, NOON + due), f"k{counter}")
+            under_way = put.sent[-1].keys if put.waits else []
+            over = cancelled.union(delivered, under_way)
+            open_keys = [key for key, due in expected.items() if due > now and key not in over]
+            if open_keys and draw.random() < 0.3:
+                key = draw.choice(open_keys)
+                cancelled.add(key)
+                store.put(cancelling(Handle(NOON + expected[key], key, 0, "orders")), f"c{counter}-{key}")
+            turn()
+            if put.waits and draw.random() < 0.9:
+                delivered += put.sent[-1].keys
+                put.answer(PutStatus.PUT_OK)
+                lane.turn(now, NOON + now, take=False)
+                if draw.random() < 0.4:
+                    state, at_save = timers.through(), len(delivered)
+            if draw.random() < 0.1:
+                crashes += 1
+                if put.waits and draw.random() < 0.5:
+                    delivered += put.sent[-1].keys
+                doubles += len(delivered) - at_save
+                timers, put = store.timers(state, rows_max), FakePut()
+                lane = lane_of(timers, store.restorer(), put)
+        assert crashes > 2
+        assert back > 2
+        now = max(expected.values())
+        while timers.scan() or timers.pending():
+            turn()
+            if put.waits:
+                delivered += put.sent[-1].keys
+                put.answer(PutStatus.PUT_OK)
+        assert set(delivered) == expected.keys() - cancelled
+        assert len(delivered) - len(set(delivered)) <= doubles
+        assert timers.through().earlier == ()
+
+    def test_what_was_delivered_before_and_after_a_clock_went_back_is_through(self, store):
+        def drive(timers, now):
+            put = FakePut()
+            lane = lane_of(timers, store.restorer(), put)
+            while timers.scan():
+                pass
+            timers.safe_ms = now
+            while not (lane.turn(0, now) and not put.waits) and put.waits:
+                put.answer(PutStatus.PUT_OK, at=1)
+            return [key for sent in put.sent for key in sent.keys]
+
+        now = NOON + HOUR_MS
+        store.put(timed("orders", 0, now - 10), "before")
+        store.dispatch()
+        timers = store.timers()
+        assert drive(timers, now) == ["before"]
+        store.put(timed("orders", 0, NOON + HOUR_MS // 2), "waits")
+        for place in range(50):
+            store.put(timed("orders", 0, NOON + 1000 + place), f"k{place}")
+        store.dispatch()
+        assert len(drive(timers, NOON + 2000)) == 50
+        for _ in range(3):
+            timers = store.timers(timers.through())
+            assert drive(timers, NOON + 3000) == []
+        assert drive(timers, now) == ["waits"]
+        assert timers.through() == Through(NOON + HOUR_MS // 2, 1, 52, 52, 0, (Mark(now - 10, 0, 1),))
+        store.put(timed("orders", 0, now), "after")
+        store.dispatch()
+        assert drive(timers, now) == ["after"]
+        assert timers.through().earlier == (), "what is delivered has passed it"
 
 
 class TestLanes:

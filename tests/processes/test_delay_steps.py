@@ -1,5 +1,7 @@
 """Delayed messages while the clock steps by an hour, and while a piece that has to do with them stands still."""
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer, SendResult
 from towline.errors import TowlineError
 from towline.link.endpoints import ipc_endpoint
+from towline.log.config_file import ConfigFile
 from towline.runtime.clock import ENVIRONMENT, SystemClock
 
 from .nodes import TestNode, check_nothing_is_left, ended
@@ -168,3 +171,30 @@ def test_a_compressed_body_is_delivered_as_it_was_sent(node: TestNode, clock: St
     for message in found:
         assert message.body == body
         assert len(message.raw) < len(body) // 4, "it stays compressed on its way"
+
+
+def test_after_a_clock_went_back_neither_a_kill_nor_a_stop_doubles_what_was_noted(
+    node: TestNode, clock: SteppedClock
+) -> None:
+    offsets = ConfigFile(node.store.config / "timerOffset.json")
+    sent = send(node, Message("noted", b"before", deliver_at=clock.now_ms()))
+    check_once(read(node, "noted", keys_of(sent)), keys_of(sent))
+    clock.step(-HOUR_MS)
+    at = clock.now_ms() + 500
+    late = send(node, Message("noted", b"late", deliver_at=at + HOUR_MS // 2))
+    sent += send(node, *(Message("noted", b"%d" % number, deliver_at=at + number // 4) for number in range(800)))
+    check_once(read(node, "noted", keys_of(sent)), keys_of(sent))
+    await_(lambda: (offsets.load() or {})["deliveredDue"] == at + 799 // 4, DEADLINE_S, "it is noted")
+    pids = node.pids()
+    os.kill(pids["schedule"], signal.SIGKILL)
+    node.await_restarted("schedule", pids)
+    sent += send(node, Message("noted", b"killed", deliver_at=clock.now_ms()))
+    check_once(read(node, "noted", keys_of(sent)), keys_of(sent))
+    assert node.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT, str(clock._path))
+        node.start()
+    sent += send(node, Message("noted", b"stopped", deliver_at=clock.now_ms()))
+    check_once(read(node, "noted", keys_of(sent)), keys_of(sent))
+    clock.step(HOUR_MS)
+    check_once(read(node, "noted", keys_of(sent + late)), keys_of(sent + late))

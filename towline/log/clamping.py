@@ -15,7 +15,7 @@ from .commit_log import CommitLogReader
 from .config_file import ConfigFile, read_config
 from .recover_derived import Queue, Tail
 from .recovery import Recovered
-from .undelivered import DELAY_OFFSETS, GROUP_OFFSETS, LOG_END, TIMER_OFFSETS, TRANSACTION_OFFSETS
+from .undelivered import DELAY_OFFSETS, EARLIER, GROUP_OFFSETS, LOG_END, TIMER_OFFSETS, TRANSACTION_OFFSETS
 
 _TIMERS: Final = {"upTo": TIMER_QUEUE, "from": TIMER_QUEUE, "cancelsFrom": CANCEL_QUEUE}  # of the timer topic
 _AT: Final = "@"
@@ -140,12 +140,19 @@ def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
 
 def _timers(content: dict[str, Any], ends: Ends) -> list[str]:
     said = []
-    for name, queue in _TIMERS.items():
-        end = ends.get((TIMER_TOPIC, queue), 0)
-        if _number(content, name) > end:
-            said.append(f"{name} is {content[name]}, and the queue ends at {end}")
-            content[name] = end
+    for mark in (content, *_marks(content)):
+        for name, queue in _TIMERS.items():
+            end = ends.get((TIMER_TOPIC, queue), 0)
+            if _number(mark, name) > end:
+                said.append(f"{name} is {mark[name]}, and the queue ends at {end}")
+                mark[name] = end
     return said
+
+
+def _marks(timers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was through before a clock went back."""
+    found = timers.get(EARLIER)
+    return [mark for mark in found if isinstance(mark, dict)] if isinstance(found, list) else []
 
 
 def _timers_anew(content: dict[str, Any], ends: Ends, lows: Ends, recovered: Recovered, *, longer: bool) -> list[str]:
@@ -157,8 +164,9 @@ def _timers_anew(content: dict[str, Any], ends: Ends, lows: Ends, recovered: Rec
         return []
     for name in ("from", "cancelsFrom"):
         content[name] = lows.get((TIMER_TOPIC, _TIMERS[name]), 0)
-    delivered = _number(content, "deliveredDue"), content.get("deliveredOffset", -1)
-    content["deliveredDue"], content["deliveredOffset"] = min(delivered, (recovered.last_store_timestamp, _NEVER))
+    for mark in (content, *_marks(content)):
+        delivered = _number(mark, "deliveredDue"), mark.get("deliveredOffset", -1)
+        mark["deliveredDue"], mark["deliveredOffset"] = min(delivered, (recovered.last_store_timestamp, _NEVER))
     content |= {LOG_END: min(_number(content, LOG_END), recovered.end)}
     return said or [f"it speaks of a log that is longer than {recovered.end} bytes"]
 
