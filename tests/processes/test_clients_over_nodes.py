@@ -1,5 +1,6 @@
 """Clients of several real nodes: the master is killed, its slave is promoted, and they go on there."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from towline.node.promoting import promote
 from towline.runtime.positions import Position
 
 from .nodes import Pair, TestNode, check_nothing_is_left, ended, free_port
+from .stopping import stopped
 from .waiting import await_
 
 DEADLINE_S: Final = 60.0
@@ -112,6 +114,15 @@ def own_pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 @pytest.fixture
+def lagging_pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path, broker_role="ASYNC_MASTER", flush_consumer_offset_interval=INTERVAL_MS)
+    ending = ended(*made.nodes)
+    next(ending)
+    yield made
+    next(ending, None)
+
+
+@pytest.fixture
 def two_masters(tmp_path: Path) -> Iterator[list[TestNode]]:
     nodes = [TestNode("master", tmp_path / name, listen_port=0, ha_listen_port=0) for name in "ab"]
     ending = ended(*nodes)
@@ -156,6 +167,59 @@ def test_clients_go_on_at_the_promoted_slave(own_pair: Pair):
         member.commit()
     with AdminClient(serve_of(pair.slave)) as admin:
         assert admin.group_offsets("g", "t")["t"][0] == admin.bounds("t")[0][1] == 221
+    assert pair.slave.stop()
+
+
+def test_an_ordered_member_passes_over_nothing_when_a_slave_that_lags_is_promoted(lagging_pair: Pair):
+    """Its offsets came to the slave before the messages: other messages have the numbers it had read to."""
+    pair = lagging_pair
+    pair.start()
+    with AdminClient(pair.master.endpoint) as admin:
+        admin.create_topic("t", 1)
+    acknowledged: list[bytes] = []
+    enough = threading.Event()
+
+    def load() -> None:
+        with Producer(puts_of(pair), send_timeout_ms=500, delivery_timeout_ms=FAILOVER_MS) as producer:
+            while not enough.is_set():
+                body = b"new %d" % len(acknowledged)
+                if producer.send(Message("t", body)).acknowledged:
+                    acknowledged.append(body)
+
+    with GroupConsumer(
+        serves_of(pair), "g", "t", start="first", ordered=True, timeout_ms=FAILOVER_MS, suspend_ms=500
+    ) as member:
+        fill(pair, 100)
+        assert len(read(member, 100)) == 100
+        with stopped(pair.slave.pids()["receive"]):
+            with Producer(pair.master.endpoint) as producer:
+                producer.send_bodies("t", [b"lost"] * 500)
+            assert set(read(member, 500)) == {b"lost"}
+            member.commit()
+            await_followed(pair, "g", {0: 600})
+            pair.master.kill_all(seed=3)
+        loader = threading.Thread(target=load)
+        loader.start()
+        try:
+            assert promote(pair.slave.store.root, accept_loss=True)["role"] == "master"
+            await_(lambda: len(acknowledged) >= 50, FAILOVER_MS / 1000, "the promoted node takes messages")
+        finally:
+            enough.set()
+            loader.join()
+        found: list[bytes] = []  # some twice: a put whose answer was late went again
+
+        def all_there() -> bool:
+            found.extend(message.body for message in member.poll(200))
+            return set(found) == set(acknowledged)
+
+        await_(all_there, FAILOVER_MS / 1000, "all that was acknowledged comes")
+        assert list(dict.fromkeys(found)) == acknowledged
+    assert "its offset 600 of queue 0 of t is beyond the queue's end" in pair.slave.store.node_log.read_text()
+    with AdminClient(serve_of(pair.slave)) as admin:
+        us = {"group": "fresh", "member": "m", "instance": "i"}
+        admin.ask("group_join", **us, topics={"t": {"expression": "*", "type": "TAG"}})
+        told = admin.ask("group_lock", **us, queues=[["t", 0]]).facts
+        assert told == {"locked": []}, "the old master may have granted it in a group that nobody here knows"
     assert pair.slave.stop()
 
 

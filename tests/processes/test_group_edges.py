@@ -303,4 +303,4 @@ def test_half_an_offsets_file_of_a_broadcasting_member(
             lambda: found.extend(consumer.poll(100)) or len(found) >= 10, DEADLINE_S, "what came since the copy comes"
         )
     assert [each.queue_offset for each in found] == list(range(10, 20))
-    assert "its copy from before is used" in caplog.text
+    assert "its copy from before" in caplog.text

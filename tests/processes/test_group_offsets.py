@@ -265,6 +265,37 @@ def test_damaged_files_and_a_real_brokers(make: Make):
     assert node.stop()
 
 
+def test_a_group_is_made_by_its_configuration_alone_and_begins_at_the_last_message(make: Make):
+    node = make(auto_create_subscription_group=False)
+    node.start()
+    fill(node)
+    endpoint = f"ipc://{node.runtime / 'serve.sock'}"
+    with GroupConsumer(endpoint, "g", "t", start="last") as member:
+        with pytest.raises(AskRefused) as error:
+            member.poll(int(DEADLINE_S * 1000))
+        assert error.value.error == "UNKNOWN_GROUP"
+        with admin(node) as client:
+            with pytest.raises(AskRefused):
+                client.describe_group("g")
+            client.configure_group("g", retryMaxTimes=3)
+            found: list[tuple[int, int]] = []
+
+            def come() -> None:
+                with contextlib.suppress(AskRefused):  # as it was told before
+                    found.extend((each.queue_id, each.queue_offset) for each in member.poll(100))
+
+            def joined() -> bool:
+                come()
+                return len(client.describe_group("g")["members"]) == 1
+
+            await_(joined, DEADLINE_S, "it has joined")
+            with Producer(node.endpoint) as producer:
+                for queue in range(QUEUES):
+                    producer.send_bodies("t", [b"after"] * 5, queue_id=queue)
+            await_(lambda: come() or len(found) >= 5 * QUEUES, DEADLINE_S, "what comes after it comes")
+            assert sorted(found) == [(queue, COUNT + number) for queue in range(QUEUES) for number in range(5)]
+
+
 def test_a_slave_follows_the_offsets_and_sends_members_to_its_master(tmp_path: Path):
     pair = Pair(tmp_path, broker_role="ASYNC_MASTER", flush_consumer_offset_interval=INTERVAL_MS)
     ending = ended(*pair.nodes)
