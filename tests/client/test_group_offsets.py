@@ -43,7 +43,7 @@ def test_the_copy_from_before_holds_at_the_next_start_and_at_the_one_after(
     with caplog.at_level(logging.ERROR), closing(OffsetsFile(path)) as file:
         assert file.load() == {KEY: 100}
         file.save({KEY: 100})  # nothing new came
-    assert "made anew of its copy from before" in caplog.text
+    assert "its copy from before is used" in caplog.text
     caplog.clear()
     assert loaded(path) == {KEY: 100}
     assert not caplog.records, "the file was made anew already"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from towline.client.admin import AdminClient
 from towline.log.config_file import ConfigFile
 
 from .nodes import TestNode
+from .stopping import stopped
 from .waiting import Watch, await_
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -60,15 +62,17 @@ class Process:
         self._current: dict[Queue, Tenure] = {}
         self._ended: dict[Queue, Tenure] = {}
 
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def kill(self) -> None:
         self.killed = True
         self._end(signal.SIGKILL)
 
-    def freeze(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)
+    def frozen(self) -> AbstractContextManager[None]:
+        """It stands still within the block."""
+        return stopped(self._process.pid)
 
     def stop(self) -> None:
         if not self.killed and self._process.poll() is None:

@@ -275,12 +275,11 @@ def test_a_reset_while_a_member_is_frozen_outlives_serve(node: TestNode, start: 
     reader: Process = start("redo", "again", "frozen")
     await_(lambda: reader.keys().total() == COUNT, DEADLINE_S, "everything is read")
     await_(lambda: admin.describe_group("redo")["lag"] == 0, DEADLINE_S, "and committed")
-    reader.freeze()
-    admin.reset_offsets("redo", "again", "first")
-    before = node.pids()
-    os.kill(before["serve"], signal.SIGKILL)
-    node.await_restarted("serve", before)
-    reader.thaw()
+    with reader.frozen():
+        admin.reset_offsets("redo", "again", "first")
+        before = node.pids()
+        os.kill(before["serve"], signal.SIGKILL)
+        node.await_restarted("serve", before)
     await_(lambda: reader.keys().total() == 2 * COUNT, DEADLINE_S, "everything is read again")
     reader.stop()
     assert set(reader.keys().values()) == {2}

@@ -71,7 +71,7 @@ class OffsetsFile:
             found, trouble = None, error.describe()
         if found is None and (found := _read(self._before)) is not None:
             self._replace(found, keep=False)
-            log.error("%s: it is made anew of its copy from before, some messages will come again", trouble)
+            log.error("%s: its copy from before is used and takes its place, some messages will come again", trouble)
         return found or {}
 
     def _replace(self, offsets: Offsets, *, keep: bool = True) -> None:
