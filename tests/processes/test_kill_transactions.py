@@ -1,4 +1,4 @@
-"""Pieces are killed at random under a load of transactions: each ends as its sender decided, whatever was lost."""
+"""Pieces and the whole node are killed at random under a load of transactions: each ends as its sender decided."""
 
 import os
 import random
@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
@@ -20,7 +21,8 @@ from towline.link.endpoints import ipc_endpoint
 from .nodes import TestNode, check_nothing_is_left, ended
 from .waiting import await_
 
-VICTIMS: Final = ("put", "schedule", "reput", "serve", "flush", "schedule", "put", "schedule")
+NODE: Final = "all of it"
+VICTIMS: Final = ("put", "schedule", "reput", NODE, "serve", "flush", "schedule", "put", NODE, "schedule")
 THREADS: Final = 4
 DEADLINE_S: Final = 60.0
 TOPIC: Final = "bank"
@@ -85,8 +87,8 @@ class Senders:
 
 
 def open_transactions(node: TestNode) -> int:
-    with Consumer(ipc_endpoint(node.runtime, "schedule"), TOPIC) as asking:
-        return int(asking._caller.ask("transaction_status", {}, 20_000).facts["open"])
+    with AdminClient(ipc_endpoint(node.runtime, "schedule"), timeout_ms=20_000) as admin:
+        return admin.transaction_status()["open"]
 
 
 @pytest.mark.slow
@@ -107,6 +109,10 @@ def test_every_transaction_ends_as_it_was_decided(tmp_path: Path) -> None:
         senders = Senders(node, 11)
         for number, victim in enumerate(VICTIMS, 1):
             senders.await_begun(150 * number)
+            if victim == NODE:
+                node.kill_all(number)
+                node.start()
+                continue
             before = node.pids()
             os.kill(before[victim], signal.SIGKILL)
             node.await_restarted(victim, before)

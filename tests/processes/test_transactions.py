@@ -91,7 +91,7 @@ def halves(node: TestNode) -> dict[int, Record]:
     log = CommitLogReader(node.store.commitlog, SEGMENT)
     log.load()
     with AdminClient(ipc_endpoint(node.runtime, "schedule")) as admin:
-        end = admin.ask("transaction_status").facts["half_next"]
+        end = admin.transaction_status()["half_next"]
     try:
         entries = queues.read(HALVES, 0, 0, end)
         places = zip(entries["physical_offset"].tolist(), entries["record_size"].tolist(), strict=True)
