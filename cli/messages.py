@@ -1,5 +1,6 @@
 """Messages as commands show them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -7,7 +8,7 @@ from rich.console import Console
 from towline.client.message import ReceivedMessage
 from towline.format.body_errors import DecompressedTooLarge, UnreadableBody
 
-from .output import add_row, table
+from .output import add_row, progress_console, table
 
 _BODY_SHOWN = 120
 
@@ -33,7 +34,8 @@ def describe(message: ReceivedMessage) -> dict[str, Any]:
         return described | {"body": None, "body_error": str(error)}
 
 
-def print_messages(console: Console, described: list[dict[str, Any]]) -> None:
+def print_messages(console: Console, described: list[dict[str, Any]], remarks: Sequence[str] = ()) -> None:
+    """A table, and the remarks beside it, which are no results."""
     made = table("#queue", "#offset", "tag", "keys", "unique key", "body")
     for message in described:
         add_row(
@@ -46,6 +48,8 @@ def print_messages(console: Console, described: list[dict[str, Any]]) -> None:
             shown_body(message["body"]),
         )
     console.print(made)
+    for remark in remarks:
+        progress_console().print(remark, markup=False, soft_wrap=True)
 
 
 def shown_body(body: bytes | None) -> str:

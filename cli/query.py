@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from towline.client.admin import AdminClient
+from towline.client.admin import ALWAYS_MS, AdminClient, Found
 from towline.client.message import ReceivedMessage
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
@@ -24,7 +24,13 @@ def query(
     time: Annotated[
         str | None, typer.Option(metavar="TIME", help="First messages stored then or later; as 2026-01-31T12:00.")
     ] = None,
-    count: Annotated[int, typer.Option("--max", min=1, help="Messages at most.")] = 32,
+    begin: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With a key: only messages stored then or later.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With a key or --time: only messages stored then or earlier.")
+    ] = None,
+    count: Annotated[int, typer.Option("--max", min=1, help="Messages at most; of a key the newest.")] = 32,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -34,24 +40,46 @@ def query(
         raise typer.BadParameter("give one of --key, --unique-key, --id, --offset and --time")
     if topic is None and id_ is None and offset is None:
         raise typer.BadParameter("--key, --unique-key and --time need --topic")
+    if begin is not None and key is None and unique_key is None:
+        raise typer.BadParameter("--begin goes with --key and --unique-key")
+    if end is not None and (id_ is not None or offset is not None):
+        raise typer.BadParameter("--end goes with --key, --unique-key and --time")
+    first, last = _time("--begin", begin) if begin else 0, _time("--end", end) if end else ALWAYS_MS
     with AdminClient(endpoint_of("serve", endpoint, store), name="towline query") as admin:
-        found: list[ReceivedMessage | None] = []
+        found: list[ReceivedMessage]
         if id_ is not None:
-            found.append(admin.by_id(id_))
+            found = _one(admin.by_id(id_))
         elif offset is not None:
-            found.append(admin.by_offset(offset))
+            found = _one(admin.by_offset(offset))
         elif key is not None:
-            found += admin.by_key(topic or "", key, max_count=count)
+            found = admin.by_key(topic or "", key, begin=first, end=last, max_count=count)
         elif unique_key is not None:
-            found += admin.by_unique_key(topic or "", unique_key)
+            found = admin.by_unique_key(topic or "", unique_key, begin=first, end=last, max_count=count)
         else:
-            found += admin.by_time(topic or "", _time(time or ""), max_count=count)
-        described = [describe(message) for message in found if message is not None]
-    show({"count": len(described), "messages": described}, as_json, lambda console: print_messages(console, described))
+            found = admin.by_time(topic or "", _time("--time", time or ""), end=last, max_count=count)
+        if not found and topic is not None:
+            admin.ask("route", topic=topic)  # an unknown topic has its own error
+    described = [describe(message) for message in found]
+    remarks = _remarks(found)
+    result = {"count": len(described), "messages": described, "remarks": remarks}
+    show(result, as_json, lambda console: print_messages(console, described, remarks))
 
 
-def _time(text: str) -> datetime:
+def _one(message: ReceivedMessage | None) -> list[ReceivedMessage]:
+    return [] if message is None else [message]
+
+
+def _remarks(found: list[ReceivedMessage]) -> list[str]:
+    """What a lookup by key says of itself."""
+    if not isinstance(found, Found):
+        return []
+    truncated = "there may be older ones: ask with --max, or with an --end before the first of these"
+    behind = "the node's index is behind, so the newest messages may be missing: ask again, or look at its status"
+    return [text for text, holds in ((truncated, found.truncated), (behind, not found.complete)) if holds]
+
+
+def _time(option: str, text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"--time {text} is not a time as 2026-01-31T12:00") from None
+        raise typer.BadParameter(f"{option} {text} is not a time as 2026-01-31T12:00") from None

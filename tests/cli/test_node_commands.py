@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,17 @@ class TestPutAndGet:
         assert done.document["error"] == "UnknownTopic"
         assert "topic create" in done.document["remedy"]
 
+    def test_a_queue_that_the_topic_does_not_have_is_refused(self, master, flights, towline):
+        done = towline("get", flights, "--queue", 9, "--store", master, "--json")
+        assert (done.status, done.document["error"]) == (1, "UnknownQueue")
+
+    def test_an_offset_beyond_the_end_is_told_of(self, master, flights, put, towline):
+        put(flights, "somewhere", "--queue", 1)
+        done = towline("get", flights, "--queue", 1, "--from", 99_999, "--store", master)
+        assert done.status == 0
+        assert "queue 1 went on at" in done.err
+        assert "instead of 99999" in done.err
+
     def test_a_body_above_the_limit_is_refused_with_the_limit(self, master, flights, put, tmp_path, towline):
         file = tmp_path / "large"
         file.write_bytes(os.urandom(70_000))
@@ -148,6 +160,37 @@ class TestQuery:
         times = [m["store_timestamp"] for m in found]
         assert len(times) == 3
         assert times == sorted(times)
+
+    def test_times_bound_what_is_found(self, master, flights, message, towline):
+        asked = ("query", "--topic", flights, "--store", master, "--json")
+        stored = message["store_timestamp"]
+        before, then, after = (datetime.fromtimestamp((stored + ms) / 1000).isoformat() for ms in (-1, 0, 1))
+
+        def is_found(*more):
+            return message["unique_key"] in [m["unique_key"] for m in towline(*asked, *more).document["messages"]]
+
+        for key in (("--key", "ASKED"), ("--unique-key", message["unique_key"])):
+            assert is_found(*key, "--begin", then, "--end", then)
+            assert not is_found(*key, "--begin", after)
+            assert not is_found(*key, "--end", before)
+        assert is_found("--time", then, "--end", then)
+        assert not is_found("--time", "2001-01-01T00:00", "--end", before, "--max", 1_000)
+
+    def test_says_that_there_are_older_messages(self, master, flights, put, towline):
+        for text in ("old", "new"):
+            put(flights, text, "--key", "TWICE")
+        done = towline("query", "--topic", flights, "--key", "TWICE", "--max", 1, "--store", master)
+        assert "older" in done.err
+        assert "new" in done.out
+        assert "old " not in done.out
+
+    def test_an_unknown_topic_is_refused(self, master, towline):
+        done = towline("query", "--topic", "nothing", "--key", "k", "--store", master, "--json")
+        assert (done.status, done.document["error"]) == (1, "UnknownTopic")
+
+    @pytest.mark.parametrize("more", [("--offset", 0, "--end", "2026-01-31"), ("--id", "00", "--begin", "2026-01-31")])
+    def test_a_time_goes_with_a_key(self, master, towline, more):
+        assert towline("query", *more, "--store", master).status == 2
 
     def test_says_when_nothing_is_found(self, master, flights, towline):
         done = towline("query", "--topic", flights, "--key", "NOTHING", "--store", master, "--json")

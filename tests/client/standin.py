@@ -96,6 +96,9 @@ class Standin:
         self.corrects = True  # False: as a slave, which leaves a wrong offset as it was asked
         self.epoch_ends: dict[str, int] = {}  # of the epoch before, by queue
         self.extra: list[bytes] = []  # records served in answer to queries
+        self.found: dict[str, bool] = {}  # more facts of such an answer
+        self.damage: deque[Callable[[list[bytes]], list[bytes]]] = deque()  # of the next answers to pulls with records
+        self.starting = 0  # so often bounds are not known yet
         self.greeted = 0
         self.physical = 0
         self.changed = threading.Condition()
@@ -214,6 +217,9 @@ class Standin:
                 return _facts(request_id, self._route(topic))
             case "topics":
                 return _facts(request_id, {"topics": [self._route(name) for name in self.topics]})
+            case "bounds" if self.starting:
+                self.starting -= 1
+                return _error(request_id, "STARTING", "still starting")
             case "bounds":
                 bounds = [
                     {"queue": queue, "min": self.first[topic, queue], "max": len(self.queues[topic, queue])}
@@ -228,7 +234,7 @@ class Standin:
                 return _facts(request_id, {"offset": sum(time < question["time"] for time in times)})
             case "query_key" | "query_unique_key" | "query_id" | "query_offset" | "query_time":
                 head = ANSWER.pack(Kind.ANSWER, 0, request_id, len(self.extra))
-                parts = [head, json_part({"found": len(self.extra)})]
+                parts = [head, json_part({"found": len(self.extra), **self.found})]
                 return parts + ([sizes_of(self.extra), b"".join(self.extra)] if self.extra else [])
         return _error(request_id, "MalformedFrame", f"no operation {question['op']}")
 
@@ -245,7 +251,7 @@ class Standin:
             if answer is None:
                 held.append((peer, pull))
             else:
-                server.send(peer, answer)
+                server.send(peer, self.damage.popleft()(answer) if self.damage and len(answer) == 3 else answer)
         self._held = held
 
     def _pull(self, pull: Pull) -> list[bytes] | None:

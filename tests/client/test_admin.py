@@ -69,6 +69,25 @@ class TestLookups:
             "op": "query_key", "topic": "t", "key": "Aa", "begin": 5, "end": 0, "max": 9,
         }  # fmt: skip
 
+    def test_what_an_answer_says_of_itself_is_told(self, node: Standin, admin: AdminClient) -> None:
+        fill(node)
+        found = admin.by_key("t", "k1")
+        assert (found.truncated, found.complete) == (False, True)
+        node.found = {"truncated": True, "complete": False}
+        for found in (admin.by_key("t", "k1"), admin.by_unique_key("t", "u", begin=5, max_count=9)):
+            assert (found.truncated, found.complete) == (True, False)
+        assert node.asked[-1] | {"end": 0} == {
+            "op": "query_unique_key", "topic": "t", "key": "u", "begin": 5, "end": 0, "max": 9,
+        }  # fmt: skip
+
+    def test_a_node_that_has_just_started_is_asked_again(self, node: Standin, admin: AdminClient) -> None:
+        fill(node)
+        node.starting = 3
+        assert admin.bounds("t")
+        node.starting = 1 << 30
+        with AdminClient(node.endpoint, timeout_ms=100) as hasty, pytest.raises(NoAnswer, match="still starting"):
+            hasty.bounds("t")
+
     def test_a_message_is_found_by_unique_key_id_and_place(self, node: Standin, admin: AdminClient) -> None:
         fill(node)
         first = admin.by_key("t", "Aa")[0]

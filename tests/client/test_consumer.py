@@ -14,7 +14,7 @@ from towline.client.errors import ClientClosed, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.reader import Moved
-from towline.errors import LinkRefused, NoAnswer, UnknownQueue, UnknownTopic
+from towline.errors import LinkRefused, MalformedFrame, MalformedRecord, NoAnswer, UnknownQueue, UnknownTopic
 from towline.format.status import GetStatus
 
 DEADLINE_S = 60.0
@@ -91,6 +91,22 @@ class TestReading:
             assert consumer.poll(20) == []
             bodies = fill(node, 3)
             assert bodies_of(consumer, 3) == bodies
+
+    @pytest.mark.parametrize(
+        ("damage", "error"),
+        [
+            pytest.param(lambda parts: [*parts[:2], parts[2][:-1]], MalformedRecord, id="a record is cut short"),
+            pytest.param(lambda parts: [*parts, b"more"], MalformedFrame, id="a part too many"),
+        ],
+    )
+    def test_what_came_damaged_comes_again(self, node: Standin, damage, error) -> None:
+        bodies = fill(node, 20)
+        node.damage.append(damage)
+        with consumer_of(node, max_count=5) as consumer:
+            with pytest.raises(error):
+                bodies_of(consumer, 20)
+            assert consumer.position() == {0: 0}
+            assert bodies_of(consumer, 20) == bodies
 
     def test_iteration_ends_when_the_consumer_is_closed(self, node: Standin) -> None:
         fill(node, 5)

@@ -1,7 +1,7 @@
 """Questions to a node: topics, and messages by key, id, place and time."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -15,6 +15,18 @@ from .reader import to_ms
 
 ALWAYS_MS: Final = (1 << 63) - 1
 FOUND_MAX: Final = 64
+
+
+class Found(list[ReceivedMessage]):
+    """Messages in the order of the log.
+
+    truncated  older ones may be there too: ask for a time that ends before the first of these
+    complete   the node's index held everything that was readable when it was asked; if not, the newest may be missing
+    """
+
+    def __init__(self, messages: Iterable[ReceivedMessage], *, truncated: bool, complete: bool) -> None:
+        super().__init__(messages)
+        self.truncated, self.complete = truncated, complete
 
 
 class AdminClient:
@@ -107,16 +119,27 @@ class AdminClient:
         begin: datetime | int = 0,
         end: datetime | int = ALWAYS_MS,
         max_count: int = FOUND_MAX,
-    ) -> list[ReceivedMessage]:
-        """Messages with this key stored between `begin` and `end`, at most `max_count`."""
-        reply = self.ask("query_key", topic=topic, key=key, begin=to_ms(begin), end=to_ms(end), max=max_count)
-        # The index holds hashes; another key may share one.
-        return [message for message in reply.columns.messages() if message.topic == topic and key in message.keys]
+    ) -> Found:
+        """The newest `max_count` messages with this key stored between `begin` and `end`, or fewer.
 
-    def by_unique_key(self, topic: str, unique_key: str) -> list[ReceivedMessage]:
-        """Usually one message; more when one was sent again after its answer was lost."""
-        found = self.ask("query_unique_key", topic=topic, key=unique_key).columns.messages()
-        return [message for message in found if message.topic == topic and message.unique_key == unique_key]
+        The node's settings max_msgs_num_batch and pull_bytes_max bound the answer.
+        """
+        reply = self.ask("query_key", topic=topic, key=key, begin=to_ms(begin), end=to_ms(end), max=max_count)
+        return _found(reply, lambda message: message.topic == topic and key in message.keys)
+
+    def by_unique_key(
+        self,
+        topic: str,
+        unique_key: str,
+        *,
+        begin: datetime | int = 0,
+        end: datetime | int = ALWAYS_MS,
+        max_count: int = FOUND_MAX,
+    ) -> Found:
+        """Usually one message; more when one was sent again after its answer was lost. As `by_key`."""
+        facts = {"topic": topic, "key": unique_key, "begin": to_ms(begin), "end": to_ms(end), "max": max_count}
+        reply = self.ask("query_unique_key", **facts)
+        return _found(reply, lambda message: message.topic == topic and message.unique_key == unique_key)
 
     def by_id(self, message_id: str) -> ReceivedMessage | None:
         """`message_id` is an offset id, as `ReceivedMessage.message_id` and RocketMQ show it.
@@ -136,8 +159,11 @@ class AdminClient:
         facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": boundary}
         return int(self.ask("offset_by_time", **facts).facts["offset"])
 
-    def by_time(self, topic: str, when: datetime | int, *, max_count: int = FOUND_MAX) -> list[ReceivedMessage]:
-        """The first messages stored at or after `when`, over all queues, in the order they were stored."""
+    def by_time(
+        self, topic: str, when: datetime | int, *, end: datetime | int = ALWAYS_MS, max_count: int = FOUND_MAX
+    ) -> list[ReceivedMessage]:
+        """The first messages stored at or after `when`, and not after `end`, over all queues, in the order they were
+        stored."""
         found: list[ReceivedMessage] = []
         with Consumer(
             self._endpoint,
@@ -153,7 +179,8 @@ class AdminClient:
                 consumer.resume(queue_id)
                 found += _from_one_queue(consumer, max_count, self._timeout_ms)
         found.sort(key=lambda message: (message.store_timestamp, message.physical_offset))
-        return found[:max_count]
+        last = to_ms(end)
+        return [message for message in found[:max_count] if message.store_timestamp <= last]
 
     # --- consumer groups: of a master's serve
 
@@ -246,6 +273,13 @@ def _from_one_queue(consumer: Consumer, max_count: int, timeout_ms: int) -> list
         if not messages and consumer.at_end:
             break
     return found
+
+
+def _found(reply: Reply, wanted: Callable[[ReceivedMessage], bool]) -> Found:
+    """The index holds hashes; another key may share one."""
+    messages = filter(wanted, reply.columns.messages())
+    facts = reply.facts
+    return Found(messages, truncated=facts.get("truncated") is True, complete=facts.get("complete") is not False)
 
 
 def _first(reply: Reply) -> ReceivedMessage | None:

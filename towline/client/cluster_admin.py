@@ -5,10 +5,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from .admin import ALWAYS_MS, FOUND_MAX, AdminClient
+from .admin import ALWAYS_MS, FOUND_MAX, AdminClient, Found
 from .endpoints import Endpoints
 from .errors import UnknownGroup
-from .message import ReceivedMessage
 from .routes import Way, ways
 
 Result = TypeVar("Result")
@@ -77,12 +76,23 @@ class ClusterAdmin:
         begin: datetime | int = 0,
         end: datetime | int = ALWAYS_MS,
         max_count: int = FOUND_MAX,
-    ) -> dict[str, list[ReceivedMessage]]:
+    ) -> dict[str, Found]:
         """Group of nodes -> messages with this key, at most `max_count` of each."""
         return self._each(lambda admin: admin.by_key(topic, key, begin=begin, end=end, max_count=max_count))
 
-    def by_unique_key(self, topic: str, unique_key: str) -> dict[str, list[ReceivedMessage]]:
-        return self._each(lambda admin: admin.by_unique_key(topic, unique_key))
+    def by_unique_key(
+        self,
+        topic: str,
+        unique_key: str,
+        *,
+        begin: datetime | int = 0,
+        end: datetime | int = ALWAYS_MS,
+        max_count: int = FOUND_MAX,
+    ) -> dict[str, Found]:
+        """Group of nodes -> messages with this unique key, at most `max_count` of each."""
+        return self._each(
+            lambda admin: admin.by_unique_key(topic, unique_key, begin=begin, end=end, max_count=max_count)
+        )
 
     # --- consumer groups
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from towline.errors import MalformedFrame, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -38,6 +38,7 @@ Start: TypeAlias = Literal["first", "last"] | datetime | int
 LATE_MS: Final = 5_000  # a held pull that is not answered this long after its time means a dead link
 EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although it has nothing
 GONE_PAUSE_S: Final = 1.0  # between pulls of a queue that the topic does not have any more
+UNREAD_MAX: Final = 64  # answers in the log's files that cannot be read, one after the other
 MOVES_MAX: Final = 1_000
 _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
@@ -65,6 +66,7 @@ class Queue:
     late: float = 0.0
     not_before: float = 0.0
     paused: bool = False
+    sent: bool = False  # the next records have to be sent: the file that holds them cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ class Reader:
         self._pulls: dict[int, Queue] = {}
         self._pulled_over: Link | None = None
         self._files: LogFiles | None = None  # of the node at the other end of that link
+        self._unread = 0  # how often in a row a file of it could not be read
         self._epoch = 0  # of the master under which the positions were read
         self._out_of_reach_since: float | None = None
 
@@ -229,6 +232,7 @@ class Reader:
             self._pulls.clear()
             self._pulled_over = link
             self._leave_files()
+            self._unread = 0
             if self._wanted.reads_files:
                 self._files = LogFiles.of(self._caller.connection.endpoint, self._caller.welcome)
         return link
@@ -258,7 +262,7 @@ class Reader:
             self._wanted.codes,
             self._wanted.sql,
             self._wanted.group,
-            self._files is not None,
+            self._files is not None and not queue.sent,
         )
         if link.send(encode_pull(pull)):
             queue.request_id, queue.asked = request_id, now
@@ -275,6 +279,7 @@ class Reader:
         queue = self._pulls.pop(request_id, None)
         if queue is None:
             return None
+        queue.request_id = 0
         if status == GetStatus.REFUSED and len(parts) == 2:
             self._refused(queue, refusal_of(parts[1], self._wanted.topic, queue.queue_id))
             return None
@@ -282,7 +287,7 @@ class Reader:
         if len(parts) != (3 if count else 1) or (count and following <= queue.position):
             raise MalformedFrame(f"an answer of {count} records in {len(parts)} parts leads to offset {following}")
         now = time.monotonic()
-        queue.request_id, queue.end, asked_for = 0, end, queue.position
+        queue.end, asked_for = end, queue.position
         if not count:
             following = self._nothing_came(queue, status, following, low, now)
         queue.position = following
@@ -290,23 +295,33 @@ class Reader:
             self._send_pull(link, queue, now)
         if not count:
             return None
-        records = self._read(parts[2]) if flags & RECORDS_IN_FILE else parts[2]
-        if records is None:
-            self._leave_files()
-            self.go(queue, asked_for)
-            return None
-        columns = Columns(parts[1], records, queue_id=queue.queue_id, broker_name=self.name)
-        return self._filtered(columns) if self._wanted.tags else columns
+        try:
+            records = self._read(parts[2]) if flags & RECORDS_IN_FILE else parts[2]
+            queue.sent = records is None
+            if records is None:
+                self.go(queue, asked_for)
+                return None
+            columns = Columns(parts[1], records, queue_id=queue.queue_id, broker_name=self.name)
+            return self._filtered(columns) if self._wanted.tags else columns
+        except (MalformedFrame, MalformedRecord):
+            self.go(queue, asked_for)  # whoever polls on gets them again
+            raise
 
     def _refused(self, queue: Queue, error: TowlineError) -> None:
         """The position stays, as it may be read later. A queue that nobody asked for by number is waited for."""
-        queue.request_id, queue.not_before = 0, time.monotonic() + EMPTY_PAUSE_S
+        queue.not_before = time.monotonic() + EMPTY_PAUSE_S
         if self._wanted.queues is not None or not isinstance(error, UnknownQueue):
             raise error
         queue.end, queue.not_before = queue.position, time.monotonic() + GONE_PAUSE_S
 
     def _read(self, place: Buffer) -> Buffer | None:
-        return self._files.read(place) if self._files is not None else None
+        """One file may have been deleted just now, with pulls of every queue under way; where more cannot be read, none
+        is tried over this link any more."""
+        found = self._files.read(place) if self._files is not None else None
+        self._unread = self._unread + 1 if found is None else 0
+        if self._unread > min(len(self.queues), UNREAD_MAX):
+            self._leave_files()
+        return found
 
     def _nothing_came(self, queue: Queue, number: int, following: int, low: int, now: float) -> int:
         """Where reading goes on: where the node says, and never below what it still has."""
