@@ -384,8 +384,9 @@ class PutAgent:
         now = self._node.clock.now_ms()
         began_ns = time.monotonic_ns()
         waited_ms = began_ns // NS_PER_MS - arrived.arrived_ms
-        if arrived.deadline < now:
-            closed = expired(now - arrived.deadline)
+        late_ms = self._node.clock.now_ms() - arrived.deadline
+        if late_ms > 0:
+            closed = expired(late_ms)
         elif waited_ms > self._waited_max_ms:
             closed = waited_too_long(waited_ms, self._waited_max_ms)
         if closed is not None:
@@ -394,6 +395,9 @@ class PutAgent:
         if ARMED:
             reach("put.before_append")
         self._front.enter(began_ns)
+            now = (
+                self._node.clock.now_ms()
+            )  # no sooner: schedule takes a turn that has not begun for one of later times
         try:
             result = self._appender.append(arrived.groups, arrived.records, now, trusted=arrived.trusted)
         finally:

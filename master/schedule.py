@@ -179,7 +179,8 @@ class ScheduleAgent:
     def _move_fence(self, dispatched: int, wall_ms: int) -> None:
         """What put took before `safe_ms`, cancellations too, was dispatched before the scan that just ended.
 
-        `wall_ms` was read before APPENDED is. An append that is under way since before then may be a cancellation.
+        `wall_ms` was read before put's turn is looked at, and that before APPENDED: a turn that has ended by then is
+        covered, one that begins later reads its clock later, and one that is under way may append a cancellation.
         """
         if wall_ms < self._wall_ms:  # set back: what comes from here on may cancel what is due until then
             self._timers.safe_ms, self._fence = 0, (0, 0)
@@ -187,10 +188,11 @@ class ScheduleAgent:
         if not self._timers.caught_up:
             return
         end, since = self._fence
+        busy = self._node.positions.duty(Duty.PUT).turn_began_ns > 0
         appended = self._node.positions.get(Position.APPENDED)
         if dispatched >= end:
             self._timers.safe_ms = max(self._timers.safe_ms, since)
-            if self._node.positions.duty(Duty.PUT).turn_began_ns == 0:
+            if not busy:
                 self._fence = (appended, wall_ms)
                 if dispatched >= appended:
                     self._timers.safe_ms = wall_ms

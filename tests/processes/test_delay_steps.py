@@ -17,6 +17,7 @@ from towline.link.endpoints import ipc_endpoint
 from towline.log.config_file import ConfigFile
 from towline.runtime.clock import ENVIRONMENT, SystemClock
 
+from .arming import Arming
 from .nodes import TestNode, check_nothing_is_left, ended
 from .stopping import stopped
 from .waiting import await_
@@ -50,7 +51,12 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> SteppedClock:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, clock: SteppedClock) -> Iterator[TestNode]:
+def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
+    return Arming(tmp_path_factory.mktemp("armed"))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, clock: SteppedClock, arming: Arming) -> Iterator[TestNode]:
     root = tmp_path_factory.mktemp("steps")
     made = TestNode("master", root, message_delay_level=LEVELS, listen_port=0, ha_listen_port=0)
     cleaning = ended(made)
@@ -58,6 +64,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, clock: SteppedClock) -> Itera
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(ENVIRONMENT, str(clock._path))
+            arming.announce(patch)
             made.start()
         yield made
         assert made.stop()
@@ -156,6 +163,17 @@ def test_taking_back_is_promised_by_put_alone(node: TestNode, clock: SteppedCloc
     clock.step(120_001)
     wanted = keys_of([*sent[1:], *last])
     check_once(read(node, "mute", wanted), wanted)
+
+
+def test_taking_back_that_waits_inside_put_until_it_is_late_is_refused(
+    node: TestNode, clock: SteppedClock, arming: Arming
+) -> None:
+    (sent,) = send(node, Message("inside", b"", deliver_at=clock.now_ms() + 1500))
+    arming.arm("put.before_append=stall:3000")
+    with Producer(node.endpoint) as producer, pytest.raises(PutRefused, match="CANCEL_TOO_LATE"):
+        producer.cancel(sent.handle)
+    assert arming.fired
+    check_once(read(node, "inside", {sent.unique_key}), {sent.unique_key})
 
 
 @pytest.mark.parametrize("compression", ["zlib", "lz4", "zstd"])
