@@ -381,7 +381,6 @@ class PutAgent:
 
     def _put(self, arrived: Arrived, closed: Refusal | None) -> int:
         """Bytes appended for this request."""
-        now = self._node.clock.now_ms()
         began_ns = time.monotonic_ns()
         waited_ms = began_ns // NS_PER_MS - arrived.arrived_ms
         late_ms = self._node.clock.now_ms() - arrived.deadline
@@ -395,10 +394,9 @@ class PutAgent:
         if ARMED:
             reach("put.before_append")
         self._front.enter(began_ns)
-            now = (
-                self._node.clock.now_ms()
-            )  # no sooner: schedule takes a turn that has not begun for one of later times
         try:
+            # No sooner: what begins after schedule looked at our turn is of a later time.
+            now = self._node.clock.now_ms()
             result = self._appender.append(arrived.groups, arrived.records, now, trusted=arrived.trusted)
         finally:
             self._front.leave()
