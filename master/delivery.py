@@ -1,17 +1,18 @@
 """Deliveries: what is due of one source goes to put, one request after the other, each again until it is stored."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from towline.format.frames import PutAnswer
+from towline.format.rules import Rule
 from towline.format.status import PutStatus
 from towline.limits import KIB
 
-from .restoring import CHUNK_COUNT, Places, Restorer, Rows, Sizes
+from .restoring import CHUNK_COUNT, MissingTopics, Places, Restorer, Rows, Sizes
 from .transactions.links import Outbox
 
 CHUNK_BYTES: Final = 512 * KIB
@@ -21,6 +22,21 @@ _WAITED_FOR: Final = (  # what an operator changes, nothing about the record its
     PutStatus.TOPIC_NOT_EXIST,  # it was deleted just now: restored again, its messages are left out
     PutStatus.NO_PERMISSION,  # broker_permission
 )
+
+
+_TOLD_MAX: Final = 10  # of one request, one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Under way: how many of the source it is for, its bytes, how many it stores, and what of it is left out."""
+
+    count: int
+    size: int
+    stored: int
+    lost: int
+    told: list[str]
+    first: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +83,25 @@ class Source(Protocol):
 class Lane:
     """One source's deliveries in order: the next request goes when the one before was answered."""
 
-    def __init__(self, source: Source, restorer: Restorer, outbox: Outbox, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        source: Source,
+        restorer: Restorer,
+        outbox: Outbox,
+        log: logging.Logger,
+        missing: MissingTopics | None = None,
+    ) -> None:
+        """`missing`: where topics are made that this node was not told of; else it knows all that there are."""
         self._source, self._restorer, self._outbox, self._log = source, restorer, outbox, log
+        self._missing = missing
         self._limit = CHUNK_COUNT
         self._again_at = 0
         self._refusals = 0
-        self._sent: tuple[int, int] | None = None  # records and bytes under way
+        self._sent: Request | None = None
         self._answered: tuple[PutAnswer | None] | None = None
         self.delivered = 0
         self.lost = 0
+        self.through = 0  # what is cancelled included
 
     @property
     def busy(self) -> bool:
@@ -103,45 +129,74 @@ class Lane:
         count = min(len(due.sizes), max(1, fitting))
         due = Due(due.positions[:count], due.sizes[:count])
         rows = self._restorer.look(due.positions, due.sizes)
-        restored = self._restorer.make(due.positions, rows, self._source.kept(due, rows))
-        if restored.lost:
-            self.lost += restored.lost
-            self._log.warning(
-                "%d of %s cannot be delivered: their topics or their records are gone", restored.lost, self._source.name
-            )
+        kept = self._source.kept(due, rows)
+        if self._missing is not None and (wanted := self._restorer.unknown(due.positions, rows, kept)):
+            self._missing.make(wanted)
+            self._again_at = now_ms + AGAIN_MS
+            return 0
+        restored = self._restorer.make(due.positions, rows, kept)
+        request = Request(
+            count,
+            len(restored.records),
+            restored.count,
+            len(restored.lost),
+            [self._why_lost(due, rows, place) for place in restored.lost[:_TOLD_MAX].tolist()],
+            self._name(due, rows, 0),
+        )
         if not restored.groups:
-            self._source.done(count, 0)
+            self._settled(request, 0)
             return 1
         self._answered = None
         if not self._outbox.send_joined(restored.groups, restored.records, now_ms, self._take):
             self._again_at = now_ms + AGAIN_MS
             return 0
-        self._sent = (count, len(restored.records))
+        self._sent = request
         return 1
+
+    def _name(self, due: Due, rows: Rows, place: int) -> str:
+        """Of one record, for whoever looks for it."""
+        topic = self._restorer.topic(due.positions, rows, place)
+        return f"topic {topic}, unique key {self._restorer.unique_key(due.positions, rows, place)}"
+
+    def _why_lost(self, due: Due, rows: Rows, place: int) -> str:
+        if rows["rule"][place] != Rule.OK:
+            return f"its record at {due.positions[place]} has left the log or is damaged"
+        name, at = self._name(due, rows, place), due.positions[place]
+        return f"{name}: there is no such topic; to have it, make the topic and put it again (its record is at {at})"
 
     def _take(self, answer: PutAnswer | None) -> None:
         self._answered = (answer,)
 
     def _settle(self, answer: PutAnswer | None, now_ms: int) -> None:
         assert self._sent is not None, "an answer comes after what was sent"
-        (count, size), self._sent, self._answered = self._sent, None, None
+        request, self._sent, self._answered = self._sent, None, None
         if answer is None:  # it may have been stored: sending it again makes doubles, leaving it out could lose it
             self._again_at = now_ms + AGAIN_MS
             return
         status = PutStatus(answer.status)
         if status.stored:
-            self.delivered += count
             self._limit, self._refusals = CHUNK_COUNT, 0
-            self._source.done(count, min(physical for _, physical in answer.places) + size)
+            self._settled(request, min(physical for _, physical in answer.places) + request.size)
         elif status.retryable or answer.retry_after or status in _WAITED_FOR:
             if not self._refusals:
                 self._log.warning("%s wait: %s %s", self._source.name, status.name, answer.sentence)
             self._refusals += 1
             self._again_at = now_ms + max(answer.retry_after, min(AGAIN_MAX_MS, AGAIN_MS * self._refusals))
-        elif count > 1:  # one of them is bad; half of them at a time finds it
-            self._limit = count // 2
+        elif request.count > 1:  # one of them is bad; half of them at a time finds it
+            self._limit = request.count // 2
         else:
-            self.lost += 1
-            self._log.critical("one of %s is lost: %s %s", self._source.name, status.name, answer.sentence)
+            told = "one of %s is lost (%s): %s %s"
+            self._log.critical(told, self._source.name, request.first, status.name, answer.sentence)
             self._limit = CHUNK_COUNT
-            self._source.done(1, 0)
+            self._settled(replace(request, stored=0, lost=1), 0)
+
+    def _settled(self, request: Request, end: int) -> None:
+        """It is through: the log holds what became of it before `end`, 0 if nothing did."""
+        for why in request.told:
+            self._log.warning("one of %s is left out: %s", self._source.name, why)
+        if request.lost > len(request.told) > 0:
+            self._log.warning("%d of %s are left out", request.lost, self._source.name)
+        self.delivered += request.stored
+        self.lost += request.lost
+        self.through += request.count
+        self._source.done(request.count, end)

@@ -1,7 +1,14 @@
-"""Records in a form, made into what they are to be: many at once, in the order of their topics and queues."""
+"""Records in a form, made into what they are to be: many at once, in the order of their topics and queues.
 
+On a node that was promoted a topic may be missing that its master made just before it died: only delayed messages tell
+of it then. It is made when the first of them is due (`MissingTopics`). One that was deleted stays so.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +16,7 @@ import numpy.typing as npt
 from towline.errors import NotInLog
 from towline.format.frames import Group
 from towline.format.rules import Rule
-from towline.format.topics import read_topics
+from towline.format.topics import GROUP_PREFIXES, read_topics
 from towline.kernels.directory import NONE, QueueDirectory
 from towline.kernels.restore import look, make
 from towline.kernels.rows import RESTORED
@@ -23,11 +30,14 @@ Rows = npt.NDArray[np.void]  # of RESTORED
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A put's groups and their records, and how many of those asked for were left out because nothing takes them."""
+    """A put's groups and their records; `count` of those asked for, and at which places the others are: nothing takes
+    them.
+    """
 
     groups: list[Group]
     records: memoryview
-    lost: int
+    count: int
+    lost: Places
 
 
 class RealQueues:
@@ -38,6 +48,7 @@ class RealQueues:
         self._seen: tuple[int, int, int] | None = None
         self.directory = QueueDirectory()
         self.counts: Sizes = np.zeros(0, dtype=np.int32)
+        self.deleted: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
         """Raises MalformedFile."""
@@ -48,12 +59,44 @@ class RealQueues:
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
         if stamp == self._seen:
             return
-        topics = read_topics(self._file.load() or {}, str(self._file.path)).topics
+        table = read_topics(self._file.load() or {}, str(self._file.path))
+        topics, self.deleted = table.topics, frozenset(table.deleted)
         self.directory = QueueDirectory()
         counts = np.ones(len(topics), dtype=np.int32)
         for name, topic in topics.items():
             counts[self.directory.add(name.encode(), 0)] = max(1, topic.write_queue_nums)
         self.counts, self._seen = counts, stamp
+
+
+class Asks(Protocol):
+    """Puts questions to put; `done` gets whether it did what was asked."""
+
+    def ask(self, op: str, done: Callable[[bool], None], **facts: Any) -> bool: ...
+
+
+class MissingTopics:
+    """Topics that `put` makes when they are asked for here, of at least `queues` queues unless they are a group's."""
+
+    def __init__(self, asks: Asks, queues: int, log: logging.Logger) -> None:
+        self._asks, self._queues, self._log = asks, queues, log
+        self._asked: set[str] = set()
+
+    def make(self, wanted: Mapping[str, int]) -> None:
+        """`wanted`: how many queues each is to have. Whoever needs them looks again, and asks again."""
+        for name, queues in wanted.items():
+            if name in self._asked:
+                continue
+            least = 1 if name.startswith(GROUP_PREFIXES) else self._queues
+            if self._asks.ask("create_topic", partial(self._answered, name), topic=name, queues=max(least, queues)):
+                self._asked.add(name)
+
+    def _answered(self, name: str, done: bool) -> None:
+        self._asked.discard(name)
+        if done:
+            told = (
+                "the topic %s is made: delayed messages belong to it, and the master before had no time to tell of it"
+            )
+            self._log.warning(told, name)
 
 
 class Restorer:
@@ -94,7 +137,7 @@ class Restorer:
         """
         able = kept & (rows["rule"] == Rule.OK) & (rows["topic"] != NONE)
         picks = np.flatnonzero(able)
-        lost = int(np.count_nonzero(kept)) - len(picks)
+        lost = np.flatnonzero(kept & ~able)
         counts = self._queues.counts[rows["topic"][picks]]
         rows["queue_id"][picks] = np.maximum(rows["queue_id"][picks], 0) % counts
         order = picks[np.lexsort((rows["queue_id"][picks], rows["topic"][picks]))]
@@ -106,7 +149,24 @@ class Restorer:
         if total > self._target.size:
             self._target = np.zeros(max(total, 2 * self._target.size), dtype=np.uint8)
         self._write(positions, rows, order, places)
-        return Restored(self._groups(rows, order, ends), self._target.data[:total], lost)
+        return Restored(self._groups(rows, order, ends), self._target.data[:total], len(picks), lost)
+
+    def unknown(self, positions: Places, rows: Rows, kept: npt.NDArray[np.bool_]) -> dict[str, int]:
+        """Topics that this node does not know and nobody deleted -> how many queues these records want of them."""
+        wanted: dict[str, int] = {}
+        for place in np.flatnonzero(kept & (rows["rule"] == Rule.OK) & (rows["topic"] == NONE)).tolist():
+            name = self.topic(positions, rows, place)
+            wanted[name] = max(wanted.get(name, 0), int(rows["queue_id"][place]) + 1)
+        return {name: queues for name, queues in wanted.items() if name not in self._queues.deleted}
+
+    def topic(self, positions: Places, rows: Rows, place: int) -> str:
+        """Where it belongs."""
+        row = rows[place]
+        return self.text(positions, place, int(row["topic_start"]), int(row["topic_length"])).decode("utf-8", "replace")
+
+    def unique_key(self, positions: Places, rows: Rows, place: int) -> str:
+        row = rows[place]
+        return self.text(positions, place, int(row["key_start"]), int(row["key_length"])).decode("utf-8", "replace")
 
     def _write(self, positions: Places, rows: Rows, order: Places, places: Places) -> None:
         bases = positions[order] - positions[order] % self._log.segment_size

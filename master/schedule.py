@@ -32,7 +32,7 @@ from towline.runtime.resting import Rest
 from .delay_offsets import DelayOffsets, State
 from .delays import FAR_MS, Level
 from .delivery import Lane, Source
-from .restoring import RealQueues, Restorer
+from .restoring import MissingTopics, RealQueues, Restorer
 from .timers import LongerLog, Timers
 from .transactions.links import LocalLink, Outbox
 from .transactions.service import TransactionService
@@ -55,6 +55,7 @@ class ScheduleAgent:
         self._fence = (0, 0)  # APPENDED, and the time at which it was read
         self._wall_ms = 0
         self._counted = (0, 0)
+        self._through = 0
         self._gone: dict[str, int] = {}  # by source, as it was told
         self._saved_after = 0
         self._linked = False
@@ -92,7 +93,9 @@ class ScheduleAgent:
         longer = LongerLog(self._offsets.spoken_of > self._started_at, node.positions.get(Position.STORE_TIMESTAMP))
         self._timers = Timers(self._files, ends, restorer, through, longer=longer)
         self._sources: list[Source] = [*self._levels, self._timers]
-        self._lanes = [Lane(source, restorer, self._outbox, node.log) for source in self._sources]
+        missing = MissingTopics(self._outbox, settings.default_topic_queue_nums, node.log)
+        follows = missing if settings.ha_peers else None  # else what is in no file was deleted
+        self._lanes = [Lane(source, restorer, self._outbox, node.log, follows) for source in self._sources]
         self._transactions = TransactionService(node, self._context, self._poller)
         gc.freeze()
 
@@ -114,7 +117,7 @@ class ScheduleAgent:
         for lane in self._lanes:
             done += lane.turn(now, clock.now_ms(), take=take)
         self._count()
-        changed = self._counted[0] + self._counted[1] != self._saved_after
+        changed = self._through != self._saved_after
         if self._offsets.turn(now, changed=changed, at_once=stopping):
             done += 1
         return done
@@ -143,7 +146,7 @@ class ScheduleAgent:
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
         busy = any(lane.busy for lane in self._lanes) or self._offsets.busy
-        saved = self._counted[0] + self._counted[1] == self._saved_after
+        saved = self._through == self._saved_after
         return (self._transactions.drain() and not busy and saved) or now >= self._drain_until
 
     def on_close(self) -> None:
@@ -198,7 +201,7 @@ class ScheduleAgent:
                     self._timers.safe_ms = wall_ms
 
     def _state(self) -> State:
-        self._saved_after = self._counted[0] + self._counted[1]
+        self._saved_after = self._through
         for level in self._levels:
             self._known[level.number] = level.offset
         end = max(self._spoken_of, *(source.end for source in self._sources))
@@ -217,6 +220,7 @@ class ScheduleAgent:
         self._line.count(Counter.MESSAGES, delivered - self._counted[0])
         self._line.lose(lost - self._counted[1])
         self._counted = (delivered, lost)
+        self._through = sum(lane.through for lane in self._lanes) + sum(source.gone for source in self._sources)
 
 
 def build(node: Node) -> ScheduleAgent:

@@ -234,7 +234,7 @@ class Topics:
         merged = {queue_id: max(before.get(queue_id, 0), floors.get(queue_id, 0)) for queue_id in {*before, *floors}}
         deleted = DeletedTopic(log_offset=log_offset, floors=merged)
         topics = {other: topic for other, topic in self._next.topics.items() if other != name}
-        self._make(topics, {**self._next.deleted, name: deleted} if merged else self._next.deleted)
+        self._make(topics, {**self._next.deleted, name: deleted})  # without floors too: delayed messages may be for it
         self._write_queues = {other: queues for other, queues in self._write_queues.items() if other != name.encode()}
         return deleted
 

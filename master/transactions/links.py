@@ -175,12 +175,12 @@ class Outbox:
         self._sending[self._next_id] = Sending(done, now_ms + DEADLINE_MS + self._answer_ms)
         return True
 
-    def ask(self, op: str, done: Callable[[bool], None]) -> bool:
+    def ask(self, op: str, done: Callable[[bool], None], **facts: Any) -> bool:
         """A question; `done` gets whether put did what was asked, False when its answer was lost. False: not sent."""
         if self._open is None:
             return False
         self._next_id += 1
-        if not self._open.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op})]):
+        if not self._open.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op, **facts})]):
             return False
         self._asked[self._next_id] = done
         return True

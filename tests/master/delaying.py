@@ -1,12 +1,13 @@
 """A store with records in a form, the sources that deliver them, and a put that only a test answers for."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from master.delays import Level
 from master.delivery import Lane
-from master.restoring import RealQueues, Restorer
+from master.restoring import MissingTopics, RealQueues, Restorer
 from master.timers import ROWS_MAX, LongerLog, Through, Timers
 from tests.serve.building import HOST, NOON, Built
 from towline.client.forms import StoredForm
@@ -85,12 +86,13 @@ class Sent:
 
 
 class FakePut:
-    """In the place of an Outbox."""
+    """In the place of an Outbox. `asked`: questions that were not answered yet."""
 
     has_room = True
 
     def __init__(self) -> None:
         self.sent: list[Sent] = []
+        self.asked: list[tuple[str, dict[str, object], Callable[[bool], None]]] = []
         self._done = None
 
     def send_joined(self, groups, records, now_ms, done) -> bool:
@@ -107,6 +109,10 @@ class FakePut:
         self._groups, self._done = groups, done
         return True
 
+    def ask(self, op: str, done: Callable[[bool], None], **facts: object) -> bool:
+        self.asked.append((op, facts, done))
+        return True
+
     def answer(self, status: PutStatus | None, *, at: int = 0, retry_after: int = 0) -> None:
         done, self._done = self._done, None
         assert done is not None, "nothing was sent"
@@ -121,8 +127,9 @@ class FakePut:
         return self._done is not None
 
 
-def lane_of(source, restorer: Restorer, put: FakePut) -> Lane:
-    return Lane(source, restorer, put, logging.getLogger("schedule"))
+def lane_of(source, restorer: Restorer, put: FakePut, *, follows: bool = False) -> Lane:
+    log = logging.getLogger("schedule")
+    return Lane(source, restorer, put, log, MissingTopics(put, 8, log) if follows else None)
 
 
 def made(tmp_path: Path, **queues: int) -> Delaying:

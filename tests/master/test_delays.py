@@ -484,7 +484,7 @@ class TestRestoring:
         lane_of(store.level(1), store.restorer(), put).turn(0, NOON + 5000)
         assert put.sent[0].records[0].topic.decode() == topic
 
-    def test_what_belongs_nowhere_is_left_out_and_counted(self, store):
+    def test_what_belongs_nowhere_is_left_out_and_counted(self, store, caplog):
         for place, topic in enumerate(("orders", "deleted", "orders")):
             store.put(delayed(topic, 9, 1), f"k{place}")
         store.dispatch()
@@ -492,7 +492,37 @@ class TestRestoring:
         lane = lane_of(level, store.restorer(), put)
         lane.turn(0, NOON + 5000)
         assert put.sent[0].groups == [(b"orders", 1, 2)], "a queue that is no more: modulo those there are"
-        assert lane.lost == 1
+        for now in range(1, 4):
+            assert (lane.lost, lane.delivered) == (0, 0), "counted when it is through, however often it is tried"
+            put.answer(PutStatus.SYSTEM_BUSY)
+            for ms in (0, 500):
+                lane.turn(now * 1000 + ms, NOON + 5000)
         put.answer(PutStatus.PUT_OK)
-        lane.turn(1, NOON + 5000)
-        assert level.offset == 3
+        lane.turn(4000, NOON + 5000)
+        assert (level.offset, lane.lost, lane.delivered) == (3, 1, 2)
+        (told,) = (each.getMessage() for each in caplog.records if "left out" in each.getMessage())
+        assert "topic deleted, unique key k1: there is no such topic" in told
+
+    def test_where_topics_may_lag_one_that_nobody_deleted_is_made_and_waited_for(self, store):
+        for place, topic in enumerate(("orders", "late", "deleted", "late", "%RETRY%late")):
+            store.put(delayed(topic, 9 if place == 1 else 0, 1), f"k{place}")
+        store.dispatch()
+        store.topics({"deleted"}, orders=4)
+        level, put = store.level(1), FakePut()
+        lane = lane_of(level, store.restorer(), put, follows=True)
+        for now in (0, 50):
+            lane.turn(now, NOON + 5000)
+            assert not put.waits
+        assert [(op, facts) for op, facts, _ in put.asked] == [
+            ("create_topic", {"topic": "late", "queues": 10}),
+            ("create_topic", {"topic": "%RETRY%late", "queues": 1}),
+        ], "asked once"
+        put.asked.pop()[2](False)
+        lane.turn(100, NOON + 5000)
+        assert put.asked[-1][1]["topic"] == "%RETRY%late", "asked again"
+        store.topics({"deleted"}, **{"orders": 4, "late": 10, "%RETRY%late": 1})
+        lane.turn(150, NOON + 5000)
+        assert sorted(put.sent[-1].keys) == ["k0", "k1", "k3", "k4"]
+        put.answer(PutStatus.PUT_OK)
+        lane.turn(151, NOON + 5000)
+        assert (lane.lost, lane.delivered) == (1, 4)

@@ -5,7 +5,15 @@ import pytest
 from master.topics import Change, Topics
 from towline.errors import IllegalTopic, MalformedFile, TooManyQueues, TopicExists, UnknownTopic
 from towline.format.topic_errors import TopicChangeRefused, TopicProtected
-from towline.format.topics import SYSTEM_TOPICS, TEMPLATE_TOPIC, TopicConfig, TopicTable, dumps_topics
+from towline.format.topics import (
+    SYSTEM_TOPICS,
+    TEMPLATE_TOPIC,
+    DeletedTopic,
+    TopicConfig,
+    TopicTable,
+    dumps_topics,
+    read_topics,
+)
 from towline.log.config_file import ConfigFile
 from towline.log.topics_file import TopicsConfig, TopicsFile
 
@@ -290,10 +298,15 @@ class TestDeleting:
             made.delete("orders", end, floors)
         assert made.floors() == {(b"orders", 0): 9, (b"orders", 3): 2}
 
-    def test_one_that_never_held_a_message_leaves_nothing(self, tmp_path):
+    def test_one_that_never_held_a_message_is_known_as_deleted_while_the_log_may_hold_delayed_ones(self, tmp_path):
         made = topics(tmp_path)
         made.create("orders", 4)
         made.delete("orders", 1000, {})
+        assert read_topics(ConfigFile(tmp_path / "topics.json").load(), "").deleted == {
+            "orders": DeletedTopic(log_offset=1000)
+        }
+        assert made.floors() == {}
+        made.forget(1000, set())
         assert "towlineDeletedTopics" not in (tmp_path / "topics.json").read_text()
 
     def test_it_is_forgotten_when_neither_log_nor_queues_hold_anything(self, tmp_path):

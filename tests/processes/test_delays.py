@@ -1,12 +1,12 @@
 """Delayed messages through a real node: in their time and order, taken back, and with schedule and the node killed."""
 
+import contextlib
 import json
 import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,9 @@ from towline.node.context import runtime_of
 from towline.runtime.positions import Counter as Delivered
 from towline.runtime.positions import Duty
 
+from .groups import Group
 from .nodes import Pair, TestNode, ended
+from .stopping import stopped
 from .waiting import await_, read_saved
 
 DEADLINE_S = 60.0
@@ -105,7 +107,8 @@ def test_what_is_due_alone_on_a_node_at_rest_is_no_later_than_a_sleep(node: Test
         began = now_ms()
         with Producer(node.endpoint) as producer:
             due = {producer.send(Message(topic, b"", deliver_at=began + ms)).unique_key: began + ms for ms in apart_ms}
-        await_(lambda: now_ms() > began + apart_ms[-1], DEADLINE_S, "nobody asks meanwhile")
+        last = began + apart_ms[-1]
+        await_(lambda last=last: now_ms() > last, DEADLINE_S, "nobody asks meanwhile")
         found = read(node, topic, set(due))
         late.append(max(each.store_timestamp - due[each.unique_key] for each in found if each.unique_key in due))
         if late[-1] <= SLEEP_MAX_MS:
@@ -146,7 +149,7 @@ def test_nobody_without_the_secret_is_a_piece_of_the_node(node: TestNode) -> Non
     for shown, taken in ((None, False), ("0" * 64, False), (secret.read_text(), True)):
         facts = {"role": "schedule", "cluster": "", "store": "", "name": "", "secret": shown}
         link = Link(context, node.endpoint, facts)
-        with nullcontext() if taken else pytest.raises(LinkRefused, match="schedule"):
+        with contextlib.nullcontext() if taken else pytest.raises(LinkRefused, match="schedule"):
             assert link.greet(5000)["role"] == "put"
         link.close()
     close_context(context)
@@ -215,6 +218,33 @@ def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path) -> None:
         heir.start()
         keys = {result.unique_key for result in [*early, *late]}
         assert len(read(heir, "orders", keys)) == len(keys), "what its master had delivered is not delivered again"
+    finally:
+        next(cleaning, None)
+
+
+def test_a_promoted_slave_delivers_to_a_topic_of_which_its_master_had_no_time_to_tell(tmp_path: Path) -> None:
+    group = Group(tmp_path, 3, message_delay_level="1s 8s")
+    cleaning = ended(*group.nodes)
+    next(cleaning)
+    try:
+        group.start()
+        with contextlib.ExitStack() as behind, Producer(group.nodes[0].endpoint) as producer:
+            for node in group.nodes[1:]:
+                behind.enter_context(stopped(node.pids()["follow"]))
+            sent = [producer.send(Message("fresh", b"", delay_level=2)) for _ in range(3)]
+            sent += [producer.send(Message("fresh", b"", deliver_at=now_ms() + 8000, queue_id=3)) for _ in range(3)]
+            for number, node in enumerate(group.nodes):
+                node.kill_all(seed=number)
+        heir = group.nodes[1]
+        for node in (group.nodes[2], heir):
+            node.start()
+        assert b'"fresh"' not in read_saved(heir.store.config / "topics.json")
+        group.promote(1)
+        group.await_role(1, "master")
+        await_(lambda: b'"fresh"' in read_saved(heir.store.config / "topics.json"), DEADLINE_S, "the topic is made")
+        keys = {result.unique_key for result in sent}
+        assert len(read(heir, "fresh", keys)) == len(keys)
+        assert heir.positions.duty(Duty.SCHEDULE).lost == 0
     finally:
         next(cleaning, None)
 

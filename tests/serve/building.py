@@ -1,6 +1,7 @@
 """A node's store on real files, written as put and reput leave it, for the read process to serve."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from towline.format.consume_queue import SIZE as ENTRY_SIZE
 from towline.format.java_hash import string_hash
 from towline.format.record import Host, Record
 from towline.format.record import encode as encode_record
-from towline.format.topics import TopicConfig, TopicTable, dumps_topics
+from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
 from towline.kernels.directory import QueueDirectory
 from towline.limits import KIB
 from towline.log.commit_log import CommitLogReader
@@ -100,15 +101,16 @@ class Built:
         log = logging.getLogger("serve")
         return Node(self.store, self.runtime, self.settings, self.positions, Duty.SERVE, GENERATION, log, self.clock)
 
-    def topics(self, **queues: int) -> None:
+    def topics(self, deleted: Collection[str] = (), /, **queues: int) -> None:
         """config/topics.json: name -> read and write queues."""
         table = {
             name: TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count)
             for name, count in queues.items()
         }
+        gone = {name: DeletedTopic(log_offset=self.end) for name in deleted}
         path = self.store.config / "topics.json"
         staged = path.with_suffix(".new")
-        staged.write_text(dumps_topics(TopicTable(topics=table)), encoding="utf-8")
+        staged.write_text(dumps_topics(TopicTable(topics=table, deleted=gone)), encoding="utf-8")
         staged.replace(path)
 
     def append(
