@@ -29,13 +29,16 @@ class Level:
     def __init__(
         self,
         number: int,
-        delay_ms: int,
+        delay_ms: int | None,
         files: ConsumeQueueFiles,
         ends: QueueEnds,
         store_time: Callable[[int], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`store_time` reads a record's from the log, below 0 if it cannot."""
+        """`delay_ms`: None of a level that is in the settings no more: what waits in it still has its times.
+
+        `store_time` reads a record's from the log, below 0 if it cannot.
+        """
         self.number, self.delay_ms = number, delay_ms
         self.name = f"the messages of delay level {number}"
         self._files, self._ends, self._store_time = files, ends, store_time
@@ -101,6 +104,8 @@ class Level:
 
     def _mark(self, end: int) -> None:
         """Notes when the newest entries came."""
+        if self.delay_ms is None:
+            return
         now = self._monotonic_ms()
         while self._marks and now - self._marks[0][1] >= self.delay_ms:
             self._marks.popleft()
@@ -111,6 +116,8 @@ class Level:
 
     def _as_seen(self, times: npt.NDArray[np.int64], now_ms: int) -> npt.NDArray[np.int64]:
         """The same, but of entries that are further away than their delay: when it has passed since they came."""
+        if self.delay_ms is None:
+            return times
         far = np.flatnonzero(times > now_ms + self.delay_ms)
         if len(far):
             starts, came = (np.array(part, dtype=np.int64) for part in zip((-1, -FAR_MS), *self._marks, strict=True))
@@ -119,7 +126,10 @@ class Level:
         return times
 
     def _times(self, codes: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The times of delivery. With ConsumeQueueExt a code is an address, below 0: then the record's time counts."""
+        """The times of delivery. With ConsumeQueueExt a code is an address, below 0: then the record's time counts.
+
+        Where the delay is not known that is now: sooner than ever after.
+        """
         for place in np.flatnonzero(codes < 0).tolist():
-            codes[place] = max(0, self._store_time(int(positions[place]))) + self.delay_ms
+            codes[place] = max(0, self._store_time(int(positions[place]))) + (self.delay_ms or 0)
         return codes

@@ -21,6 +21,7 @@ from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.letting_go import LettingGo
 from towline.log.store_time import store_time
+from towline.log.undelivered import levels_of
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts
@@ -60,6 +61,9 @@ class ScheduleAgent:
         self._saved_after = 0
         self._linked = False
         self._drain_until: int | None = None
+        self._levels: list[Level] = []
+        self._sources: list[Source] = []
+        self._lanes: list[Lane] = []
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -71,7 +75,7 @@ class ScheduleAgent:
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
         self._letting_go = LettingGo(self._log, self._files)
-        ends = node.queue_ends()
+        self._ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
         self._link = LocalLink(
@@ -80,22 +84,15 @@ class ScheduleAgent:
         answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout)
         self._outbox = Outbox(self._link, node.clock.now_ms, answer_ms)
         queues = RealQueues(ConfigFile(node.store.config / "topics.json"))
-        restorer = Restorer(self._log, queues, with_crc=settings.enabled_append_prop_crc)
+        self._restorer = Restorer(self._log, queues, with_crc=settings.enabled_append_prop_crc)
         self._offsets = DelayOffsets(node, self._state, node.ringer(Duty.SCHEDULE).ring)
         self._known, through = self._offsets.load()
-        self._levels = [
-            Level(number, delay_ms, self._files, ends, lambda at: store_time(self._log, at), node.clock.monotonic_ms)
-            for number, delay_ms in enumerate(settings.delay_levels_ms, 1)
-        ]
-        for level in self._levels:
-            level.offset = self._known.get(level.number, 0)
         self._spoken_of = min(self._offsets.spoken_of, self._started_at)
         longer = LongerLog(self._offsets.spoken_of > self._started_at, node.positions.get(Position.STORE_TIMESTAMP))
-        self._timers = Timers(self._files, ends, restorer, through, longer=longer)
-        self._sources: list[Source] = [*self._levels, self._timers]
+        self._timers = Timers(self._files, self._ends, self._restorer, through, longer=longer)
         missing = MissingTopics(self._outbox, settings.default_topic_queue_nums, node.log)
-        follows = missing if settings.ha_peers else None  # else what is in no file was deleted
-        self._lanes = [Lane(source, restorer, self._outbox, node.log, follows) for source in self._sources]
+        self._missing = missing if settings.ha_peers else None  # else what is in no file was deleted
+        self._add(self._timers)
         self._transactions = TransactionService(node, self._context, self._poller)
         gc.freeze()
 
@@ -164,10 +161,31 @@ class ScheduleAgent:
         """Raises FileNotFoundError while put has not made the secret."""
         return own_facts(self._node, SCHEDULE_ROLE) | {SECRET_FACT: read_secret(self._node.runtime.secret)}
 
+    def _add(self, source: Source) -> None:
+        self._sources.append(source)
+        self._lanes.append(Lane(source, self._restorer, self._outbox, self._node.log, self._missing))
+
+    def _add_levels(self) -> None:
+        """Those of the settings, and those in which something waits though they are there no more."""
+        clock, delays = self._node.clock, self._node.settings.delay_levels_ms
+        for number in range(1, levels_of(self._files, len(delays)) + 1):
+            delay_ms = delays[number - 1] if number <= len(delays) else None
+            level = Level(
+                number, delay_ms, self._files, self._ends, lambda at: store_time(self._log, at), clock.monotonic_ms
+            )
+            level.offset = self._known.get(number, 0)
+            if delay_ms is None and level.pending():
+                self._node.log.warning(
+                    "%d wait in %s, which is in message_delay_level no more", level.pending(), level.name
+                )
+            self._levels.append(level)
+            self._add(level)
+
     def _compare(self, dispatched: int) -> bool:
         """Once reput has dispatched what the log held at the start: whether the offsets fit the queues now (H15)."""
         if dispatched < self._started_at:
             return False
+        self._add_levels()
         for source in self._sources:
             beyond = source.clamp()
             if beyond:

@@ -42,6 +42,10 @@ NODE_MAX: Final = 62  # greatest broker_id: an in-sync set is the bits of a word
 # --- the client
 DECOMPRESSED_SIZE_MAX: Final = 64 * MIB  # a reader's cap on one body, so that a small record cannot fill its memory
 
+# --- delays
+DAY_S: Final = 24 * 3600
+DELAY_MAX_S: Final = 3650 * DAY_S  # of a level and of `deliver_at`; far below where times in ms would overflow
+
 # --- filters
 FILTER_SIZE_MAX: Final = 32 * KIB  # characters of one SQL92 expression
 FILTER_DEPTH_MAX: Final = 100  # conditions inside conditions; evaluating one takes a Python frame for each

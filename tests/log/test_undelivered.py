@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.master.delaying import DELAYS_MS, made
+from tests.master.delaying import made
 from tests.serve.building import NOON
 from towline.client.forms import delayed, half, timed
 from towline.errors import MalformedFile
@@ -18,12 +18,12 @@ def store(tmp_path):
     built.close()
 
 
-def first(store):
+def first(store, levels=2):
     def bounds(topic, queue_id):
         place = store.ends.find(topic, queue_id)
         return (0, 0) if place < 0 else store.ends.bounds(place)
 
-    return undelivered_from(store.store, store.queues, bounds, len(DELAYS_MS))
+    return undelivered_from(store.store, store.queues, bounds, levels)
 
 
 def say(store, name, content):
@@ -48,6 +48,13 @@ def test_it_is_the_first_of_what_no_offset_counts_as_through(store):
     assert first(store) == starts[3]
     say(store, "delayOffset.json", {"offsetTable": {"1": 1, "2": 1}})
     assert first(store) is None
+
+
+def test_a_level_that_the_settings_have_no_more_holds_what_waits_in_it(store):
+    assert first(store, levels=1) is None
+    store.put(delayed("orders", 0, 2), "k")
+    store.dispatch()
+    assert first(store, levels=1) == 0
 
 
 def test_what_left_the_log_and_the_fillers_of_a_queue_count_not(store):

@@ -49,6 +49,29 @@ def add(node: TestNode, name: str, **more: dict[str, object]) -> None:
     file.save(content)
 
 
+def test_what_waits_in_a_level_that_the_settings_have_no_more_is_delivered_in_its_time(tmp_path: Path) -> None:
+    node = TestNode("master", tmp_path, message_delay_level="1s 5s", listen_port=0, ha_listen_port=0)
+    fewer = TestNode("master", tmp_path, message_delay_level="1s", listen_port=0, ha_listen_port=0)
+    cleaning = ended(node, fewer)
+    next(cleaning)
+    try:
+        node.start()
+        due = time.time_ns() // 1_000_000 + 5000
+        with Producer(node.endpoint) as producer:
+            sent = producer.send(Message("later", b"level 2", delay_level=2))
+        assert node.stop()
+        fewer.start()
+        with Producer(fewer.endpoint) as producer:
+            assert producer.send(Message("later", b"highest", delay_level=2)).queue_id == 0
+        assert read(fewer, 2) == [b"highest", b"level 2"]
+        with Consumer(ipc_endpoint(fewer.runtime, "serve"), "later", start="first", suspend_ms=50) as consumer:
+            found = await_(lambda: [each for each in consumer.poll(100) if each.body == b"level 2"], DEADLINE_S, "it")
+        assert found[0].unique_key == sent.unique_key
+        assert found[0].store_timestamp >= due, "its time is what it was when it was put"
+    finally:
+        next(cleaning, None)
+
+
 def test_what_counts_as_delivered_and_is_not_in_the_log_is_forgotten(tmp_path: Path) -> None:
     node = TestNode("master", tmp_path, message_delay_level="1s", listen_port=0, ha_listen_port=0)
     cleaning = ended(node)

@@ -192,6 +192,8 @@ class TestValues:
             ("broker_ip1", "here", "IPv4 or IPv6"),
             ("ha_master_address", "10.0.0.7", "host:port"),
             ("message_delay_level", "1s 5x", "'5x' is no delay"),
+            ("message_delay_level", "1s 3651d", "'3651d' is too far away; 3650d is the longest delay"),
+            ("timer_max_delay_sec", 10 * 365 * 24 * 3600 + 1, "315360000"),
             ("queues_max", 0, "greater than or equal to 1"),
             ("broker_id", 63, "less than or equal to 62"),
             ("store_path_commit_log", "/elsewhere", "on the disk of the store root"),

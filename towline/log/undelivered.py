@@ -14,7 +14,7 @@ from towline.format.transactions import TRANSACTION_GROUP
 from towline.places import Store
 
 from .config_file import ConfigFile
-from .consume_queue import ConsumeQueueFiles, is_filler
+from .consume_queue import ConsumeQueueFiles, is_filler, is_queue_id, queue_directory
 
 DELAY_OFFSETS: Final = "delayOffset.json"
 TIMER_OFFSETS: Final = "timerOffset.json"
@@ -32,10 +32,10 @@ Bounds = Callable[[bytes, int], tuple[int, int]]  # lowest offset and end of a q
 def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, levels: int) -> int | None:
     """The log offset of the first record that may be to be delivered yet; None when no queue shows one.
 
-    Raises MalformedFile when offsets cannot be read.
+    `levels`: of the settings. Raises MalformedFile when offsets cannot be read.
     """
     found = []
-    for topic, queue_id, offset in _offsets(store, levels):
+    for topic, queue_id, offset in _offsets(store, levels_of(files, levels)):
         low, high = bounds(topic.encode(), queue_id)
         offset = max(offset, low)
         if offset < high:
@@ -44,6 +44,13 @@ def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, lev
             if len(records):
                 found.append(int(entries["physical_offset"][records[0]]))
     return min(found, default=None)
+
+
+def levels_of(files: ConsumeQueueFiles, configured: int) -> int:
+    """How many delay levels may have something to deliver: also those of which the settings know no more."""
+    directory = queue_directory(files.root, SCHEDULE_TOPIC, 0).parent
+    queues = (int(path.name) for path in directory.iterdir() if is_queue_id(path.name)) if directory.is_dir() else ()
+    return max(configured, 1 + max(queues, default=-1))
 
 
 def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import PydanticCustomError
 
 from towline.format.seed import parse_seed
-from towline.limits import BLANK_SIZE_MIN, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
+from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
 from .settings_errors import BadSetting, UnknownSetting, UnreadableSettings
@@ -318,6 +318,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
         if not found:
             raise ValueError(f"{word!r} is no delay; write a number and s, m, h or d")
         levels.append(int(found[1]) * _DELAY_UNITS_MS[found[2]])
+        if levels[-1] > 1000 * DELAY_MAX_S:
+            raise ValueError(f"{word!r} is too far away; {DELAY_MAX_S // DAY_S}d is the longest delay")
     if not levels:
         raise ValueError("at least one delay is wanted")
     return tuple(levels)

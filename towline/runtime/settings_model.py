@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from towline.format.put_ring import REQUESTS_SIZE_MAX, REQUESTS_SIZE_MIN
 from towline.limits import (
+    DAY_S,
+    DELAY_MAX_S,
     GIB,
     KERNEL_BYTES_MAX,
     KIB,
@@ -262,7 +264,9 @@ class PutKeys(Group):
         highest=10_000,
         differs="10000; after a crash, what was delivered since the last write is delivered again",
     )
-    timer_max_delay_sec: int = key(3 * 24 * 3600, "s", "how far away a message's `deliver_at` may be", lowest=1)
+    timer_max_delay_sec: int = key(
+        3 * DAY_S, "s", "how far away a message's `deliver_at` may be", lowest=1, highest=DELAY_MAX_S
+    )
     transaction_time_out: int = ms(6000, "age from which an open transaction is checked")
     transaction_check_max: int = count(15, "checks of an open transaction before it is put aside")
     transaction_check_interval: int = ms(30_000, "pause between two rounds of checks", lowest=1)
