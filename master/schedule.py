@@ -34,7 +34,7 @@ from .delay_offsets import DelayOffsets, State
 from .delays import FAR_MS, Level
 from .delivery import Lane, Source
 from .restoring import MissingTopics, RealQueues, Restorer
-from .timers import LongerLog, Timers
+from .timers import Timers
 from .transactions.links import LocalLink, Outbox
 from .transactions.service import TransactionService
 
@@ -88,8 +88,7 @@ class ScheduleAgent:
         self._offsets = DelayOffsets(node, self._state, node.ringer(Duty.SCHEDULE).ring)
         self._known, through = self._offsets.load()
         self._spoken_of = min(self._offsets.spoken_of, self._started_at)
-        longer = LongerLog(self._offsets.spoken_of > self._started_at, node.positions.get(Position.STORE_TIMESTAMP))
-        self._timers = Timers(self._files, self._ends, self._restorer, through, longer=longer)
+        self._timers = Timers(self._files, self._ends, self._restorer, through)
         missing = MissingTopics(self._outbox, settings.default_topic_queue_nums, node.log)
         self._missing = missing if settings.ha_peers else None  # else what is in no file was deleted
         self._add(self._timers)

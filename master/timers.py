@@ -57,14 +57,6 @@ class Through(Mark):
 
 
 @dataclass(frozen=True, slots=True)
-class LongerLog:
-    """`known`: what is said to be through was told of a longer log than this, whose newest record is of `newest_ms`."""
-
-    known: bool = False
-    newest_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """What a queue holds from offset `first` on; nothing for a hole."""
 
@@ -132,7 +124,6 @@ class Timers:
         restorer: Restorer,
         through: Through,
         rows_max: int = ROWS_MAX,
-        longer: LongerLog = LongerLog(),
     ) -> None:
         self.name = "the messages with a time"
         self._files, self._ends, self._restorer = files, ends, restorer
@@ -142,7 +133,6 @@ class Timers:
         self._horizon = _NEVER  # all that is due before is in memory
         self._limit = _NEVER  # what is due before is taken into memory; beyond the horizon while it is read again
         self._again: Again | None = None
-        self._longer = longer
         self._delivered = (through.due, through.offset)
         self._eras = [Era(mark.due, mark.offset, mark.up_to, _NOWHERE) for mark in through.earlier]
         self._known = through.up_to
@@ -170,22 +160,15 @@ class Timers:
         return self._waiting.total
 
     def clamp(self) -> int:
-        """After a start: what lies beyond a queue's end is forgotten (H15). By how much.
-
-        What a longer log delivered need not stand in this one. A delivery is stored when its time has come, so nothing
-        that is due after the newest record was delivered here; all of it is looked at again, with what cancels it.
-        """
+        """After a start: what lies beyond a queue's end is forgotten (H15). By how much."""
         low, end = self._bounds(TIMER_QUEUE)
-        cancel_low, cancel_end = self._bounds(CANCEL_QUEUE)
+        cancel_end = self._bounds(CANCEL_QUEUE)[1]
         beyond = max(0, self._known - end)
         self._known = min(self._known, end)
         for era in self._eras:
             era.end = min(era.end, end)
         self.doubtful = max(0, min(low, self._known) - self._next)
         self._next, self._next_cancel = min(self._next, end), min(self._next_cancel, cancel_end)
-        if beyond or self._longer.known:
-            self._delivered = min(self._delivered, (self._longer.newest_ms, _NEVER))
-            self._next, self._next_cancel = low, cancel_low
         return beyond
 
     def scan(self) -> int:

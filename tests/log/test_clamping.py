@@ -3,14 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.log.stores import NOON, SEGMENT, SETTINGS, StoreMaker
+from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
+from towline.format.consume_queue import ENTRY
 from towline.log.clamping import Clamped, clamp_offsets, clamp_to_recovered
+from towline.log.clamping_delays import LATE_MS, Shorter, clamp_levels
 from towline.log.config_file import ConfigFile
+from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.recovery import recover
 
 COUNT = 300
+SIZES = (SEGMENT, QUEUE_FILE)
 
 
 @pytest.fixture
@@ -39,7 +44,17 @@ def load(maker: StoreMaker, name: str) -> dict[str, Any]:
 def clamp(maker: StoreMaker) -> Clamped:
     recovered = recover(maker.store, SETTINGS)
     assert recovered.dispatched < recovered.end == maker.end
-    return clamp_to_recovered(maker.store, recovered, {}, SEGMENT)
+    return clamp_to_recovered(maker.store, recovered, {}, SIZES)
+
+
+def cut(maker: StoreMaker) -> Clamped:
+    """Before the record in the middle goes, and all that follow it."""
+    middle = maker.records[COUNT // 2]
+    files = ConsumeQueueFiles(maker.store.consumequeue, QUEUE_FILE, 8)
+    try:
+        return clamp_offsets(maker.store, ends_of(maker), Shorter(middle.at, middle.timestamp), files)
+    finally:
+        files.close()
 
 
 def test_what_reput_has_not_dispatched_again_still_counts(maker):
@@ -65,9 +80,9 @@ def test_what_is_beyond_the_log_goes_back_to_its_end_in_both_generations(maker):
 
 def test_a_log_that_is_cut_has_its_transactions_read_from_the_beginning(maker):
     save(maker, "transactionOffset.json", halfOffset=1, opOffset=2, towlineLogEnd=3)
-    assert clamp_offsets(maker.store, {}).counts == {"transactionOffset.json": 3}
+    assert cut(maker).counts == {"transactionOffset.json": 3}
     assert load(maker, "transactionOffset.json") == {"halfOffset": 0, "opOffset": 0, "towlineLogEnd": 0}
-    assert clamp_offsets(maker.store, {}) == Clamped()
+    assert cut(maker) == Clamped()
 
 
 def test_where_the_newest_generation_is_damaged_the_one_before_is_compared(maker):
@@ -98,11 +113,12 @@ def test_what_cannot_be_read_is_left_to_who_refuses_it(maker, content):
     "said", [{"upTo": 3, "from": 2, "towlineLogEnd": 0}, {"upTo": 0, "from": 0, "towlineLogEnd": 1 << 40}]
 )
 def test_messages_with_a_time_that_a_longer_log_delivered_are_looked_at_again(maker, said):
+    late = LATE_MS if said["towlineLogEnd"] else 0
     save(maker, "timerOffset.json", deliveredDue=NOON * 2, deliveredOffset=9, cancelsFrom=0, **said)
     assert "timerOffset.json" in clamp(maker).counts
     found = load(maker, "timerOffset.json")
     assert (found["upTo"], found["from"], found["cancelsFrom"]) == (0, 0, 0)
-    assert NOON <= found["deliveredDue"] < NOON * 2
+    assert found["deliveredDue"] == maker.records[-1].timestamp - late
     assert found["towlineLogEnd"] <= maker.end
     assert clamp_again(maker) == Clamped()
 
@@ -113,8 +129,55 @@ def test_what_was_delivered_before_a_clock_went_back_goes_back_too(maker):
     assert clamp(maker).counts == {"timerOffset.json": 1}
     (found,) = load(maker, "timerOffset.json")["earlier"]
     assert found["upTo"] == 0
-    assert NOON <= found["deliveredDue"] < NOON * 2
+    assert found["deliveredDue"] == maker.records[-1].timestamp
 
 
 def clamp_again(maker: StoreMaker) -> Clamped:
-    return clamp_to_recovered(maker.store, recover(maker.store, SETTINGS), {}, SEGMENT)
+    return clamp_to_recovered(maker.store, recover(maker.store, SETTINGS), {}, SIZES)
+
+
+class TestLevels:
+    """Of a log that is cut, with entries of a level whose times stand in its queue."""
+
+    @pytest.fixture
+    def files(self, tmp_path):
+        files = ConsumeQueueFiles(tmp_path / "consumequeue", QUEUE_FILE, 8)
+        yield files
+        files.close()
+
+    @staticmethod
+    def write(files, *times):
+        codes = np.zeros(len(times), dtype=ENTRY)
+        codes["physical_offset"], codes["record_size"], codes["tags_code"] = range(len(times)), 100, times
+        files.write("SCHEDULE_TOPIC_XXXX", 2, 0, codes)
+
+    @pytest.mark.parametrize(
+        ("times", "left"),
+        [
+            ([NOON + place for place in range(50)], 41),
+            ([NOON] * 50, 50),
+            ([NOON + 100] * 50, 0),
+            ([NOON + 90] * 10 + [NOON] * 6 + [NOON + 90] + [NOON] * 3, 0),
+            ([NOON] * 47 + [-5, NOON, NOON], 47),
+        ],
+        ids=["rising", "all before", "all after", "its delay was changed", "the address of a unit"],
+    )
+    def test_what_is_due_behind_the_cut_waits_again(self, files, times, left):
+        self.write(files, *times)
+        content = {"offsetTable": {"3": len(times)}, "towlineLogEnd": 5000}
+        log = Shorter(4000, NOON + 40 + LATE_MS)
+        ends = {("SCHEDULE_TOPIC_XXXX", 2): len(times)}
+        assert clamp_levels(content, ends, log, files)
+        assert content == {"offsetTable": {"3": left}, "towlineLogEnd": 4000}
+        assert clamp_levels(content, ends, log, files) == []
+
+    def test_what_the_log_holds_stays(self, files):
+        self.write(files, *[NOON + 100] * 50)
+        content = {"offsetTable": {"3": 50}, "towlineLogEnd": 4000}
+        assert clamp_levels(content, {("SCHEDULE_TOPIC_XXXX", 2): 50}, Shorter(4000, NOON), files) == []
+
+    def test_what_is_to_be_derived_again_cannot_be_told(self, files):
+        self.write(files, *[NOON] * 20)
+        content = {"offsetTable": {"3": 25}, "towlineLogEnd": 5000}
+        clamp_levels(content, {("SCHEDULE_TOPIC_XXXX", 2): 24}, Shorter(4000, NOON + LATE_MS), files)
+        assert content["offsetTable"] == {"3": 20}

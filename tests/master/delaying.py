@@ -8,7 +8,7 @@ from pathlib import Path
 from master.delays import Level
 from master.delivery import Lane
 from master.restoring import MissingTopics, RealQueues, Restorer
-from master.timers import ROWS_MAX, LongerLog, Through, Timers
+from master.timers import ROWS_MAX, Through, Timers
 from tests.serve.building import HOST, NOON, Built
 from towline.client.forms import StoredForm
 from towline.format.forms import SCHEDULE_TOPIC
@@ -71,11 +71,8 @@ class Delaying(Built):
         delay_ms = DELAYS_MS[number - 1]
         return Level(number, delay_ms, self.queues, self.ends, lambda offset: store_time, lambda: self.monotonic)
 
-    def timers(
-        self, through: Through | None = None, rows_max: int = ROWS_MAX, longer: LongerLog | None = None
-    ) -> Timers:
-        said = through or Through()
-        return Timers(self.queues, self.ends, self.restorer(), said, rows_max, longer or LongerLog())
+    def timers(self, through: Through | None = None, rows_max: int = ROWS_MAX) -> Timers:
+        return Timers(self.queues, self.ends, self.restorer(), through or Through(), rows_max)
 
 
 @dataclass

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from master import wheel
-from master.timers import ROWS_MAX, LongerLog, Mark, Through
+from master.timers import ROWS_MAX, Mark, Through
 from tests.master.delaying import FakePut, lane_of, made
 from tests.serve.building import NOON
 from towline.client.forms import Handle, StoredForm, cancelling, delayed, timed
@@ -145,32 +145,6 @@ class TestTimers:
         timers.scan()
         assert (timers.gone, timers.pending(), timers.in_memory) == (200 - 4, 0, 0)
         assert timers.through().start == 200
-
-    @pytest.mark.parametrize(
-        ("through", "known", "beyond"),
-        [(Through(NOON + 9000, 40, 50, 50, 7), False, 48), (Through(NOON + 9000, 40, 2, 2, 1), True, 0)],
-        ids=["its queue was longer", "its log was longer"],
-    )
-    def test_what_a_longer_log_delivered_waits_where_it_cannot_have_been_delivered_here(
-        self, store, through, known, beyond
-    ):
-        """The newest record here was stored at 1500: before that only the first of the two was due."""
-        store.put(timed("orders", 0, NOON + 1000), "a")
-        store.put(timed("orders", 0, NOON + 2000), "b")
-        store.put(cancelling(Handle(NOON + 2000, "c", 0, "orders")), "cancel")
-        store.dispatch()
-        timers = store.timers(through, longer=LongerLog(known, NOON + 1500))
-        assert timers.clamp() == beyond
-        store.put(timed("orders", 0, NOON + 900), "d")  # its number is given again, to another message
-        store.put(timed("orders", 0, NOON + 2000), "c")
-        store.dispatch()
-        while timers.scan():
-            pass
-        assert timers.pending() == 3
-        timers.safe_ms = NOON + 9000
-        put = FakePut()
-        lane_of(timers, store.restorer(), put).turn(0, NOON + 9000)
-        assert put.sent[-1].keys == ["d", "b"], "what is cancelled is left out"
 
     def test_what_left_before_it_was_read_is_counted_where_it_is_known(self, store):
         for place in range(10):

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from towline.errors import MalformedFile
-from towline.format.forms import CANCEL_QUEUE, SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC
 from towline.places import Store
 
+from .clamping_delays import Shorter, clamp_levels, clamp_timers, number, queue_id_of
 from .commit_log import CommitLogReader
 from .config_file import ConfigFile, read_config
+from .consume_queue import ConsumeQueueFiles
 from .recover_derived import Queue, Tail
 from .recovery import Recovered
-from .undelivered import DELAY_OFFSETS, EARLIER, GROUP_OFFSETS, LOG_END, TIMER_OFFSETS, TRANSACTION_OFFSETS
+from .undelivered import DELAY_OFFSETS, GROUP_OFFSETS, TIMER_OFFSETS, TRANSACTION_OFFSETS
 
-_TIMERS: Final = {"upTo": TIMER_QUEUE, "from": TIMER_QUEUE, "cancelsFrom": CANCEL_QUEUE}  # of the timer topic
 _AT: Final = "@"
-_NEVER: Final = (1 << 63) - 1
+_FILES_OPEN_MAX: Final = 8
 _NAMED_MAX: Final = 10  # offsets that are told one by one
 
 Ends: TypeAlias = Mapping[Queue, int]
@@ -34,45 +34,49 @@ class Clamped:
     notes: list[str] = field(default_factory=list)
 
 
-def clamp_offsets(store: Store, ends: Ends) -> Clamped:
+def clamp_offsets(store: Store, ends: Ends, log: Shorter, files: ConsumeQueueFiles) -> Clamped:
     """What lies beyond the end of its queue goes back to it; a queue that `ends` does not name has no record.
 
-    For a log that is cut; the start that follows settles them with `clamp_to_recovered`. Raises StoreNotWritable,
-    SyncFailed, DiskFull.
+    For a log that is about to be cut, of which `log` tells and `files` are the queues. It is now or never: a log that
+    has grown again does not show what was cut. Raises StoreNotWritable, SyncFailed, DiskFull.
     """
-    clamps: dict[str, Clamp] = {GROUP_OFFSETS: _groups, DELAY_OFFSETS: _levels, TIMER_OFFSETS: _timers}
-    return _clamp(store, ends, clamps | {TRANSACTION_OFFSETS: _transactions})
+    return _clamp(store, ends, _clamps(log, files) | {TRANSACTION_OFFSETS: _transactions})
 
 
 def clamp_to_recovered(
-    store: Store, recovered: Recovered, floors: Mapping[tuple[bytes, int], int], segment_size: int
+    store: Store, recovered: Recovered, floors: Mapping[tuple[bytes, int], int], sizes: tuple[int, int]
 ) -> Clamped:
     """The same for the start of a master, whose log ends where it was recovered. `floors` of deleted topics hold too.
 
-    Raises StoreNotWritable, SyncFailed, DiskFull. Files that nobody can read are left to those who refuse them.
+    `sizes`: of a segment, and of a queue's file. Raises StoreNotWritable, SyncFailed, DiskFull. Files that nobody can
+    read are left to those who refuse them.
     """
     ends = {(queue.topic, queue.queue_id): queue.end_offset for queue in recovered.queues}
     for (topic, queue_id), floor in floors.items():
         key = topic.decode("utf-8", "replace"), queue_id
         ends[key] = max(floor, ends.get(key, 0))
-    spoken_of = max(_number(_load(store, name)[0], LOG_END) for name in (DELAY_OFFSETS, TIMER_OFFSETS))
-    longer = spoken_of > recovered.end
-
-    def timers(content: dict[str, Any], ends: Ends) -> list[str]:
-        lows = {(queue.topic, queue.queue_id): queue.min_offset for queue in recovered.queues}
-        return _timers_anew(content, ends, lows, recovered, longer=longer)
-
-    clamps: dict[str, Clamp] = {GROUP_OFFSETS: _groups, DELAY_OFFSETS: _levels, TIMER_OFFSETS: timers}
-    if not any(clamp(content, ends) for name, clamp in clamps.items() if (content := _load(store, name)[0])):
-        return Clamped()
-    log = CommitLogReader(store.commitlog, segment_size)  # reput has not dispatched all of it
+    segment_size, queue_file_size = sizes
+    files = ConsumeQueueFiles(store.consumequeue, queue_file_size, _FILES_OPEN_MAX)
+    log = CommitLogReader(store.commitlog, segment_size)
+    clamps = _clamps(Shorter(recovered.end, recovered.last_store_timestamp), files)
     try:
-        log.load()
+        if not any(clamp(content, ends) for name, clamp in clamps.items() if (content := _load(store, name)[0])):
+            return Clamped()
+        log.load()  # reput has not dispatched all of it
         for queue, end in Tail.of(log, recovered.dispatched, recovered.end).ends.items():
             ends[queue] = max(end, ends.get(queue, 0))
+        return _clamp(store, ends, clamps)
     finally:
         log.close()
-    return _clamp(store, ends, clamps)
+        files.close()
+
+
+def _clamps(log: Shorter, files: ConsumeQueueFiles) -> dict[str, Clamp]:
+    return {
+        GROUP_OFFSETS: _groups,
+        DELAY_OFFSETS: lambda content, ends: clamp_levels(content, ends, log, files),
+        TIMER_OFFSETS: lambda content, ends: clamp_timers(content, ends, log),
+    }
 
 
 def _clamp(store: Store, ends: Ends, clamps: Mapping[str, Clamp]) -> Clamped:
@@ -109,25 +113,13 @@ def _groups(content: dict[str, Any], ends: Ends) -> list[str]:
         for key, queues in _tables(content.get(table)):
             topic, _, group = key.partition(_AT)
             for queue in queues:
-                end = ends.get((topic, _int(queue)), 0)
-                if _number(queues, queue) > end:
+                end = ends.get((topic, queue_id_of(queue)), 0)
+                if number(queues, queue) > end:
                     said.append(
                         f"group {group}: its offset {queues[queue]} of queue {queue} of {topic} is beyond "
                         f"the queue's end and becomes {end}"
                     )
                     queues[queue] = end
-    return said
-
-
-def _levels(content: dict[str, Any], ends: Ends) -> list[str]:
-    said = []
-    found = content.get("offsetTable")
-    offsets: dict[str, Any] = found if isinstance(found, dict) else {}
-    for level in offsets:
-        end = ends.get((SCHEDULE_TOPIC, _int(level) - 1), 0)
-        if _number(offsets, level) > end:
-            said.append(f"of level {level} {offsets[level]} count as delivered, and the log holds {end}")
-            offsets[level] = end
     return said
 
 
@@ -138,48 +130,5 @@ def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
     return said
 
 
-def _timers(content: dict[str, Any], ends: Ends) -> list[str]:
-    said = []
-    for mark in (content, *_marks(content)):
-        for name, queue in _TIMERS.items():
-            end = ends.get((TIMER_TOPIC, queue), 0)
-            if _number(mark, name) > end:
-                said.append(f"{name} is {mark[name]}, and the queue ends at {end}")
-                mark[name] = end
-    return said
-
-
-def _marks(timers: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was through before a clock went back."""
-    found = timers.get(EARLIER)
-    return [mark for mark in found if isinstance(mark, dict)] if isinstance(found, list) else []
-
-
-def _timers_anew(content: dict[str, Any], ends: Ends, lows: Ends, recovered: Recovered, *, longer: bool) -> list[str]:
-    """What a longer log delivered need not stand in this one. A delivery is stored when its time has come, so nothing
-    that is due after the newest record was delivered here; all of it is looked at again, with what cancels it.
-    """
-    said = _timers(content, ends)
-    if not (said or longer):
-        return []
-    for name in ("from", "cancelsFrom"):
-        content[name] = lows.get((TIMER_TOPIC, _TIMERS[name]), 0)
-    for mark in (content, *_marks(content)):
-        delivered = _number(mark, "deliveredDue"), mark.get("deliveredOffset", -1)
-        mark["deliveredDue"], mark["deliveredOffset"] = min(delivered, (recovered.last_store_timestamp, _NEVER))
-    content |= {LOG_END: min(_number(content, LOG_END), recovered.end)}
-    return said or [f"it speaks of a log that is longer than {recovered.end} bytes"]
-
-
 def _tables(found: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(key, table) for key, table in found.items() if isinstance(table, dict)] if isinstance(found, dict) else []
-
-
-def _number(content: Mapping[str, Any], name: str) -> int:
-    """0 for what is no number: whoever owns the file refuses it."""
-    value = content.get(name, 0)
-    return value if type(value) is int else 0
-
-
-def _int(text: str) -> int:
-    return int(text) if text.isdecimal() else -1

@@ -14,13 +14,16 @@ from typing import Final
 from towline.errors import MalformedFile
 from towline.format.checkpoint import Checkpoint
 from towline.format.epochs import IMPLIED
+from towline.kernels.directory import QueueDirectory
 from towline.places import Store
 
 from .checkpoint_file import CheckpointFile
 from .clamping import clamp_offsets
+from .clamping_delays import Shorter
 from .commit_log import CommitLogReader
 from .config_file import ConfigFile
 from .consume_queue import ConsumeQueueFiles
+from .dispatch import DispatchScan
 from .diverged import Diverged
 from .durable_file import DurableFile
 from .epoch_file import EpochFile
@@ -152,7 +155,17 @@ class _Cutting:
 
     def clamp(self, ends: dict[Queue, int]) -> list[str]:
         self.reached("offsets")
-        return clamp_offsets(self.store, ends).notes
+        return clamp_offsets(self.store, ends, Shorter(self.wanted.point, self._first_cut_ms()), self.queues).notes
+
+    def _first_cut_ms(self) -> int:
+        """Store time of the first record that goes; 0 if there is none, as when a start before went so far."""
+        scan, at = DispatchScan(self.reader, QueueDirectory()), self.wanted.point
+        while self.reader.queue.bases and at < self.reader.queue.bases[-1] + self.segment_size:
+            batch = scan.read(at, self.reader.queue.bases[-1] + self.segment_size, records_max=1)
+            if len(batch.rows) or batch.end == at:
+                return int(batch.rows["store_timestamp"][0]) if len(batch.rows) else 0
+            at = batch.end
+        return 0
 
     def cut_log(self) -> None:
         """Later segments go, the newest first; what is left of the last one is zeroed to its end (H1)."""

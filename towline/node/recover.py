@@ -117,7 +117,8 @@ def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], i
         return Clamped()
     if adopt_floors_of_broker(node.store, recovered.end):
         node.log.info("transactions go on where a RocketMQ broker stood")
-    return clamp_to_recovered(node.store, recovered, floors, node.settings.mapped_file_size_commit_log)
+    sizes = node.settings.mapped_file_size_commit_log, node.settings.mapped_file_size_consume_queue
+    return clamp_to_recovered(node.store, recovered, floors, sizes)
 
 
 def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
