@@ -52,7 +52,9 @@ class FollowAgent:
         self._node = node
         self._line = node.line
         self._have: dict[str, int] = {}
-        self._held_back: dict[str, tuple[int, Any]] = {}  # name -> the end of the log that it speaks of, content
+        # By name: the ends of the log that it speaks of, and contents, the oldest one that waits and the newest. A log
+        # that is always behind the newest comes to the oldest all the same.
+        self._held_back: dict[str, list[tuple[int, Any]]] = {}
         self._asked_at: int | None = None
         self._next_at = 0
         self._patience_ms = ANSWER_MS + node.settings.metadata_interval_ms
@@ -196,19 +198,22 @@ class FollowAgent:
         if type(end) is not int:
             raise MalformedFrame(f"the master's {name} speaks of the log to {end!r}")
         self._have[name] = zlib.crc32(text.encode())
-        self._held_back.pop(name, None)
         if end > self._node.positions.get(Position.FLUSHED):
-            self._held_back[name] = end, content
+            self._held_back[name] = [*self._held_back.get(name, [])[:1], (end, content)]
         else:
+            self._held_back.pop(name, None)
             self._keep(name, content)
 
     def _release(self) -> None:
         """What counts as delivered is taken over when this log holds it on its disk: promoted, it would be lost."""
         flushed = self._node.positions.get(Position.FLUSHED) if self._held_back else 0
-        for name, (end, content) in list(self._held_back.items()):
-            if end <= flushed:
-                del self._held_back[name]
-                self._keep(name, content)
+        for name, waiting in list(self._held_back.items()):
+            ready = [content for end, content in waiting if end <= flushed]
+            if ready:
+                self._held_back[name] = waiting[len(ready) :]
+                if not self._held_back[name]:
+                    del self._held_back[name]
+                self._keep(name, ready[-1])
 
     def _keep(self, name: str, content: Any) -> None:
         if name == FILTERS:

@@ -84,16 +84,30 @@ def test_it_is_kept_when_the_log_has_come_so_far(following: Following) -> None:
     assert following.offset == 5
 
 
-def test_the_newest_is_waited_for(following: Following) -> None:
-    following.says(1000, 5)
-    following.says(2000, 9)
-    following.turn()
-    following.flushed = 1500
+def test_a_log_that_is_always_behind_the_newest_comes_to_the_oldest_and_then_to_the_newest(
+    following: Following,
+) -> None:
+    for end, offset in ((1000, 5), (2000, 7), (3000, 9)):
+        following.says(end, offset)
     following.turn()
     assert following.offset is None
-    following.flushed = 2000
+    for flushed, end, offset in ((1500, 4000, 5), (2500, 5000, 5), (3500, 6000, 9), (5500, 7000, 11)):
+        following.flushed = flushed
+        following.turn()
+        assert following.offset == offset
+        following.says(end, 11)
+        following.turn()
+
+
+def test_one_that_the_log_holds_already_takes_the_place_of_those_that_wait(following: Following) -> None:
+    following.says(1000, 5)
     following.turn()
-    assert following.offset == 9
+    following.flushed = 1200
+    following.says(1100, 6)
+    following.turn()
+    assert following.offset == 6
+    following.turn()
+    assert following.offset == 6
 
 
 def test_what_a_lost_master_said_is_kept_only_while_the_log_holds_it(following: Following) -> None:
