@@ -161,7 +161,7 @@ public final class BrokerFilters implements Tool.Commands {
         CommitLogDispatcherCalcBitMap dispatcher = new CommitLogDispatcherCalcBitMap(config, manager);
         Map<String, MessageFilter> pulls = new TreeMap<>();
         for (ConsumerFilterData data : manager.get(topic)) {
-            pulls.put(data.getConsumerGroup(), Release.pulled(data, manager));
+            pulls.put(data.getConsumerGroup(), BrokerRelease.pulled(data, manager));
         }
         return eachLine(command, line -> {
             JSONArray asked = JSON.parseArray(line);

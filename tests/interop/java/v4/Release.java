@@ -2,16 +2,12 @@ package towline.interop;
 
 import java.io.IOException;
 import java.util.Map;
-import org.apache.rocketmq.broker.filter.ConsumerFilterData;
-import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
-import org.apache.rocketmq.broker.filter.ExpressionMessageFilter;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.filter.FilterAPI;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
-import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -43,11 +39,5 @@ final class Release {
     static Map<String, Object> tags(String text) throws Exception {
         SubscriptionData data = FilterAPI.buildSubscriptionData("topic", text);
         return Map.of("text", data.getSubString(), "names", data.getTagsSet(), "codes", data.getCodeSet());
-    }
-
-    /** What decides about the entries of a queue for a subscription by SQL92. */
-    static MessageFilter pulled(ConsumerFilterData data, ConsumerFilterManager manager) throws Exception {
-        SubscriptionData asked = FilterAPI.build(data.getTopic(), data.getExpression(), data.getExpressionType());
-        return new ExpressionMessageFilter(asked, data, manager);
     }
 }

@@ -3,16 +3,12 @@ package towline.interop;
 import java.io.IOException;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import org.apache.rocketmq.broker.filter.ConsumerFilterData;
-import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
-import org.apache.rocketmq.broker.filter.ExpressionMessageFilter;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.remoting.protocol.filter.FilterAPI;
 import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.store.DefaultMessageStore;
-import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -45,11 +41,5 @@ final class Release {
     static Map<String, Object> tags(String text) throws Exception {
         SubscriptionData data = FilterAPI.buildSubscriptionData("topic", text);
         return Map.of("text", data.getSubString(), "names", data.getTagsSet(), "codes", data.getCodeSet());
-    }
-
-    /** What decides about the entries of a queue for a subscription by SQL92. */
-    static MessageFilter pulled(ConsumerFilterData data, ConsumerFilterManager manager) throws Exception {
-        SubscriptionData asked = FilterAPI.build(data.getTopic(), data.getExpression(), data.getExpressionType());
-        return new ExpressionMessageFilter(asked, data, manager);
     }
 }
