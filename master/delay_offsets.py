@@ -111,7 +111,9 @@ class DelayOffsets:
         return self._staged is not None
 
     def close(self) -> None:
-        """Waits for what the thread writes."""
+        """Waits for what the thread writes. A disk that stands still for longer than a node waits when it stops has the
+        process killed, as by a crash.
+        """
         self._saver.close()
 
     def _load(self, file: ConfigFile) -> dict[str, Any]:

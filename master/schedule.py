@@ -41,6 +41,7 @@ from .transactions.service import TransactionService
 QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
+HELD_MS: Final = 20  # while deliveries wait for the disk: the thread that writes rings, flush does not
 DRAIN_MS: Final = 2000
 
 
@@ -123,6 +124,8 @@ class ScheduleAgent:
         positions = self._node.positions
         if len(self._outbox):
             return ANSWERS_MS
+        if self._offsets.holds(now):
+            return HELD_MS
         lanes = zip(self._sources, self._lanes, strict=True) if self._linked else ()
         due = min((max(source.due_ms(wall), lane.due_ms(now)) for source, lane in lanes), default=FAR_MS)
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._fence[0] if due == 0 else 0)

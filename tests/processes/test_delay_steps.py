@@ -16,6 +16,8 @@ from towline.errors import TowlineError
 from towline.link.endpoints import ipc_endpoint
 from towline.log.config_file import ConfigFile
 from towline.runtime.clock import ENVIRONMENT, SystemClock
+from towline.runtime.settings import parse_delay_levels
+from towline.runtime.settings_model import DELAY_LEVELS
 
 from .arming import Arming
 from .nodes import TestNode, check_nothing_is_left, ended
@@ -24,7 +26,9 @@ from .waiting import await_
 
 DEADLINE_S = 60.0
 HOUR_MS = 3_600_000
-LEVELS = "1s 3s 1h"
+DAY_MS = 24 * HOUR_MS
+LEAD_MS = 300  # a step ends so long before what it is for
+LEVELS = f"{DELAY_LEVELS} 2d"  # those of a node without settings, and one of days
 
 
 class SteppedClock:
@@ -103,7 +107,7 @@ def check_once(found: list[ReceivedMessage], keys: set[str]) -> None:
 def test_a_clock_an_hour_ahead_makes_what_is_due_come_at_once_and_once(node: TestNode, clock: SteppedClock) -> None:
     at = clock.now_ms() + HOUR_MS
     due = send(node, *(Message("ahead", b"%d" % number, deliver_at=at + number) for number in range(200)))
-    due += send(node, *(Message("ahead", b"level", delay_level=3) for _ in range(50)))
+    due += send(node, *(Message("ahead", b"level", delay_level=17) for _ in range(50)))
     send(node, *(Message("ahead", b"far", deliver_at=at + HOUR_MS) for _ in range(10)))
     early = send(node, Message("ahead", b"soon", delay_level=1))
     check_once(read(node, "ahead", keys_of(early)), keys_of(early))
@@ -125,7 +129,7 @@ def test_a_clock_set_back_an_hour_holds_levels_no_longer_and_times_until_they_co
     levels += send(node, *(Message("back", b"after", delay_level=2) for _ in range(100)))
     found = read(node, "back", keys_of(levels))
     check_once(found, keys_of(levels))
-    assert SystemClock().monotonic_ms() - before_ms >= 2900, "what came after the step waits for its delay, too"
+    assert SystemClock().monotonic_ms() - before_ms >= 4900, "what came after the step waits for its delay, too"
     with Producer(node.endpoint) as producer:
         for result in timed[::2]:
             assert producer.cancel(result.handle).acknowledged
@@ -189,6 +193,28 @@ def test_a_compressed_body_is_delivered_as_it_was_sent(node: TestNode, clock: St
     for message in found:
         assert message.body == body
         assert len(message.raw) < len(body) // 4, "it stays compressed on its way"
+
+
+def test_each_level_and_a_time_three_days_away_come_when_they_are_due_and_none_before(
+    node: TestNode, clock: SteppedClock
+) -> None:
+    began, sent = clock.now_ms(), []
+    for number in range(1, 20):
+        sent += send(node, Message("days", b"%d" % number, delay_level=number))
+    sent += send(node, Message("days", b"far", deliver_at=began + 3 * DAY_MS - 1000))
+    delays = [*parse_delay_levels(LEVELS), 3 * DAY_MS]
+    assert delays[17:] == [2 * HOUR_MS, 2 * DAY_MS, 3 * DAY_MS]
+    for place, delay_ms in enumerate(delays):
+        ahead = began + delay_ms - clock.now_ms() - LEAD_MS
+        if ahead > 0:
+            clock.step(ahead)
+        wanted = keys_of(sent[: place + 1])
+        found = read(node, "days", wanted)
+        seen = keys_of(sent[: 1 + sum(began + each <= clock.now_ms() + LEAD_MS for each in delays)])
+        assert {message.unique_key for message in found} <= seen | wanted, f"level {place + 1}: nothing else is due"
+    for message in found:
+        due = began + delays[int(message.body) - 1] if message.body.isdigit() else began + 3 * DAY_MS - 1000
+        assert message.store_timestamp >= due
 
 
 def test_after_a_clock_went_back_neither_a_kill_nor_a_stop_doubles_what_was_noted(
