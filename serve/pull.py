@@ -51,8 +51,8 @@ STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader h
 class Outcome:
     """The answer to a pull. `sizes` holds a big-endian u4 per record; `records` is a view of the log or a buffer.
 
-    `stretch`: where they stand, for who reads them there; empty where it gets them. `behind`: the records
-    looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED, JSON in a part.
+    `stretch`: where they stand, for who reads them there; empty where it gets them. `copied`: not a view. `behind`:
+    the records looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED, JSON.
     """
 
     status: GetStatus
@@ -63,6 +63,7 @@ class Outcome:
     sizes: bytes = b""
     records: Buffer = b""
     stretch: bytes = b""
+    copied: bool = False
     behind: bool = False
     why: tuple[bytes, ...] = ()
 
@@ -298,7 +299,7 @@ class Puller:
         kept = chosen.first(count)
         self._check(pull, kept.physical, kept.sizes, base)
         self._expect(kept.physical, kept.sizes)
-        records, stretch = self._records(segment, kept, base, told=pull.reads_files)
+        records, stretch, copied = self._records(segment, kept, base, told=pull.reads_files)
         return replace(
             nothing,
             status=GetStatus.FOUND,
@@ -307,19 +308,21 @@ class Puller:
             sizes=kept.sizes.astype(">u4").tobytes(),
             records=records,
             stretch=stretch,
+            copied=copied,
             behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
         )
 
-    def _records(self, segment: Bytes, kept: Chosen, base: int, *, told: bool) -> tuple[Buffer, bytes]:
-        """A slice of the log where they stand back to back, else a copy; the STRETCH of a slice, if `told` of it."""
+    def _records(self, segment: Bytes, kept: Chosen, base: int, *, told: bool) -> tuple[Buffer, bytes, bool]:
+        """A slice of the log where they stand back to back, else a copy; the STRETCH of a slice, if `told` of it;
+        whether it is a copy."""
         start, end = int(kept.physical[0]), int(kept.physical[-1] + kept.sizes[-1])
         if adjoining(kept.physical, kept.sizes):
             file = self._log.file_of(base) if told and end - start >= STRETCH_MIN else None
             stretch = STRETCH.pack(*file, base, start, end - start) if file is not None else b""
-            return self._log.slice(start, end), stretch
+            return self._log.slice(start, end), stretch, False
         target = np.empty(int(kept.sizes.sum()), dtype=np.uint8)
         gather(segment, kept.physical - base, kept.sizes.astype(np.int32), len(kept), target)
-        return target.data, b""
+        return target.data, b"", True
 
     def _expect(self, physical: Integers, sizes: Integers) -> None:
         """What will be read, for a segment that is not in memory: all of it, or record by record where they are far."""

@@ -59,12 +59,13 @@ from .pull import Outcome, Puller, PullRules
 from .selection import Limits, may_wait
 from .settling import Settling
 from .topics import TopicsView
+from .unsent import PEER_MAX, Unsent
 
 REQUESTS_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 32 * MIB
 QUEUE_FILES_OPEN_MAX: Final = 512
 SUSPEND_MAX_MS: Final = 60_000
-HIGH_WATER: Final = 64  # answers queued for one peer, some of them copies of up to pull_bytes_max
+HIGH_WATER: Final = 64  # answers queued for one peer; `Unsent` bounds what those cost that are copies
 PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
 PAUSED_MAX: Final = QUEUES_MAX
 SWEEP_MS: Final = 1_000
@@ -120,6 +121,7 @@ class ServeAgent:
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
         self._holding = Holding(ends)
+        self._unsent = Unsent(self._now)
         self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
         self._context = new_context()
         role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
@@ -251,6 +253,9 @@ class ServeAgent:
     # --- pulls
 
     def _answer_or_hold(self, held: Held) -> None:
+        if self._unsent.is_full(held.peer):
+            self._pause(held.peer, held.pull)
+            return
         outcome = self._outcome(held.peer, held.pull)
         if outcome is None:
             return
@@ -260,6 +265,9 @@ class ServeAgent:
 
     def _go_on(self, held: Held, *, over: bool) -> None:
         """A held pull that was woken, or whose time is `over`. What its filter left out is not looked at again."""
+        if self._unsent.is_full(held.peer):
+            self._pause(held.peer, held.pull)
+            return
         outcome = self._outcome(held.peer, replace(held.pull, offset=held.wanted))
         if outcome is None:
             return
@@ -303,6 +311,8 @@ class ServeAgent:
             | (RECORDS_IN_FILE if outcome.stretch else 0),
         )
         records = outcome.stretch or outcome.records
+        if outcome.copied:
+            records = self._unsent.hold(peer, records)
         parts = [head, outcome.sizes, records] if outcome.count else [head, *outcome.why]
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
@@ -313,11 +323,15 @@ class ServeAgent:
         elif sent is Sent.GONE:
             self._part(peer)
             self._groups.gone(peer)
-        elif len(self._paused) < PAUSED_MAX:
+        else:
+            self._pause(peer, pull, until_ms)
+        return sent
+
+    def _pause(self, peer: bytes, pull: Pull, until_ms: int | None = None) -> None:
+        if len(self._paused) < PAUSED_MAX:
             self._paused.append(Paused(peer, pull, until_ms or self._now() + PAUSED_MAX_MS))
         else:
-            self._part(peer)
-        return sent
+            self._cut(peer)
 
     def _count(self, pull: Pull, outcome: Outcome) -> None:
         if outcome.count:
@@ -331,6 +345,11 @@ class ServeAgent:
         if not self._paused or now < self._paused_until:
             return 0
         self._paused_until = now + PAUSE_MS
+        stuck = self._unsent.stuck()
+        if stuck is not None:
+            held = self._unsent.of(stuck)
+            self._node.log.warning("a peer that reads nothing is cut off: %d bytes are kept for it", held)
+            self._cut(stuck)
         full: set[bytes] = set()
         done = 0
         paused, self._paused = self._paused, deque()
@@ -343,9 +362,13 @@ class ServeAgent:
 
     def _try_again(self, entry: Paused, now: int, full: set[bytes]) -> int:
         if now >= entry.until_ms:
-            self._node.log.warning("a peer that takes no answers has to greet again")
-            self._part(entry.peer)
+            self._node.log.warning("a peer that takes no answers is cut off")
+            self._cut(entry.peer)
             return 1
+        if self._unsent.is_full(entry.peer):
+            self._paused.append(entry)
+            full.add(entry.peer)
+            return 0
         outcome = self._outcome(entry.peer, entry.pull)
         if outcome is not None and self._answer(entry.peer, entry.pull, outcome, entry.until_ms) is Sent.PAUSED:
             full.add(entry.peer)
@@ -353,8 +376,15 @@ class ServeAgent:
         return 1
 
     def _part(self, peer: bytes) -> None:
+        """It has to greet again."""
         self._holding.drop(peer)
         self._server.forget(peer)
+
+    def _cut(self, peer: bytes) -> None:
+        """The same over another connection: this one ends, and with it go the answers that were not read."""
+        self._holding.drop(peer)
+        self._server.cut(peer)
+        self._unsent.forget(peer)
 
     # --- questions
 
@@ -377,14 +407,14 @@ class ServeAgent:
         parts: list[Any] = [ANSWER.pack(Kind.ANSWER, 0, request_id, count), json_part(found.facts)]
         if count:
             sizes = np.fromiter(map(len, found.records), dtype=">u4", count=count)
-            parts += [sizes.tobytes(), b"".join(found.records)]
+            parts += [sizes.tobytes(), self._unsent.hold(peer, b"".join(found.records))]
         self._say(peer, parts)
 
     def _say(self, peer: bytes, parts: list[Any]) -> Sent:
         """An answer that cannot be sent ends the link: its peer asks again on a new one."""
-        sent = self._server.send(peer, parts)
+        sent = Sent.PAUSED if self._unsent.of(peer) > PEER_MAX else self._server.send(peer, parts, copy=False)
         if sent is not Sent.SENT:
-            self._part(peer)
+            self._cut(peer)
         return sent
 
 

@@ -31,7 +31,7 @@ PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more 
 
 # --- the link
 FRAME_SIZE_MAX: Final = REQUEST_SIZE_MAX + MIB  # bytes of one ZeroMQ part; more costs the sender its connection
-LINK_HIGH_WATER: Final = 1024  # messages queued for one peer, or from one
+LINK_HIGH_WATER: Final = 1024  # messages queued for one peer
 LINK_MEMORY_MAX: Final = 768 * MIB  # of a server's process, mapped files not counted; above it all peers are cut (H21)
 SESSIONS_MAX: Final = 4096  # peers of one server that may stay greeted; the one silent for longest greets again
 GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting

@@ -3,6 +3,8 @@
 import json
 import os
 import socket as sockets
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from towline.link import server as server_module
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
+from towline.link.options import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Sent, Server
 
@@ -245,9 +248,19 @@ class TestFlood:
         link.close()
 
 
+def reading_nothing(context: Context, server: Server, monkeypatch: pytest.MonkeyPatch) -> Link:
+    """A link at which ZeroMQ stops reading after a few messages, as none of ours does."""
+    with monkeypatch.context() as patch:
+        patch.setattr("towline.link.options.RECEIVED_MAX", 8)
+        patch.setattr("towline.link.options.HEARTBEAT_MS", 0)
+        return Link(context, server.endpoints[0], FACTS)
+
+
 class TestSending:
-    def test_an_answer_to_a_full_peer_pauses_and_to_a_gone_peer_says_so(self, context: Context, server: Server) -> None:
-        link = Link(context, server.endpoints[0], FACTS, high_water=8)
+    def test_an_answer_to_a_full_peer_pauses_and_to_a_gone_peer_says_so(
+        self, context: Context, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        link = reading_nothing(context, server, monkeypatch)
         greet(link, server)
         peer = next(iter(server.sessions))
         until(lambda: server.send(peer, [b"x" * 60_000]) is Sent.PAUSED, "the pause")
@@ -267,12 +280,67 @@ class TestSending:
         assert not link.send(REQUEST)
         link.close()
 
-    def test_a_full_server_makes_send_return_false(self, context: Context, server: Server) -> None:
-        link = Link(context, server.endpoints[0], FACTS, high_water=8)
-        greet(link, server)
-        until(lambda: not link.send([REQUEST[0], b"x" * 60_000]), "the back-pressure")
-        assert not link.lost
-        link.close()
+    def test_a_peer_is_cut_by_name_and_only_on_the_connection_it_greeted_on(
+        self, context: Context, server: Server
+    ) -> None:
+        first, second = (Link(context, server.endpoints[0], FACTS) for _ in range(2))
+        greet(first, server)
+        (peer,) = server.sessions
+        greet(second, server)
+        server.cut(peer)
+        until(lambda: server.receive() is None and first.lost, "the loss")
+        assert not second.lost
+        (session,) = server.sessions.values()
+        assert session.connection is not None
+        session.connection = session.connection[0], 0  # that descriptor is another socket's by now
+        server.cut(session.peer)
+        assert not server.sessions
+        assert second.send(REQUEST)
+        until(lambda: server.receive() is None and second.receive() is None and second.lost, "it has to greet again")
+        second.close()
+        first.close()
+
+
+IDLE_SERVER = """
+import sys
+from pathlib import Path
+from towline.link.context import new_context
+from towline.link.endpoints import ipc_endpoint
+from towline.link.options import HEARTBEAT_MS
+from towline.link.poller import Poller
+from towline.link.server import Server
+
+server = Server(new_context(), [ipc_endpoint(Path(sys.argv[1]), "idle")], own={}, high_water=8)
+print(flush=True)
+sys.stdin.readline()
+count = 0
+while Poller(server).poll(500):
+    server.receive()
+    count += 1
+print(count, flush=True)
+"""
+
+
+def test_a_peer_that_dies_with_many_requests_unread_does_not_end_the_server(context: Context, tmp_path: Path) -> None:
+    """libzmq would abort it at the next heartbeat."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    child = subprocess.Popen([sys.executable, "-c", IDLE_SERVER, str(tmp_path)], **pipes)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"\n"
+        flood = context.socket(zmq.DEALER)
+        flood.connect(ipc_endpoint(tmp_path, "idle"))
+        for _ in range(100):
+            flood.send_multipart(REQUEST)
+        flood.close(linger=10_000)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(2.5 * HEARTBEAT_MS / 1000)
+        told, _ = child.communicate(b"\n", timeout=DEADLINE_S)
+        assert int(told) > 0
+        assert child.returncode == 0
+    finally:
+        child.kill()
+        child.communicate()
 
 
 class TestConnecting:

@@ -3,6 +3,7 @@
 Nothing here waits. A peer that cannot take an answer is PAUSED or GONE, and the caller decides (H20).
 """
 
+import contextlib
 import logging
 import os
 import socket as sockets
@@ -57,12 +58,16 @@ class Sent(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A peer that greeted: the facts it stated, the protocol version agreed on, its key where the door is locked."""
+    """A peer that greeted: the facts it stated, the protocol version agreed on, its key where the door is locked.
+
+    `connection` is the descriptor and the inode of the socket that the greeting came on.
+    """
 
     peer: bytes
     version: int
     facts: dict[str, Any]
     key: str = ""
+    connection: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -221,6 +226,19 @@ class Server:
         """The peer must greet again before its next request."""
         self._sessions.pop(peer, None)
 
+    def cut(self, peer: bytes) -> None:
+        """Ends the connection on which a peer greeted, so that ZeroMQ lets go of what it keeps for it.
+
+        A peer that names itself may have come back on another: then it only has to greet again.
+        """
+        session = self._sessions.pop(peer, None)
+        if session is None or session.connection is None:
+            return
+        descriptor, inode = session.connection
+        with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
+            if os.fstat(connection.fileno()).st_ino == inode:  # libzmq may have closed it, and another have its number
+                connection.shutdown(sockets.SHUT_RDWR)
+
     def drop(self, request: Request) -> None:
         """Cuts the connection a request came on, just received: its bytes are not ours to understand."""
         self._forget_and_cut(request.peer, request.frame)
@@ -368,7 +386,7 @@ class Server:
             self._sessions.pop(peer, None)
             self._send(peer, encode_refusal(refused))
             return
-        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key)
+        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key, _connection_of(frame))
         self._sessions.move_to_end(peer)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
@@ -382,6 +400,15 @@ class Server:
                 connection.shutdown(sockets.SHUT_RDWR)
         except (OSError, zmq.ZMQError):
             return  # it is gone already
+
+
+def _connection_of(frame: Came) -> tuple[int, int] | None:
+    """None when it is gone already."""
+    try:
+        descriptor = int(frame.get(zmq.SRCFD))
+        return descriptor, os.fstat(descriptor).st_ino
+    except (OSError, zmq.ZMQError):
+        return None
 
 
 def _allowed(held: int) -> int:
