@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -118,6 +119,8 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     slow = f"{counted['slow_puts']} slow puts, the slowest took {counted['put_time_max_ms']} ms"
     console.print(f"{counted['put_messages']:,} messages put, {counted['get_messages']:,} read; {slow}")
     _render_refusals(console, read)
+    if (delayed := read["delayed"]) is not None and delayed["waiting"]:
+        console.print(_delayed(delayed))
     if lost := sum(piece.get("lost", 0) for piece in read["pieces"]):
         console.print(f"{lost:,} delayed messages or halves were lost; the log of schedule says why")
     if (agreed := read["agreed"]) is not None and agreed["role"] == read["role"]:
@@ -158,6 +161,15 @@ def _render_in_sync(console: Console, read: dict[str, Any]) -> None:
     for slave in read["slaves"]:
         state = "in sync" if slave["in_sync"] and slave["connected"] else slave["why_not"] or "in sync"
         console.print(f"slave {slave['node']}: {state}, {sized(slave['behind'])} behind", markup=False)
+
+
+def _delayed(delayed: dict[str, Any]) -> str:
+    text = f"{delayed['waiting']:,} delayed messages wait"
+    if delayed["next_due_ms"] is None:
+        return text
+    due = datetime.fromtimestamp(delayed["next_due_ms"] / 1000)
+    late = f", {delayed['late_ms']:,} ms late" if delayed["late_ms"] else ""
+    return f"{text}, the next is due at {due:%Y-%m-%d %H:%M:%S}{late}"
 
 
 def _room(space: dict[str, Any]) -> str:

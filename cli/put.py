@@ -1,7 +1,10 @@
-"""`towline put`: send messages."""
+"""`towline put`: send messages. `towline cancel`: take one back that waits for its time."""
 
+import re
 import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +20,8 @@ from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import FAILED, Json, progress_console, show
 
 _LOOK_EVERY = 1000  # messages between two looks at the statistics
+_FROM_NOW = re.compile(r"\+(\d+)([smhd])")
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def put(
@@ -38,6 +43,14 @@ def put(
     property_: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
     ] = None,
+    delay_level: Annotated[
+        int | None,
+        typer.Option(min=1, help="Deliver after this level's delay: 1 is 1 s, 18 is 2 h, unless the node has others."),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Deliver then: 2026-01-31T12:00, or from now on +90s, +15m, +2h, +3d."),
+    ] = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -45,18 +58,48 @@ def put(
     """Send one message, or every line of a file, and wait for the acknowledgements."""
     if sum(source is not None for source in (body, file, lines)) != 1:
         raise typer.BadParameter("give a BODY, --file or --lines, one of them")
+    if delay_level is not None and deliver_at is not None:
+        raise typer.BadParameter("give --delay-level or --deliver-at, one of them")
     common: dict[str, Any] = {
         "tags": tags,
         "keys": tuple(key or ()),
         "queue_id": queue,
         "sharding_key": sharding_key,
         "properties": _properties(property_ or []) or None,
+        "delay_level": delay_level,
+        "deliver_at": None if deliver_at is None else _epoch_ms(deliver_at),
     }
     with Producer(endpoint_of("put", endpoint, store), name="towline put") as producer:
         if lines is None:
             data = file.read_bytes() if file is not None else (body or "").encode()
             return _show_one(producer.send(Message(topic, data, **common)), as_json)
         return _show_many(producer, (Message(topic, line, **common) for line in _lines(lines)), as_json)
+
+
+def cancel(
+    handle: Annotated[str, typer.Argument(help="What `towline put --deliver-at`, or a result in Python, gave.")],
+    broker_name: Annotated[str | None, typer.Option(help="Of the group that has it, where there are several.")] = None,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> int:
+    """Take back a message that waits for its time, at least 50 ms before that."""
+    with Producer(endpoint_of("put", endpoint, store), name="towline cancel") as producer:
+        status = producer.cancel(handle, broker_name=broker_name).status
+    facts = {"status": status.name, "handle": handle}
+    show(facts, as_json, lambda console: console.print(f"{status.name}: {handle} is taken back", markup=False))
+    return 0 if status.acknowledged else FAILED
+
+
+def _epoch_ms(text: str) -> int:
+    """Of a time as people write it, in this machine's zone unless it names another."""
+    found = _FROM_NOW.fullmatch(text)
+    if found:
+        return time.time_ns() // 1_000_000 + int(found[1]) * _UNITS_MS[found[2]]
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(f"--deliver-at {text} is no time such as 2026-01-31T12:00, +90s or +3d") from None
 
 
 def _properties(pairs: list[str]) -> dict[str, str]:
@@ -86,9 +129,11 @@ def _show_one(result: SendResult, as_json: bool) -> int:
         "queue_offset": result.queue_offset,
         "physical_offset": result.physical_offset,
         "unique_key": result.unique_key,
+        "handle": result.handle or None,
     }
     place = f"{result.topic}/{result.queue_id} at {result.queue_offset}"
     text = f"{result.status.name}: {place}, unique key {result.unique_key}"
+    text += f"\nto take it back: towline cancel {result.handle}" if result.handle else ""
     show(facts, as_json, lambda console: console.print(text, markup=False))
     return 0 if result.acknowledged else FAILED
 

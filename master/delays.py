@@ -48,6 +48,7 @@ class Level:
         self._place = -1
         self._next_ms = 0  # nothing is due before, unless the clock is set back
         self._looked_ms = 0
+        self._first_ms: int | None = None  # when the first that waits is due
         self.offset = 0
         self.end = 0  # of the log, after the newest delivery
         self.gone = self.doubtful = 0
@@ -83,6 +84,7 @@ class Level:
         positions = entries["physical_offset"].astype(np.int64)
         times = self._times(entries["tags_code"].astype(np.int64), positions)
         times = self._as_seen(times, now_ms)
+        self._first_ms = int(times[0])
         waits = times > now_ms
         ready = int(waits.argmax()) if waits.any() else len(entries)
         self._next_ms = 0 if ready else int(times[0])
@@ -94,13 +96,16 @@ class Level:
             return FAR_MS
         return max(0, self._next_ms - now_ms) if self._looked_ms <= now_ms else 0
 
+    def next_due(self) -> int | None:
+        return self._first_ms
+
     def kept(self, due: Due, rows: Rows) -> npt.NDArray[np.bool_]:
         return np.ones(len(rows), dtype=np.bool_)
 
     def done(self, count: int, end: int) -> None:
         self.offset += count
         self.end = max(self.end, end)
-        self._next_ms = 0
+        self._next_ms, self._first_ms = 0, None
 
     def _mark(self, end: int) -> None:
         """Notes when the newest entries came."""

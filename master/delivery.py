@@ -67,6 +67,10 @@ class Source(Protocol):
         """ms until something may be due."""
         ...
 
+    def next_due(self) -> int | None:
+        """When the first of what waits is due (epoch ms), as far as it was looked at."""
+        ...
+
     def due(self, count: int, now_ms: int) -> Due | None:
         """The first that are due, at most `count`; None without any. The same again until some are `done`."""
         ...

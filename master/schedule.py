@@ -41,6 +41,7 @@ from .transactions.service import TransactionService
 QUEUE_FILES_OPEN_MAX: Final = 64
 SOON_MS: Final = 2  # while something is about to be seen that reput has not dispatched yet
 ANSWERS_MS: Final = 20  # the link wakes it; this is for an answer that never comes
+TELL_MS: Final = 100
 HELD_MS: Final = 20  # while deliveries wait for the disk: the thread that writes rings, flush does not
 DRAIN_MS: Final = 2000
 
@@ -58,6 +59,7 @@ class ScheduleAgent:
         self._wall_ms = 0
         self._counted = (0, 0)
         self._through = 0
+        self._told_ms = 0
         self._gone: dict[str, int] = {}  # by source, as it was told
         self._saved_after = 0
         self._linked = False
@@ -114,6 +116,7 @@ class ScheduleAgent:
         for lane in self._lanes:
             done += lane.turn(now, clock.now_ms(), take=take)
         self._count()
+        self._tell(now)
         changed = self._through != self._saved_after
         if self._offsets.turn(now, changed=changed, at_once=stopping):
             done += 1
@@ -226,6 +229,14 @@ class ScheduleAgent:
             self._known[level.number] = level.offset
         end = max(self._spoken_of, *(source.end for source in self._sources))
         return State(dict(self._known), self._timers.through(), end)
+
+    def _tell(self, now: int) -> None:
+        """What waits, for `status`."""
+        if now - self._told_ms >= TELL_MS:
+            self._told_ms = now
+            dues = [due for source in self._sources if (due := source.next_due()) is not None]
+            waiting = sum(source.pending() for source in self._sources)
+            self._node.positions.delays.set(waiting, min(dues, default=0))
 
     def _count(self) -> None:
         """Deliveries, and what was left out, into the line of this duty."""

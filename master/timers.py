@@ -221,7 +221,7 @@ class Timers:
 
     def due_ms(self, now_ms: int) -> int:
         """ms until something may be due; FAR_MS while nothing waits."""
-        following = self._next_due()
+        following = self.next_due()
         return FAR_MS if following is None else max(0, following - now_ms)
 
     def through(self) -> Through:
@@ -257,7 +257,7 @@ class Timers:
             self._eras.append(Era(due, offset, max(self._next, self._known), waits["offset"]))
             self._delivered = (0, -1)
 
-    def _next_due(self) -> int | None:
+    def next_due(self) -> int | None:
         return int(self._head["due"][0]) if len(self._head) else self._wheel.next_due()
 
     # --- what is in memory
@@ -382,7 +382,7 @@ class Timers:
 
     def _forget_cancels(self) -> None:
         """Of times that are through: whatever they cancelled has been left out."""
-        following = self._next_due()
+        following = self.next_due()
         before = self._delivered[0] if following is None else min(self._delivered[0], following)
         while self._cancel_order and self._cancel_order[0] < before:
             time = heappop(self._cancel_order)

@@ -81,6 +81,29 @@ class TestPutAndGet:
         assert [(m["body"], m["tags"], m["keys"]) for m in got] == [('{"origin":"EWR"}', "UA", ["N14228"])]
         assert got[0]["unique_key"] == sent.document["unique_key"]
 
+    def test_what_is_delayed_is_shown_by_status_and_taken_back_by_its_handle(self, master, flights, put, towline):
+        before = towline("master", "status", "--store", master, "--json").document["delayed"]["waiting"]
+        assert put(flights, "level", "--delay-level", 18).document["handle"] is None
+        at = time.time_ns() // 1_000_000 + 3_600_000
+        sent = put(flights, "time", "--deliver-at", "+1h").document
+        assert at <= int(sent["handle"].partition("-")[0]) <= at + 60_000
+
+        def status():
+            return towline("master", "status", "--store", master, "--json").document["delayed"]
+
+        shown = await_(lambda: (found := status())["waiting"] == before + 2 and found, 20.0, "both are counted")
+        assert at <= shown["next_due_ms"] <= at + 60_000
+        assert shown["late_ms"] == 0
+        assert "delayed messages wait, the next is due at" in towline("master", "status", "--store", master).out
+        done = towline("cancel", sent["handle"], "--store", master, "--json")
+        assert (done.status, done.document) == (0, {"status": "PUT_OK", "handle": sent["handle"]})
+        assert towline("cancel", "nonsense", "--store", master, "--json").document["error"] == "IllegalHandle"
+        soon = put(flights, "soon", "--deliver-at", "2026-01-31T12:00").document["handle"]
+        refused = towline("cancel", soon, "--store", master, "--json")
+        assert refused.status == 1
+        assert "CANCEL_TOO_LATE" in refused.document["sentence"]
+        assert "towline cancel" in towline("put", flights, "x", "--deliver-at", "+1d", "--store", master).out
+
     def test_lines_of_a_file_are_messages_and_tags_filter_them(self, master, flights, put, tmp_path, towline):
         lines = tmp_path / "lines"
         lines.write_text("".join(f"line {number}\n" for number in range(500)))

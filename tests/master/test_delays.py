@@ -303,8 +303,7 @@ class TestTimers:
                 doubles += len(delivered) - at_save
                 timers, put = store.timers(state, rows_max), FakePut()
                 lane = lane_of(timers, store.restorer(), put)
-        assert crashes > 2
-        assert back > 2
+        assert min(crashes, back) > 2
         now = max(expected.values())
         while timers.scan() or timers.pending():
             turn()

@@ -41,7 +41,7 @@ def test_every_line_of_the_file_has_one_use(positions):
     words = [position.word for position in Position]
     words += [positions.duty(duty)._at for duty in Duty] + [positions.duty(duty)._at + 8 for duty in Duty]
     words += [8 * line for line in range(64, 72)]  # refusals by cause
-    words += [slave._at for slave in positions.slaves()]
+    words += [slave._at for slave in positions.slaves()] + [positions.delays._at]
     assert len(set(words)) == len(words)
     assert min(words) >= 8
     assert max(words) + 8 <= len(positions.words)

@@ -150,8 +150,9 @@ class Producer:
         return self._lane, self._lane.route(message.topic)
 
     def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
-        """Takes back a message with `deliver_at`: `handle` is that of its result. PUT_OK: it is not delivered.
+        """Takes back a message with `deliver_at`: `handle` is that of its result. PUT_OK: it is not delivered any more.
 
+        The node goes by its clock: one that was set back takes it also for what was delivered before that.
         `broker_name` is that of its result too, and needed where there are several groups.
         Raises IllegalHandle, PutRefused (its sentence names CANCEL_TOO_LATE when the time has come), and what `send`
         raises. Cancelling twice, or what nobody sent, is no error.

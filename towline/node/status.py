@@ -84,6 +84,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "master": read_json_file(node.store.link) if facts["role"] == SLAVE else None,
             "seeding": progress_of(positions) if facts["role"] == SLAVE else None,
             "lease": _lease(node, facts["role"]),
+            "delayed": _delayed(node, facts["role"]),
             "queues": _queue_count(node.runtime),
             "statistics": summary(node),
             "endpoints": facts["endpoints"],
@@ -260,6 +261,16 @@ def _in_sync(node: Node) -> dict[str, Any]:
         "epoch": positions.get(Position.EPOCH),
         "promised": positions.get(Position.PROMISED),
     }
+
+
+def _delayed(node: Node, role: str) -> dict[str, Any] | None:
+    """Of a master: messages that wait to be delivered, when the next is due, how late it is. Halves do not count."""
+    if role != MASTER:
+        return None
+    line = node.positions.delays
+    due = line.next_due_ms or None
+    late_ms = max(0, node.clock.now_ms() - due) if due is not None else 0
+    return {"waiting": line.waiting, "next_due_ms": due, "late_ms": late_ms}
 
 
 def _lease(node: Node, role: str) -> dict[str, Any] | None:

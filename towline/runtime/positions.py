@@ -5,6 +5,7 @@
     lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn, lost; then counters
     lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
     lines 72..    one line per slave of a master: connected, appended, flushed, node id, why it is not in sync
+    the last      written by schedule: delayed messages that wait, when the next of them is due
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
@@ -26,7 +27,7 @@ from .machine import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 4
+LAYOUT_VERSION: Final = 5
 LINE: Final = 8  # words of a 64-byte line
 WORD: Final = 8  # bytes
 _GENERATION: Final = 2
@@ -34,7 +35,8 @@ _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 32
 _CAUSES_AT: Final = 64
 _SLAVES_AT: Final = 72
-SIZE: Final = (_SLAVES_AT + SLAVES_MAX) * LINE * 8
+_DELAYS_AT: Final = _SLAVES_AT + SLAVES_MAX
+SIZE: Final = (_DELAYS_AT + 1) * LINE * 8
 assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
 
@@ -297,6 +299,30 @@ class SlaveLine:
         self._words[self._at + self.OUTSIDE] = value
 
 
+class DelaysLine:
+    """What waits to be delivered; written by schedule."""
+
+    WAITING, NEXT_DUE = range(2)
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = words
+        self._at = _DELAYS_AT * LINE
+
+    def set(self, waiting: int, next_due_ms: int) -> None:
+        """`next_due_ms`: 0 where nothing waits."""
+        self._words[self._at + self.NEXT_DUE] = next_due_ms
+        self._words[self._at + self.WAITING] = waiting
+
+    @property
+    def waiting(self) -> int:
+        return int(self._words[self._at + self.WAITING])
+
+    @property
+    def next_due_ms(self) -> int:
+        """Wall clock; in the past where it is late."""
+        return int(self._words[self._at + self.NEXT_DUE])
+
+
 class Refused:
     """Requests that put refused, by cause, since the node was started. Times are CLOCK_MONOTONIC ns, 0 for never."""
 
@@ -400,6 +426,10 @@ class Positions:
     @property
     def refused(self) -> Refused:
         return Refused(self.words)
+
+    @property
+    def delays(self) -> DelaysLine:
+        return DelaysLine(self.words)
 
     def slaves(self) -> list[SlaveLine]:
         return self._slaves
