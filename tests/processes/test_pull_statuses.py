@@ -1,6 +1,8 @@
 """What pulls get of a running master and slave, and what readers make of it while topics change under them."""
 
 import contextlib
+import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,18 +14,33 @@ from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import UnknownQueue, UnknownTopic
+from towline.format.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.status import GetStatus
+from towline.limits import KIB
+from towline.log.segment_files import segment_name
 
 from .nodes import Pair, ending
-from .pulling import serve_of
+from .pulling import PullLink, serve_of
 from .waiting import await_
 
 DEADLINE_S = 60.0
+ENTRIES_PER_FILE = 100
 POLL_MS = 100
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("pair"))
+    """Of the slave nothing counts as in memory."""
+    more = {
+        "mapped_file_size_consume_queue": ENTRIES_PER_FILE * ENTRY_SIZE,
+        "max_transfer_count_on_message_in_memory": 50,
+        "max_transfer_bytes_on_message_in_memory": 128 * KIB,
+        "max_transfer_count_on_message_in_disk": 20,
+        "max_transfer_bytes_on_message_in_disk": 80 * KIB,
+    }
+    made = Pair(tmp_path_factory.mktemp("pair"), **more)
+    more["access_message_in_memory_max_ratio"] = 0
+    made.slave.flags += [word for key, value in more.items() for word in ("--set", f"{key}={value}")]
     with ending(*made.nodes):
         made.start()
         yield made
@@ -85,6 +102,136 @@ def shrink(admin: AdminClient, topic: str) -> None:
 
 def grow(admin: AdminClient, topic: str) -> None:
     admin.alter_topic(topic, read_queues=4, write_queues=4)
+
+
+BOTH = pytest.mark.parametrize("role", ["master", "slave"])
+SAME = -1  # the offset that was asked for
+BEHIND = "NO_MATCHED_LOGIC_QUEUE"  # as a slave may be of topics
+
+
+@pytest.fixture(scope="module")
+def table(pair: Pair) -> None:
+    with AdminClient(pair.master.endpoint) as admin:
+        for topic, queues in (("table", 2), ("again", 1), ("holes", 1), ("unread", 1)):
+            admin.create_topic(topic, queues)
+        fill(pair, "table", numbered(30))
+        fill(pair, "again", numbered(10))
+        fill(pair, "holes", numbered(ENTRIES_PER_FILE + 1))
+        admin.delete_topic("again")
+        admin.create_topic("again", 1)
+        fill(pair, "again", numbered(5))
+        admin.alter_topic("unread", perm=2)
+    for node in pair.nodes:
+        (node.store.consumequeue / "holes" / "0" / segment_name(0)).unlink()
+        with AdminClient(serve_of(node)) as asking:
+            await_(lambda asking=asking: knows_all(asking), DEADLINE_S, "the topics are as they were made last")
+
+
+class TestTheTable:
+    """Of two numbers the second is a slave's, which corrects no offset: it may only be behind."""
+
+    @BOTH
+    @pytest.mark.parametrize("reads_files", [False, True], ids=["sent", "in files"])
+    @pytest.mark.parametrize(
+        ("asked", "statuses", "following", "bounds"),
+        [
+            pytest.param(("table", 0, 20), "FOUND", (30, 30), (0, 30), id="found"),
+            pytest.param(("table", 0, 20, 7), "NO_MATCHED_MESSAGE", (30, 30), (0, 30), id="no such tag"),
+            pytest.param(("table", 0, 30), "OFFSET_OVERFLOW_ONE", (SAME, SAME), (0, 30), id="at the end"),
+            pytest.param(("table", 0, 99), "OFFSET_OVERFLOW_BADLY", (30, SAME), (0, 30), id="beyond the end"),
+            pytest.param(("table", 1, 5), "NO_MESSAGE_IN_QUEUE", (0, SAME), (0, 0), id="an empty queue"),
+            pytest.param(("again", 0, 3), "OFFSET_TOO_SMALL", (10, SAME), (10, 15), id="before the first"),
+            pytest.param(("holes", 0, 5), "OFFSET_FOUND_NULL", (100, 100), (0, 101), id="a file is missing"),
+            pytest.param(("unread", 0, 5), "REFUSED NO_PERMISSION", (SAME, SAME), (0, 0), id="not readable"),
+            pytest.param(
+                ("no", 0, 5), "REFUSED UnknownTopic / NO_MATCHED_LOGIC_QUEUE", (SAME, SAME), (0, 0), id="unknown topic"
+            ),
+            pytest.param(
+                ("table", 9, 5),
+                "REFUSED UnknownQueue / NO_MATCHED_LOGIC_QUEUE",
+                (SAME, SAME),
+                (0, 0),
+                id="no such queue",
+            ),
+        ],
+    )
+    def test_every_status(self, pair, table, role, reads_files, asked, statuses, following, bounds):
+        topic, queue, offset, *codes = asked
+        each = statuses.split(" / ")
+        status, _, error = each[0 if role == "master" else -1].partition(" ")
+        after = following[role == "slave"]
+        with PullLink(pair.node(role)) as link:
+            found = link.pull(topic, queue, offset, codes=tuple(codes), reads_files=reads_files)
+        expected = (GetStatus[status], offset if after == SAME else after, *bounds)
+        assert found.table_row == expected
+        assert (len(found.sizes), found.error) == (10 if status == "FOUND" else 0, error)
+
+    @pytest.mark.parametrize(("role", "count", "size"), [("master", 50, 128 * KIB), ("slave", 20, 80 * KIB)])
+    def test_the_limits_of_what_is_in_memory_and_what_is_not(self, pair, role, count, size):
+        if role == "master":
+            fill(pair, "many", numbered(60))
+            fill(pair, "wide", [os.urandom(5_000) for _ in range(40)])
+        with AdminClient(serve_of(pair.node(role))) as asking:
+            await_(lambda: {"many", "wide"} <= names(asking), DEADLINE_S, "the topics are known")
+        with PullLink(pair.node(role)) as link:
+            assert len(link.pull("many", 0, 0).sizes) == count
+            sent = link.pull("wide", 0, 0)
+            assert size - max(sent.sizes) < len(sent.records) <= size
+            read = link.pull("wide", 0, 0, reads_files=True)
+            assert (read.in_file, sent.in_file) == (True, False)
+            assert (read.sizes, read.records) == (sent.sizes, sent.records)
+
+    @BOTH
+    def test_a_message_wakes_the_pulls_of_its_own_queue_alone(self, pair, role):
+        first, second = f"first-{role}", f"second-{role}"
+        for topic in (first, second):
+            fill(pair, topic, [b"0"])
+        node = pair.node(role)
+        with AdminClient(serve_of(node)) as asking:
+            await_(lambda: {first, second} <= names(asking), DEADLINE_S, "the topics are known")
+        with PullLink(node) as here, PullLink(node) as there:
+            here.send(first, 0, 1, suspend=60_000)
+            there.send(second, 0, 1, suspend=60_000)
+            fill(pair, second, [b"1"])
+            woken = there.answer()
+            assert woken is not None
+            assert woken.status is GetStatus.FOUND
+            assert here.answer(0.2) is None
+            fill(pair, first, [b"1"])
+            woken = here.answer()
+            assert woken is not None
+            assert woken.status is GetStatus.FOUND
+
+
+def names(asking: AdminClient) -> set[str]:
+    return {row["topic"] for row in asking.topics()}
+
+
+def knows_all(asking: AdminClient) -> bool:
+    rows = {row["topic"]: row for row in asking.topics()}
+    if not {"table", "again", "holes", "unread"} <= rows.keys() or rows["unread"]["perm"] != 2:
+        return False
+    return asking.bounds("again")[0] == (10, 15)
+
+
+class TestKeys:
+    @BOTH
+    def test_are_found_behind_others_of_their_hash_and_within_a_busy_second(self, pair, role):
+        if role == "master":
+            fill(pair, "keyed", [b"wanted"], keys=["AaAa"])
+            fill(pair, "keyed", [b"other"] * 65, keys=["BBBB"])
+            fill(pair, "keyed", [b"first"], keys=["same"])
+            stored = time.time_ns() // 1_000_000
+            await_(lambda: time.time_ns() // 1_000_000 > stored, DEADLINE_S, "the clock goes on")
+            fill(pair, "keyed", [b"more"] * 100, keys=["same"])
+        with AdminClient(serve_of(pair.node(role))) as asking:
+            found = asking.by_key("keyed", "AaAa")
+            assert ([message.body for message in found], found.truncated, found.complete) == ([b"wanted"], False, True)
+            first = asking.by_time("keyed", 0, max_count=1_000)[66]
+            assert first.body == b"first"
+            at = first.store_timestamp
+            assert [message.body for message in asking.by_key("keyed", "same", begin=at, end=at)] == [b"first"]
+            assert asking.by_key("keyed", "same").truncated
 
 
 class TestQueuesThatGoAndComeBack:

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from serve.pull import STRETCH_MIN
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.format.frames import PULL_ANSWER, Kind, Pull, encode_pull, expect
@@ -21,8 +22,10 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.runtime.positions import Duty, Position
+from towline.spark.stores import StoreView
 
 from .nodes import Pair, TestNode, ending
+from .pulling import PullLink
 from .stopping import stopped
 from .waiting import await_
 from .wire import Request, WireClient
@@ -31,7 +34,9 @@ TOPIC: Final = "orders"
 TIMEOUT_MS: Final = 2000  # of an acknowledgement that does not come
 APPEARS_S: Final = 20.0
 HELD_MS: Final = 30_000
-EVERY_WAY: Final = {"pull", "key", "unique key", "id", "offset", "time", "time upper", "bounds"}
+BODY: Final = b"b" * (STRETCH_MIN + 1)  # records that a reader on the machine reads from the files
+GROUP: Final = "readers"
+EVERY_WAY: Final = {"pull", "files", "spark", "key", "unique key", "id", "offset", "time", "time upper", "bounds"}
 
 
 @dataclass
@@ -44,7 +49,8 @@ class Readers:
     def __post_init__(self) -> None:
         endpoints = self.node.facts["endpoints"]["serve"]
         self.endpoint = next(str(each) for each in endpoints if str(each).startswith("ipc"))
-        self.admin = AdminClient(self.endpoint)
+        self.admin = AdminClient(self.endpoint, timeout_ms=60_000)
+        self.files = PullLink(self.node)
         self.context = new_context()
         self.link = self._linked()
 
@@ -76,6 +82,8 @@ class Readers:
         """By which ways message `number` of the queue is seen; its record stands at `place` of the log."""
         found = {
             "pull": self.pulled(number)[1] > 0,
+            "files": self._is_in_file(number),
+            "spark": StoreView.open(self.node.store.root).safe_end > place,
             "key": bool(self.admin.by_key(TOPIC, f"key{number}")),
             "unique key": bool(self.admin.by_unique_key(TOPIC, f"unique{number}")),
             "offset": self._is_there(lambda: self.admin.by_offset(place)),
@@ -84,7 +92,27 @@ class Readers:
             "time upper": self.admin.offset_at(TOPIC, 0, stored_after + 10**9, boundary="upper") >= number,
             "bounds": self.admin.bounds(TOPIC)[0][1] > number,
         }
+        if self.node.role == "master":
+            found["commit"] = self._may_commit(number)
         return {way for way, seen in found.items() if seen}
+
+    @property
+    def every_way(self) -> set[str]:
+        """Offsets of groups are the master's."""
+        return EVERY_WAY | {"commit"} if self.node.role == "master" else EVERY_WAY
+
+    def _is_in_file(self, number: int) -> bool:
+        """Whether the node says where it stands, and it is read there."""
+        found = self.files.pull(TOPIC, 0, number, max_bytes=1, reads_files=True)
+        assert found.in_file == bool(found.sizes)
+        return found.in_file and decode(found.records).queue_offset == number
+
+    def _may_commit(self, number: int) -> bool:
+        """Whether a group's offset behind it is kept as it is."""
+        behind = {TOPIC: {"0": number + 1}}
+        told = self.admin.ask("group_commit", group=GROUP, offsets=behind).facts
+        assert told in ({}, {"clamped": {TOPIC: {"0": number}}})
+        return not told
 
     def _is_there(self, look) -> bool:
         """Any other error than that the log ends before it tells something of the record."""
@@ -99,6 +127,7 @@ class Readers:
 
     def close(self) -> None:
         self.admin.close()
+        self.files.close()
         for link in (self.link, *self.held):
             link.close()
         close_context(self.context)
@@ -123,9 +152,7 @@ def _answer(link: Link, timeout_s: float) -> tuple[GetStatus, int] | None:
 def message(number: int) -> Request:
     properties = f"UNIQ_KEY\x01unique{number}\x02KEYS\x01key{number}\x02TAGS\x01red\x02".encode()
     now = time.time_ns() // 1_000_000
-    return Request(
-        TOPIC.encode(), 0, [MessageEncoder(TOPIC.encode()).encode(0, b"body", properties, born_timestamp=now)]
-    )
+    return Request(TOPIC.encode(), 0, [MessageEncoder(TOPIC.encode()).encode(0, BODY, properties, born_timestamp=now)])
 
 
 def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, unacknowledged: PutStatus) -> None:
@@ -142,7 +169,7 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
             reader = Readers(node)
             readers.append(reader)
             await_(reader.knows_the_topic, APPEARS_S, "the topic is known")
-            assert reader.see(0, answer.places[0][1], 0) == EVERY_WAY
+            assert reader.see(0, answer.places[0][1], 0) == reader.every_way
         held = [reader.hold(1) for reader in readers]
         after = time.time_ns() // 1_000_000 + 1
         await_(lambda: time.time_ns() // 1_000_000 > after, 60.0, "the clock goes on")
@@ -156,7 +183,7 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
                 assert _answer(link, 0.2) is None, "a held pull was woken"
         for reader, link in zip(readers, held, strict=True):
             assert _answer(link, APPEARS_S) == (GetStatus.FOUND, 1)
-            assert reader.see(1, place, after) == EVERY_WAY, reader.node.role
+            assert reader.see(1, place, after) == reader.every_way, reader.node.role
     finally:
         for reader in readers:
             reader.close()
