@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Towline, towline
 from towline.client.admin import AdminClient
-from towline.client.errors import AskRefused
+from towline.client.errors import AskRefused, FilterRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
 from towline.client.group.subscription import Sql
@@ -370,9 +370,10 @@ def test_a_group_gets_what_its_expressions_say(node: TestNode):
     assert {(topic, queue): at for topic, queues in offsets.items() for queue, at in queues.items()} == ends
     with (
         GroupConsumer(serve_of(node), "s2", {"priced": Sql("price >")}) as consumer,
-        pytest.raises(AskRefused, match="at character 7"),
+        pytest.raises(FilterRefused, match="at character 7") as refused,
     ):
         consumer.poll(20_000)
+    assert refused.value.position == 7
 
 
 def test_members_that_want_different_topics_leave_no_queue_unread(node: TestNode):
