@@ -11,6 +11,7 @@ from towline.client.consumer import Consumer
 from towline.errors import DiskFull
 from towline.format.status import PutStatus
 from towline.limits import MIB
+from towline.log.reserve_file import ReserveFile
 from towline.log.segment_files import segment_name
 from towline.runtime.positions import Flag, Position
 
@@ -208,6 +209,7 @@ def test_a_sparse_store_on_a_full_disk_starts_and_serves_and_never_touches_a_hol
     node.start()
     putter = putting(node)
     assert putter.put()
+    await_(lambda: ReserveFile(node.store.root, RESERVE).held, AWAITED_S, "there is a reserve for the next start")
     assert node.stop()
     active = node.store.commitlog / segment_name(0)
     data = active.read_bytes()
