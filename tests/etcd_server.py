@@ -46,6 +46,7 @@ class EtcdServer:
     def pause(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)  # it may have been at work on another core
 
     def go_on(self) -> None:
         assert self._process is not None

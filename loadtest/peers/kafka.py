@@ -85,7 +85,7 @@ def _formatted() -> tuple[tuple[str, bytes], ...]:
     with TemporaryDirectory(prefix="towline-kafka-") as name:
         config, data = Path(name) / "server.properties", Path(name) / "data"
         config.write_text(_CONFIG.format(host=HOST, port=free_port(), controller=free_port(), data=data))
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "c" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]  # "-" at its head would be an option
         words = ["kafka.tools.StorageTool", "format", "--cluster-id", cluster, "--config", str(config)]
         command = java_peer.program(SYSTEM, "128m", "-XX:TieredStopAtLevel=1", *words)
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)

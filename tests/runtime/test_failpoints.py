@@ -82,7 +82,7 @@ def test_every_place_is_in_the_program_once_and_behind_the_switch():
     placed: list[str] = []
     # Between steps of a truncation and of reput, which are named where they are made.
     placed += [f"truncate.before_{step}" for step in STEPS]
-    placed += [f"reput.before_{step}" for step in ("queues", "index", "slots", "header")]
+    placed += [f"reput.before_{step}" for step in ("bitmaps", "queues", "index", "slots", "header")]
     for source in sources():
         lines = [] if source.is_test else (ROOT / source.path).read_text().splitlines()
         for number, line in enumerate(lines):

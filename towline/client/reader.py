@@ -204,7 +204,8 @@ class Reader:
         """An answer to the pull that is out does not count any more."""
         self._pulls.pop(queue.request_id, None)
         queue.position, queue.request_id, queue.not_before = offset, 0, 0.0
-        queue.end = max(queue.end, offset + 1)  # the node has not said yet that nothing is there
+        if offset > queue.end:
+            queue.end = offset + 1  # the node has not said yet that nothing is there
 
     # --- pulls
 

@@ -30,7 +30,8 @@ class Agent(Protocol):
         ...
 
     def sleep_ms(self) -> int:
-        """How long nothing can be due by the clock: REST_MAX_MS or more lets the cycle rest, else it looks after SLEEP_MAX_MS."""
+        """How long nothing can be due by the clock: REST_MAX_MS or more lets the cycle rest, else it looks again after
+        SLEEP_MAX_MS."""
         ...
 
     def wait(self, timeout_ms: int, rest: "Rest | None") -> bool:
