@@ -1,6 +1,8 @@
 """Open transactions outlive a master, and a log that lost its end: nobody's half is forgotten."""
 
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,11 +71,14 @@ def test_a_promoted_slave_checks_what_was_committed_without_reaching_it(group: G
         before = b'"halfOffset":1'
         await_(lambda: before in read_saved(slave.store.config / FLOORS).replace(b" ", b""), DEADLINE_S, "it follows")
         assert bodies(slave, "bank", 1) == [b"through"], "a slave shows no half"
-        with stopped(*(node.pids()["receive"] for node in group.nodes[1:])):
+        receivers = [node.pids()["receive"] for node in group.nodes[1:]]
+        with stopped(*receivers):
             assert producer.commit(transaction) is PutStatus.FLUSH_SLAVE_TIMEOUT
             with pytest.raises(TransactionRefused, match="ALREADY_COMMITTED"):
                 producer.commit(transaction)
             master.kill_all(seed=1)
+            for pid in receivers:  # going on they would take what came to their sockets meanwhile
+                os.kill(pid, signal.SIGKILL)
     assert group.promote(1)["role"] == "master"
     asked: list[bytes] = []
 
