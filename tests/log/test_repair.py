@@ -23,16 +23,6 @@ from towline.log.repair import Repair
 from towline.log.repair_plan import make_plan
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> StoreMaker:
-    return sound_store(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture
-def maker(original: StoreMaker, tmp_path: Path) -> StoreMaker:
-    return copy_of(original, tmp_path / "store")
-
-
 def everything(maker: StoreMaker) -> dict[str, bytes]:
     return {str(path.relative_to(maker.root)): path.read_bytes() for path in maker.root.rglob("*") if path.is_file()}
 

@@ -1,10 +1,8 @@
 """Repair of records whose topic or QUEUEOFFSET is damaged: those that reput stops before, and no walk would notice."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.log.sound import copy_of, look, mend_all, plan_of, rules, sound_store
+from tests.log.sound import look, mend_all, plan_of, rules
 from tests.log.stores import SETTINGS, StoreMaker
 from tests.log.test_repair import QUEUES, numbers, of_queue
 from tests.log.test_verify_parts import first_of, same
@@ -16,16 +14,6 @@ from towline.log.recovery import recover
 
 NUMBER = 100  # of the damaged record; 25 is its number in its queue
 QUEUE_OFFSET = LAYOUT.offset["queue_offset"]
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> StoreMaker:
-    return sound_store(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture
-def maker(original: StoreMaker, tmp_path: Path) -> StoreMaker:
-    return copy_of(original, tmp_path / "store")
 
 
 def renumber(maker: StoreMaker, number: int, queue_offset: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.log.situations import PROVOKED, index_files, poke, queue_dir, stale, truncation
-from tests.log.sound import copy_of, look, mend_all, sound_store
+from tests.log.sound import look, mend_all
 from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 from tests.repo.trees import ROOT
 from towline.errors import TowlineError
@@ -27,16 +27,6 @@ from towline.log.verdicts import Case, Verdict, as_markdown
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> StoreMaker:
-    return sound_store(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture
-def maker(original: StoreMaker, tmp_path: Path) -> StoreMaker:
-    return copy_of(original, tmp_path / "store")
 
 
 def start(maker: StoreMaker) -> Recovered:

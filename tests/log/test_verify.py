@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.log.sound import copy_of, look, of_file, rules, sound_store
+from tests.log.sound import look, of_file, rules
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker
 from towline.format import record
 from towline.format.checkpoint import Checkpoint
@@ -16,16 +16,6 @@ from towline.log.checkpoint_file import CheckpointFile
 from towline.log.durable_file import DurableFile
 from towline.log.findings import PER_RULE_MAX, Findings, Weight
 from towline.log.verify import verify
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> StoreMaker:
-    return sound_store(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture
-def maker(original: StoreMaker, tmp_path: Path) -> StoreMaker:
-    return copy_of(original, tmp_path / "store")
 
 
 def poke(path: Path, at: int, data: bytes) -> None:

@@ -2,12 +2,10 @@
 
 import pickle
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.log.sound import copy_of, sound_store
 from tests.log.stores import SEGMENT, SETTINGS, StoreMaker
 from tests.log.test_repair import STRETCHES
 from tests.log.test_verify import FAULTS, Fault
@@ -15,16 +13,6 @@ from towline.format import record, skipped
 from towline.format.skipped import Lost
 from towline.log.findings import Weight
 from towline.log.verify import Verified, verify
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> StoreMaker:
-    return sound_store(tmp_path_factory.mktemp("sound"))
-
-
-@pytest.fixture
-def maker(original: StoreMaker, tmp_path: Path) -> StoreMaker:
-    return copy_of(original, tmp_path / "store")
 
 
 def in_turn(what: str, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:

@@ -27,6 +27,7 @@ from towline.log.consume_queue import ConsumeQueueFiles
 
 from .arming import Arming
 from .nodes import QUEUE_FILE, SEGMENT, TestNode, check_nothing_is_left, ended
+from .readable import bodies, read_all
 from .waiting import await_
 
 DEADLINE_MS = 20_000
@@ -66,23 +67,6 @@ def node(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[T
 def producer(node: TestNode) -> Iterator[TransactionProducer]:
     with TransactionProducer(node.endpoint, "tx") as producer:
         yield producer
-
-
-def read_all(node: TestNode, topic: str, *, least: int = 0) -> list[ReceivedMessage]:
-    """Everything readable in a topic, when that are so many."""
-    found: list[ReceivedMessage] = []
-    with Consumer(ipc_endpoint(node.runtime, "serve"), topic, suspend_ms=100) as consumer:
-
-        def complete() -> bool:
-            found.extend(consumer.poll(100))
-            return len(found) >= least and consumer.at_end
-
-        await_(complete, DEADLINE_S, f"{least} messages of {topic}")
-    return found
-
-
-def bodies(node: TestNode, topic: str, least: int = 0) -> list[bytes]:
-    return sorted(message.body for message in read_all(node, topic, least=least))
 
 
 def halves(node: TestNode) -> dict[int, Record]:

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
 from towline.format.status import PutStatus
-from towline.link.endpoints import ipc_endpoint
 from towline.log.config_file import ConfigFile
 from towline.runtime.positions import Counter, Duty, Position
 
 from .groups import Group
 from .nodes import TestNode, ended
+from .readable import bodies, read_all
 from .stopping import stopped
 from .waiting import await_, read_saved
 
@@ -30,22 +29,6 @@ RULES = {
     "transaction_check_max": 1000,
 }
 FLOORS = "transactionOffset.json"
-
-
-def messages(node: TestNode, topic: str, least: int) -> list[ReceivedMessage]:
-    found: list[ReceivedMessage] = []
-    with Consumer(ipc_endpoint(node.runtime, "serve"), topic, suspend_ms=100) as consumer:
-
-        def complete() -> bool:
-            found.extend(consumer.poll(100))
-            return len(found) >= least and consumer.at_end
-
-        await_(complete, DEADLINE_S, f"{least} messages of {topic}")
-    return found
-
-
-def bodies(node: TestNode, topic: str, least: int) -> list[bytes]:
-    return sorted(message.body for message in messages(node, topic, least))
 
 
 @pytest.fixture
@@ -135,7 +118,7 @@ def test_a_log_that_ends_between_message_and_op_record_has_the_half_open_again(t
         with TransactionProducer(node.endpoint, "bank") as producer:
             result = producer.send(Message("bank", b"twice"), lambda _: State.COMMIT)
             assert result.ended is PutStatus.PUT_OK
-        (record,) = messages(node, "bank", 1)
+        (record,) = read_all(node, "bank", least=1)
         end = node.at(Position.APPENDED)
         node.kill_all(seed=1)
         shutil.rmtree(node.runtime)  # with the power went the memory
@@ -146,7 +129,7 @@ def test_a_log_that_ends_between_message_and_op_record_has_the_half_open_again(t
             log.write(bytes(end - log.tell()))
         node.start()
         with TransactionProducer(node.endpoint, "bank", lambda _: State.COMMIT):
-            found = messages(node, "bank", 2)
+            found = read_all(node, "bank", least=2)
         assert {message.unique_key for message in found} == {result.transaction.unique_key}
         assert node.stop()
     finally:
