@@ -7,11 +7,11 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/towline demo
 
-# Two workers: most tests wait for processes and disks. Plain `pytest` runs the same tests one after the other.
+# Two workers, then what is marked alone, then once more what failed: what passes the second time is in build/flaky.txt.
+# Plain `pytest` runs the same tests one after the other.
 test: .venv/ready
 	$(BIN)/python -m tests.spark.class_archive
-	$(BIN)/python -m pytest -q -n 2 --no-loadscope-reorder -m 'not slow and not alone'
-	$(BIN)/python -m pytest -q -m alone
+	$(BIN)/python -m tests.gate
 
 # Minutes: 200 kills of a node at random points of a mixed load, and whatever else is marked slow. TOWLINE_SEED repeats.
 soak: .venv/ready

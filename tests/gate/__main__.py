@@ -1,0 +1,117 @@
+"""`python -m tests.gate`: every test, then what failed once more with nothing beside it.
+
+What fails twice fails the run. What passes the second time is flaky: it is told at the end and written to
+build/flaky.txt for whoever mends it, and more than five of them fail the run too.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.gate.recording import NAME, NOTES, ONLY
+from tests.gate.verdict import FLAKY_MAX, Failure, Run, Verdict, failed_in, judge
+
+ROOT: Final = Path(__file__).parents[2]
+FLAKY: Final = Path("build/flaky.txt")
+PARTS: Final = {
+    # Two workers: most tests wait for processes and disks.
+    "the run beside each other": ["-n", "2", "--no-loadscope-reorder", "-m", "not slow and not alone"],
+    "the run of what is marked alone": ["-m", "alone"],
+}
+AGAIN: Final = "the second run"
+
+
+class Gate:
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._interrupted = False
+        self._child: subprocess.Popen[bytes] | None = None
+        signal.signal(signal.SIGINT, self._interrupt)
+        signal.signal(signal.SIGTERM, self._interrupt)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        """Nothing more is begun. pytest closes what its tests have open: Ctrl-C reaches it as well, `kill` does not."""
+        self._interrupted = True
+        if number == signal.SIGTERM and self._child is not None:
+            self._child.send_signal(signal.SIGINT)
+
+    def run(self) -> Verdict:
+        runs: list[Run] = []
+        for name, arguments in PARTS.items():
+            runs.append(self._pytest(name, arguments))
+            if not self._goes_on(runs[-1]):
+                return judge(runs, None, left_out=[*list(PARTS)[len(runs) :], AGAIN])
+        failed = list(failed_in(runs))
+        return judge(runs, self._again(failed) if failed else None)
+
+    def _goes_on(self, run: Run) -> bool:
+        return run.goes_on and not self._interrupted
+
+    def _again(self, tests: list[str]) -> Run:
+        tell(f"once more, alone: {len(tests)} that failed")
+        only = self._scratch / "only.json"
+        only.write_text(json.dumps(tests))
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        return self._pytest(AGAIN, [f"{ONLY}={only}", *files])
+
+    def _pytest(self, name: str, arguments: list[str]) -> Run:
+        notes = self._scratch / f"{name}.jsonl"
+        # With "=": pytest takes a word that is a path for a test's place before it knows the plugin's options.
+        command = [sys.executable, "-m", "pytest", "-q", "-p", NAME, f"{NOTES}={notes}", *arguments]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}) as self._child:
+            return Run.read(name, self._child.wait(), notes)
+
+
+def tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def told(failure: Failure) -> str:
+    """A flaky test as the one who mends it wants it."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(failure.at))
+    said = "\n".join(f"    {line}".rstrip() for line in failure.said.splitlines())
+    again = f".venv/bin/python -m pytest {shlex.quote(failure.test)}"
+    where = f"failed {at} in {failure.phase} after {failure.took:.1f} s, load {failure.load:.1f}"
+    return f"{failure.test}\n  {where}\n{said}\n  again: {again}\n"
+
+
+def write_flaky(verdict: Verdict) -> None:
+    """The file speaks of the last run: it goes where nothing was flaky."""
+    FLAKY.unlink(missing_ok=True)
+    if verdict.flaky:
+        FLAKY.parent.mkdir(exist_ok=True)
+        head = f"{len(verdict.flaky)} failed and passed alone ({os.cpu_count()} CPUs)\n"
+        text = "\n".join([head, *map(told, verdict.flaky)])
+        FLAKY.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def tell_verdict(verdict: Verdict) -> None:
+    if verdict.flaky:
+        limit = f", more than {FLAKY_MAX}: they count as failed" if verdict.too_flaky else ""
+        tell(f"flaky: {len(verdict.flaky)}, see {FLAKY}{limit}")
+        for failure in verdict.flaky:
+            tell(f"  {failure.test} (load {failure.load:.1f})")
+    for line in verdict.red:
+        tell(f"red: {line}")
+    tell(f"skipped: {verdict.skipped}")
+    tell(verdict.closing)
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="towline-gate-") as scratch:
+        verdict = Gate(Path(scratch)).run()
+    write_flaky(verdict)
+    tell_verdict(verdict)
+    return 1 if verdict.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
