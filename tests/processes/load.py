@@ -15,7 +15,8 @@ from towline.format.record import body_crc
 
 BODY_SIZE: Final = 200  # all of one size: then a stale record behind a cut would fit exactly (H1)
 BATCH_BYTES: Final = 8 << 10
-DELIVERY_MS: Final = 40_000
+DELIVERY_MS: Final = 100_000
+OUTCOMES_S: Final = 150.0  # for the last outcome: a message that nobody answers has its own by DELIVERY_MS
 RATE: Final = 6000.0
 CREDIT_S: Final = 0.005  # what was not sent in a longer pause is not made up for: it would come all at once
 TAGS: Final = ("red", "green", "blue")
@@ -29,6 +30,9 @@ class Load(threading.Thread):
 
     `sent` maps each unique key to its body's CRC. `acked` holds the keys that were promised, in the order of their
     acknowledgements; `outcomes` counts statuses, and the names of errors for what was refused.
+
+    What is to be sent after a restart is kept back by `hold` until `finish`: however long the restart takes, the load
+    does not run out meanwhile.
     """
 
     def __init__(
@@ -50,19 +54,27 @@ class Load(threading.Thread):
         self._rate = rate
         self._moved = threading.Condition()
         self._stopped = threading.Event()
+        self._held = 0
+        self._goes_on = threading.Event()
+
+    def hold(self, count: int) -> None:
+        """The last `count` messages are sent when `finish` is called. Before the load starts."""
+        self._held = count
 
     def moment(self, acks_after: int = 1000) -> int:
-        """A number of acknowledgements between 10% and 90% of the load, at least `acks_after` before its end."""
+        """A number of acknowledgements between 10% and 90% of the load; the last `acks_after` messages are held."""
+        self.hold(acks_after)
         return self._random.randint(self.count // 10, min(self.count * 9 // 10, self.count - acks_after - 200))
 
-    def await_acked(self, count: int, deadline_s: float = 30.0) -> None:
+    def await_acked(self, count: int, deadline_s: float = 90.0) -> None:
         with self._moved:
             reached = self._moved.wait_for(lambda: len(self.acked) >= count or self.error, deadline_s)
         assert reached, f"{len(self.acked)} of {count} acknowledgements within {deadline_s} s, {dict(self.outcomes)}"
         assert self.error is None, self.error
 
-    def finish(self, deadline_s: float = 50.0) -> None:
+    def finish(self, deadline_s: float = OUTCOMES_S) -> None:
         """Until every message has its outcome."""
+        self._goes_on.set()
         self.join(deadline_s)
         assert not self.is_alive(), f"messages without an outcome after {deadline_s} s: {dict(self.outcomes)}"
         assert self.error is None, self.error
@@ -71,6 +83,7 @@ class Load(threading.Thread):
     def stop(self) -> None:
         """Sends nothing more; what is under way gets its outcome."""
         self._stopped.set()
+        self._goes_on.set()
 
     def run(self) -> None:
         try:
@@ -85,6 +98,8 @@ class Load(threading.Thread):
         with Producer(self._endpoint, linger_ms=1, delivery_timeout_ms=DELIVERY_MS, **settings) as producer:
             at = time.monotonic()
             for number, (key, body) in enumerate(zip(self.keys, self._bodies, strict=True)):
+                if number == self.count - self._held:
+                    self._goes_on.wait()
                 self._room.acquire()
                 now = time.monotonic()
                 at = max(at, now - CREDIT_S)

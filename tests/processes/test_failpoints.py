@@ -67,7 +67,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 @pytest.fixture(scope="module")
 def armed_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[Pair]:
     """A pair whose processes look for failpoints. The producer's refused and lost requests are sent again."""
-    made = Pair(tmp_path_factory.mktemp("armed"), slave_timeout=20_000)  # nobody leaves for being restarted
+    made = Pair(tmp_path_factory.mktemp("armed"))
     with ending(*made.nodes):
         with pytest.MonkeyPatch.context() as patch:
             arming.announce(patch)

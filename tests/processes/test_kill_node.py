@@ -20,6 +20,7 @@ def test_a_restart_recovers_every_acknowledged_message_and_goes_on(pair: Pair, r
         node.kill_all(seed)
     at_kill = len(load.acked)
     started = [node.start() for node in reversed(nodes)]
+    pair.await_linked()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)

@@ -39,6 +39,7 @@ def test_a_killed_piece_costs_no_acknowledged_message(pair: Pair, role: str, vic
     os.kill(before[victim], signal.SIGKILL)
     at_kill = len(load.acked)
     again_s = node.await_restarted(victim, before)
+    pair.await_linked()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)

@@ -24,6 +24,7 @@ def test_nobody_outlives_a_killed_supervisor_and_the_next_start_works(pair: Pair
     assert node.store.abort.exists()
     start_s = node.start()
     starved_s = node.waited_for_a_cpu()
+    pair.await_linked()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)

@@ -37,6 +37,7 @@ def test_a_killed_piece_costs_no_acknowledged_message(pooled_pair: Pair, victim:
     os.kill(before[victim], signal.SIGKILL)
     at_kill = len(load.acked)
     again_s = node.await_restarted(victim, before)
+    pooled_pair.await_linked()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pooled_pair, load)
@@ -51,6 +52,7 @@ def test_a_killed_node_costs_no_acknowledged_message(pooled_pair: Pair, roles: s
         node.kill_all(load.seed)
     at_kill = len(load.acked)
     started = [node.start() for node in reversed(nodes)]
+    pooled_pair.await_linked()
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pooled_pair, load)

@@ -221,6 +221,7 @@ def test_whatever_a_client_changes_after_put_has_looked_is_not_stored(node, raw)
 
 def test_a_killed_put_costs_nothing_that_was_acknowledged_and_its_clients_make_new_rings(node):
     load = Load(node.endpoint, "killed", 7, count=6000)
+    load.hold(1000)
     before = node.pids()
     load.start()
     load.await_acked(1000)

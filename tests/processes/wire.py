@@ -21,7 +21,7 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
-ANSWER_MAX_S = 30.0
+ANSWER_MAX_S = 60.0
 
 
 @dataclass
@@ -60,7 +60,7 @@ class WireClient:
         self.opened.add(self)
         self.context = new_context()
         self.link = Link(self.context, endpoint, {"role": "producer", "cluster": "", "store": "", "name": "wire"})
-        self.welcome = self.link.greet(5000)
+        self.welcome = self.link.greet(60_000)
         self._poller = Poller(self.link)
         self._next = 0
 
