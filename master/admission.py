@@ -190,7 +190,9 @@ CHECKS: Final = (
     Check(0, (PutStatus.SYSTEM_BUSY,), _waiting),
     Check(0, (PutStatus.SYSTEM_BUSY,), _flush_backlog),
     Check(
-        0, (PutStatus.TOPIC_NOT_EXIST, PutStatus.NO_PERMISSION, PutStatus.UNKNOWN_QUEUE), "master.append: its groups"
+        0,
+        (PutStatus.TOPIC_NOT_EXIST, PutStatus.NO_PERMISSION, PutStatus.UNKNOWN_QUEUE, PutStatus.SERVICE_NOT_AVAILABLE),
+        "master.append: its groups",
     ),
     Check(4, (PutStatus.MESSAGE_ILLEGAL,), "master.append: a topic that is too long"),
     Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
@@ -305,6 +307,11 @@ def no_room(error: Exception) -> Refusal:
         return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.READ_ONLY, None, _DISK_MS, error.describe())
     segment = {"segment": error.base} if isinstance(error, SegmentNotMade) else {}
     return refusal(PutStatus.CREATE_MAPPED_FILE_FAILED, Cause.ALLOCATE_WAIT, segment, _DISK_MS, str(error))
+
+
+def topic_in_doubt(name: str) -> Refusal:
+    words = f"a change of the topic {name!r} could not be saved, nor taken back: it is tried again"
+    return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.TOPICS_FILE, None, _DISK_MS, words)
 
 
 def expired(late_ms: int) -> Refusal:

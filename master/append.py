@@ -37,7 +37,7 @@ from towline.runtime.doorbell import Ringer
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
-from .admission import Refusal, no_room
+from .admission import Refusal, no_room, topic_in_doubt
 from .arrivals import Arrivals
 from .express import WINDOW, Express
 from .offsets import QueueOffsets
@@ -341,6 +341,8 @@ class Appender:
         name = group.topic.decode("utf-8", "replace")
         if not is_topic_size(group.topic):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.TOPIC_LENGTH.sentence, Rule.TOPIC_LENGTH)
+        if name in self._topics.in_doubt:
+            return topic_in_doubt(name)
         if is_system_topic(name) and queues <= 0:
             return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is the broker's own: no client writes to it")
         if queues < 0:

@@ -3,16 +3,18 @@
 A sync waits for whatever else the disk has to write, so a thread does it. As many changes as wait are made together, in
 the order in which they came, and written at once. Until then everybody goes by what was durable before, but that a
 topic which is about to go takes no more puts: its numbers are being written down. When they cannot be written, nothing
-has changed, and whoever asked for one of them is told why.
+has changed, and whoever asked for one of them is told why. Where even that is not sure after a crash, the topics that
+they touch are closed, and the file is written once more until the disk takes it.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from towline.errors import TowlineError
+from towline.log.errors import SaveInDoubt
 from towline.log.saver import Saver
 from towline.runtime.failpoints import ARMED, reach
 
@@ -20,6 +22,7 @@ from .intake import ASKED_NS, Question
 from .topic_questions import TopicQuestions
 from .topics import Topics
 
+AGAIN_NS: Final = 1_000_000_000  # between two attempts to settle a file that is in doubt
 Facts = dict[str, Any]
 # To one question: the answer's facts, or why there are none.
 Answer = Callable[[Question, Facts | TowlineError], None]
@@ -51,6 +54,8 @@ class TopicChanges:
         self._waiting: deque[Change] = deque()
         self._made: list[tuple[Change, Facts | TowlineError]] = []  # they are being written
         self._stopped = False
+        self._writing = False
+        self._again_ns = 0  # while the file is in doubt: when to write it once more
 
     def __len__(self) -> int:
         """Questions without an answer."""
@@ -59,14 +64,14 @@ class TopicChanges:
     @property
     def writes(self) -> bool:
         """Whether changes are being written."""
-        return bool(self._made)
+        return self._writing
 
     def add(self, question: Question, asked: Facts) -> None:
         self._waiting.append(Change(question, asked))
 
     def turn(self) -> int:
         """Answers what has been written, begins with what waits; how much there was to do."""
-        if not self._waiting and not self._made:
+        if not self._waiting and not self.writes and not self._topics.in_doubt:
             return 0
         return self._settle() + self._begin()
 
@@ -83,8 +88,12 @@ class TopicChanges:
         done = 0
         for _, error in self._saver.finished():
             made, self._made = self._made, []
+            self._writing = False
             if error is None:
                 self._topics.settle()
+            elif isinstance(error, SaveInDoubt):
+                self._topics.doubt()
+                self._again_ns = time.monotonic_ns() + AGAIN_NS
             else:
                 self._topics.withdraw()
             for change, outcome in made:
@@ -96,7 +105,7 @@ class TopicChanges:
 
     def _begin(self) -> int:
         """Makes changes until ASKED_NS are over, and has them written. One that needs no writing is answered here."""
-        if self._made or self._stopped:
+        if self._writing or self._stopped:
             return 0
         done, began_ns = 0, time.monotonic_ns()
         while self._waiting and (not done or time.monotonic_ns() - began_ns < ASKED_NS):
@@ -110,7 +119,8 @@ class TopicChanges:
             else:
                 self._answer(change.question, outcome)
             done += 1
-        if self._made:
+        if self._made or (self._topics.in_doubt and began_ns >= self._again_ns):
+            self._writing = True
             self._saver.submit(self._topics.file, _when_due(self._topics.content()))
         return done
 

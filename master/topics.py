@@ -22,7 +22,7 @@ from towline.format.topics import (
     topics_content,
 )
 from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
-from towline.log.config_file import ConfigFile
+from towline.log.topics_file import TopicsConfig
 from towline.runtime.clock import Clock
 
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
@@ -59,7 +59,7 @@ class Topics:
 
     def __init__(
         self,
-        file: ConfigFile,
+        file: TopicsConfig,
         clock: Clock,
         *,
         auto_create: bool,
@@ -77,9 +77,10 @@ class Topics:
         self._table = TopicTable()
         self._next = self._table
         self._write_queues: dict[bytes, int] = {}
+        self._in_doubt: frozenset[str] = frozenset()
 
     def load(self) -> list[str]:
-        """What there is to say of it. Raises MalformedFile."""
+        """What there is to say of it. Raises MalformedFile, and what `TopicsConfig.settle` raises."""
         content = self.file.load()
         self._absent, self._behind = content is None, self.file.from_backup
         if content is None:
@@ -87,6 +88,7 @@ class Topics:
         self._next = read_topics(content, str(self.file.path))
         self.settle()
         if not self._behind:
+            self.file.settle(content)
             return []
         lost = "topics that were made or altered last are as they were, but for those of which there are messages"
         return [f"{self.file.path} cannot be read; the generation before is used, {self.file.backup}: {lost}"]
@@ -306,13 +308,24 @@ class Topics:
 
     def settle(self) -> None:
         """The changes were written: they hold."""
-        self._table = self._next
+        self._table, self._in_doubt = self._next, frozenset()
         self._write_queues = self._open_to_clients(self._table.topics)
 
     def withdraw(self) -> None:
         """They were not: nothing has changed."""
         self._next = self._table
         self._write_queues = self._open_to_clients(self._table.topics)
+
+    def doubt(self) -> None:
+        """They were not, and a crash may leave them all the same: what they touch is closed until a save succeeds."""
+        before, after = self._table.topics, self._next.topics
+        self._in_doubt |= {name for name in (*before, *after) if before.get(name) is not after.get(name)}
+        self.withdraw()
+
+    @property
+    def in_doubt(self) -> frozenset[str]:
+        """Topics of which nobody knows what a restart would find."""
+        return self._in_doubt
 
     def _save(self) -> None:
         """At a start, when nobody is served yet. Raises StoreNotWritable, SyncFailed."""
@@ -329,7 +342,8 @@ class Topics:
     def _open_to_clients(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
         """Topic -> queues that clients may write to."""
         found = {}
-        for name, topic in topics.items():
+        for name in topics.keys() - self._in_doubt:
+            topic = topics[name]
             theirs = topic.writable and not is_system_topic(name) and self._has_a_version(name)
             found[name.encode()] = topic.write_queue_nums if theirs else 0
         return found

@@ -41,6 +41,7 @@ class DeletedQueues:
         self._emptied: deque[tuple[str, int, int, int]] = deque()  # topic, queue id, floor, log offset of the deletion
         self._last: dict[tuple[str, int], tuple[int, int]] = {}  # queues that have a newest file: floor, deletion
         self._next_ms = self._last_ms = 0
+        self._unsettled = False  # what the file says of deleted topics was not seen in its other generation
         self._look()
 
     def turn(self) -> int:
@@ -56,13 +57,14 @@ class DeletedQueues:
 
     def _look(self) -> None:
         try:
-            if not self._topics.refresh():
+            if not self._topics.refresh() and not self._unsettled:
                 return
+            floors = self._topics.floors()
         except MalformedFile as error:
             self._node.log.error("deleted topics stay as they are: %s", error)
             return
         table = self._topics.table
-        floors = table.floors()
+        self._unsettled = floors != table.floors()
         self._ends.floors = floors
         for (topic, queue_id), floor in floors.items():
             if self._known.get((topic, queue_id)) == floor:

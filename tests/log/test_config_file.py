@@ -3,12 +3,16 @@ import os
 import subprocess
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from towline.errors import MalformedFile, StoreNotWritable, SyncFailed
+from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.topics import loads_fastjson
-from towline.log.config_file import ConfigFile, clear_staged, from_backups, read_config
+from towline.log.config_file import ConfigFile, clear_staged, encode, from_backups, read_config
+from towline.log.errors import SaveInDoubt
+from towline.log.store_files import write_atomically
+from towline.log.topics_file import TopicsConfig, TopicsFile
 
 FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
 SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
@@ -18,6 +22,28 @@ THIRD = {"offsetTable": {"TopicA@g1": {"0": 7, "1": 9}}}
 @pytest.fixture
 def file(tmp_path: Path) -> ConfigFile:
     return ConfigFile(tmp_path / "consumerOffset.json")
+
+
+class BrokenSync:
+    """Syncs of directories: the next ones fail."""
+
+    def __init__(self) -> None:
+        self.fails = 0
+        self.synced: list[Path] = []
+
+    def sync(self, path: Path) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise SyncFailed(str(path), 0, 0, errno.EIO, "Input/output error")
+        self.synced.append(path)
+
+
+@pytest.fixture
+def broken_sync(monkeypatch: pytest.MonkeyPatch) -> BrokenSync:
+    broken = BrokenSync()
+    monkeypatch.setattr("towline.log.store_files.sync_directory", broken.sync)
+    monkeypatch.setattr("towline.log.topics_file.sync_directory", broken.sync)
+    return broken
 
 
 class TestSaving:
@@ -93,9 +119,86 @@ class TestSaving:
             file.save(SECOND)
         assert file.load() == FIRST
 
+    @pytest.mark.parametrize("content", [FIRST, None, "{"], ids=["a generation", "no file", "a torn one"])
+    @pytest.mark.parametrize("atomically", [False, True], ids=["config", "any file"])
+    def test_a_failed_sync_of_its_directory_leaves_the_file_as_it_was(
+        self, file: ConfigFile, broken_sync: BrokenSync, content: Any, atomically: bool
+    ) -> None:
+        if isinstance(content, str):
+            file.path.write_text(content)
+        elif content:
+            file.save(content)
+        before = file.path.read_bytes() if file.path.exists() else None
+        broken_sync.fails = 1
+        with pytest.raises(SyncFailed):
+            write_atomically(file.path, encode(SECOND)) if atomically else file.save(SECOND)
+        assert (file.path.read_bytes() if file.path.exists() else None) == before
+        assert broken_sync.synced[-1] == file.path.parent, "durably"
+        file.save(THIRD)
+        assert file.load() == THIRD
+
+    def test_what_can_be_neither_kept_nor_undone_is_told_as_such(
+        self, file: ConfigFile, broken_sync: BrokenSync
+    ) -> None:
+        file.save(FIRST)
+        broken_sync.fails = 2
+        with pytest.raises(SaveInDoubt, match="after a crash is not known"):
+            file.save(SECOND)
+
     def test_a_directory_that_is_missing_is_told(self, tmp_path: Path) -> None:
         with pytest.raises(StoreNotWritable):
             ConfigFile(tmp_path / "config" / "topics.json").save(FIRST)
+
+
+DELETED = {"topicConfigTable": {}, "towlineDeletedTopics": {"TopicA": {"logOffset": 5, "floors": {"0": 3}}}}
+
+
+class TestDeletedTopics:
+    """A deletion counts for others when both generations say so; until then it may be undone."""
+
+    @pytest.mark.parametrize("step", [1, 2])
+    def test_a_full_disk_at_either_write_leaves_the_file_as_it_was(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+    ) -> None:
+        file = TopicsConfig(tmp_path / "topics.json")
+        file.save(FIRST)
+        before, writes = file.path.read_bytes(), iter(range(1, 9))
+
+        def write_new(path: Path, data: bytes) -> None:
+            if next(writes) == step:
+                raise DiskFull(str(path), len(data))
+            path.write_bytes(data)
+
+        monkeypatch.setattr("towline.log.store_files.write_new", write_new)
+        with pytest.raises(DiskFull):
+            file.save(DELETED)
+        assert file.path.read_bytes() == before
+        assert "towlineDeletedTopics" not in (read_config(file.backup) or {})
+
+    def test_one_that_was_killed_between_both_is_settled_by_the_next_writer(self, tmp_path: Path) -> None:
+        file = TopicsConfig(tmp_path / "topics.json")
+        file.save(FIRST)
+        ConfigFile(file.path).save(DELETED)
+        assert seen(file.path) == {}
+        file.settle(DELETED)
+        assert seen(file.path) == {(b"TopicA", 0): 3}
+
+    def test_a_name_of_the_backup_that_is_not_synced_takes_nothing_back(
+        self, tmp_path: Path, broken_sync: BrokenSync
+    ) -> None:
+        file = TopicsConfig(tmp_path / "topics.json")
+        file.save(FIRST)
+        ConfigFile(file.path).save(DELETED)
+        broken_sync.fails = 1
+        file._save_both(DELETED, None)
+        assert seen(file.path) == {(b"TopicA", 0): 3}
+
+
+def seen(path: Path) -> dict[tuple[bytes, int], int]:
+    """What reput goes by."""
+    reader = TopicsFile(path)
+    reader.refresh()
+    return reader.floors()
 
 
 class Killed(BaseException):

@@ -11,7 +11,7 @@ from master.topic_changes import TopicChanges
 from master.topic_questions import TopicQuestions
 from master.topics import Topics
 from towline.errors import DiskFull, StoreNotWritable, TopicExists, UnknownTopic
-from towline.log.config_file import ConfigFile
+from towline.log.topics_file import TopicsConfig
 
 DEADLINE_S = 60.0
 
@@ -23,7 +23,7 @@ class StillClock:
     monotonic_ms = now_ms
 
 
-class HeldFile(ConfigFile):
+class HeldFile(TopicsConfig):
     """Saves one generation for each `let_go`; with an error in `fails` it raises that."""
 
     def __init__(self, path):
@@ -103,7 +103,7 @@ def desk(tmp_path):
 
 
 def on_disk(desk):
-    return made(ConfigFile(desk.file.path))
+    return made(TopicsConfig(desk.file.path))
 
 
 def test_a_change_is_answered_when_it_is_written_and_no_turn_waits_for_that(desk):

@@ -3,11 +3,9 @@
 A kill shows nothing here, because the page cache survives it.
 """
 
-import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +23,7 @@ from towline.node.launch import start_node, stop_node
 from towline.runtime.positions import Duty, Position, Positions
 
 from .stopping import stopped
+from .tracing import strace, traced
 from .waiting import await_
 from .wire import WireClient, endpoint_of, records_of
 
@@ -40,9 +39,6 @@ SMALL = {
     "sync_flush_timeout": FLUSH_TIMEOUT_MS,
     "slave_timeout": SLAVE_TIMEOUT_MS,
 }
-strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed (Debian: apt-get install strace)"
-)
 
 
 def start(role, store, **flags):
@@ -88,24 +84,6 @@ def test_with_flush_stopped_no_put_is_acknowledged_until_it_goes_on(master, clie
         assert client.receive(STILL_S) is None, "acknowledged with nothing flushed"
     assert client.answer().status == PutStatus.PUT_OK
     assert client.put(request).status == PutStatus.PUT_OK
-
-
-@contextlib.contextmanager
-def traced(arguments: list[str], pids: list[int]):
-    """strace on running processes; inside the block it is attached."""
-    command = ["strace", "-f", *arguments, *(word for pid in pids for word in ("-p", str(pid)))]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        attached = 0
-        while attached < len(pids):
-            line = process.stderr.readline()
-            assert line, "strace ended before it was attached"
-            attached += "attached" in line
-        yield
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
 
 
 ACKNOWLEDGED = re.compile(r'(?:send|sendto|sendmsg|write|writev)\(.*"[^"]*\\x0b\\x00\\x00\\x00\\x01')

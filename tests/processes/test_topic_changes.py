@@ -2,21 +2,25 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from master.put import DRAIN_MS
 from towline.client.admin import AdminClient
+from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.frames import ANSWER, ASK, Kind, expect, json_part
 from towline.format.status import PutStatus
+from towline.link.endpoints import ipc_endpoint
 
 from .arming import Arming
 from .nodes import TestNode, check_nothing_is_left, ending
+from .tracing import failing, strace, traced
+from .waiting import await_
 from .wire import WireClient, records_of
 
 HELD_MS = 2_000  # of a write
@@ -148,3 +152,62 @@ def test_a_stop_waits_for_what_is_being_written(node: TestNode, asking: WireClie
     assert b'"write_queues":4' in bytes(parts[1])
     node.start()
     assert "made-at-the-end" in topics_of(node)
+
+
+def bodies(node: TestNode, topic: str) -> list[bytes]:
+    with Consumer(ipc_endpoint(node.runtime, "serve"), topic, start="first", suspend_ms=0) as consumer:
+        found: list[bytes] = []
+        while more := consumer.poll(100):
+            found.extend(message.body for message in more)
+    return found
+
+
+@strace
+def test_a_deletion_whose_directory_was_not_synced_is_undone_and_the_topic_keeps_its_messages(node: TestNode) -> None:
+    with AdminClient(node.endpoint, timeout_ms=60_000) as admin, Producer(node.endpoint) as producer:
+        admin.create_topic("stays", 1)
+        sent = [b"before %d" % number for number in range(5)]
+        for body in sent:
+            assert producer.send(Message("stays", body)).acknowledged
+        with (
+            traced(failing("fsync", node.store.config, "1"), [node.pids()["put"]]),
+            pytest.raises(AskRefused, match="Input/output error"),
+        ):
+            admin.delete_topic("stays")
+        assert "stays" in topics_of(node)
+        assert producer.send(Message("stays", b"after")).acknowledged
+    await_(lambda: bodies(node, "stays") == [*sent, b"after"], 60.0, "they are read while the node runs")
+    node.stop()
+    node.start()
+    assert bodies(node, "stays") == [*sent, b"after"]
+
+
+@strace
+@pytest.mark.parametrize(
+    ("topic", "change"),
+    [
+        ("deleted-in-vain", lambda admin, topic: admin.delete_topic(topic)),
+        ("narrowed-in-vain", lambda admin, topic: admin.alter_topic(topic, write_queues=1)),
+    ],
+    ids=["a deletion", "fewer queues"],
+)
+def test_while_a_change_can_be_neither_kept_nor_undone_its_topic_is_closed_by_name(
+    node: TestNode, topic: str, change: Callable[[AdminClient, str], object]
+) -> None:
+    with AdminClient(node.endpoint, timeout_ms=60_000) as admin, Producer(node.endpoint) as producer:
+        admin.create_topic(topic, 2)
+        assert producer.send(Message(topic, b"before", queue_id=0)).acknowledged
+        with traced(failing("fsync", node.store.config), [node.pids()["put"]]):
+            with pytest.raises(AskRefused, match="is not known"):
+                change(admin, topic)
+            client = WireClient(node.endpoint)
+            refused = client.put(records_of(topic.encode(), 1))
+            assert (refused.status, "cause=topics_file" in refused.sentence) == (PutStatus.SERVICE_NOT_AVAILABLE, True)
+            assert client.put(records_of(TOPIC.encode(), 1)).status == PutStatus.PUT_OK
+        await_(lambda: client.put(records_of(topic.encode(), 1)).status == PutStatus.PUT_OK, 60.0, "it is open again")
+        client.close()
+    node.stop()
+    node.start()
+    assert len(bodies(node, topic)) == 2
+    with AdminClient(node.endpoint) as admin:
+        assert [facts["write_queues"] for facts in admin.topics() if facts["topic"] == topic] == [2]

@@ -12,6 +12,7 @@ from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, topics_
 from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.durable_file import DurableFile
+from towline.log.topics_file import TopicsConfig
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -33,7 +34,7 @@ def delete(bench, log_offset, floor, topic="Topic0", *, exists=False):
     topics = {topic: TopicConfig(topic_name=topic)} if exists else {}
     deleted = {topic: DeletedTopic(log_offset=log_offset, floors={0: floor})}
     bench.store.config.mkdir(exist_ok=True)
-    ConfigFile(bench.store.config / "topics.json").save(topics_content(TopicTable(topics=topics, deleted=deleted)))
+    TopicsConfig(bench.store.config / "topics.json").save(topics_content(TopicTable(topics=topics, deleted=deleted)))
     bench.clock.ms += 1000
 
 
@@ -107,6 +108,25 @@ def test_a_file_that_cannot_be_read_changes_nothing(bench):
     bench.clock.ms += 1000
     bench.work(agent)
     assert bounds(bench) == (0, 3)
+
+
+def test_a_deletion_that_may_still_be_put_back_is_left_alone(bench):
+    """Between the rename and the sync of the file's directory, one generation alone says that the topic is gone."""
+    agent = bench.agent()
+    put(bench, 3)
+    bench.work(agent)
+    path = bench.store.config / "topics.json"
+    bench.store.config.mkdir(exist_ok=True)
+    TopicsConfig(path).save(topics_content(TopicTable(topics={"Topic0": TopicConfig(topic_name="Topic0")})))
+    deleted = topics_content(TopicTable(deleted={"Topic0": DeletedTopic(log_offset=bench.maker.end, floors={0: 3})}))
+    ConfigFile(path).save(deleted)
+    bench.clock.ms += 1000
+    bench.work(agent)
+    assert bounds(bench) == (0, 3)
+    TopicsConfig(path).settle(deleted)
+    bench.clock.ms += 1000
+    bench.work(agent)
+    assert bounds(bench) == (3, 3)
 
 
 def begin_log_at(bench, offset):

@@ -9,13 +9,12 @@ import zlib
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
+from towline.errors import MalformedFile
 from towline.format.fastjson import dumps_fastjson
 from towline.format.topics import loads_fastjson
 
 from .errors import WordLost
-from .segment_files import sync_directory
-from .store_files import write_new
+from .store_files import stage, take_place
 
 CHECK: Final = "towlineCheck"
 BACKUP: Final = ".bak"
@@ -79,23 +78,18 @@ class ConfigFile:
     def save(self, content: dict[str, Any]) -> None:
         """Writes `content` durably; the generation before becomes `.bak`. At every moment the file can be read.
 
-        Raises DiskFull, StoreNotWritable, SyncFailed.
+        After an error the file says what it said. Raises DiskFull, StoreNotWritable, SyncFailed; SaveInDoubt where
+        nobody can tell which of both it says after a crash.
         """
         self._write(content)
 
     def _write(self, content: dict[str, Any]) -> dict[str, Any] | None:
         """What the file held before; None if that could not be read."""
-        staged = self.path.with_name(f"{self.path.name}.{os.getpid()}{STAGED}")
-        try:
-            write_new(staged, encode(content))
-        except (DiskFull, StoreNotWritable, SyncFailed):
-            staged.unlink(missing_ok=True)  # half a file on a full disk
-            raise
+        staged = stage(self.path, encode(content))
         before = read_config(self.path)
         if before is not None:  # a torn file must not push the last good one out of `.bak`
             self._keep()
-        staged.replace(self.path)
-        sync_directory(self.path.parent)
+        take_place(staged, self.path)
         return before
 
     def _keep(self) -> None:

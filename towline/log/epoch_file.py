@@ -51,7 +51,8 @@ class EpochFile:
             return
         data = encode(epochs)
         before = self.path.read_bytes() if _has_bytes(self.path) else b""
-        if before == data:
+        if before == data:  # perhaps left by a save of which nobody could tell whether it holds
+            sync_directory(self.path.parent)
             return
         if before:
             write_atomically(self.backup, before)

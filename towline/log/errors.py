@@ -1,6 +1,6 @@
 """What an operator meets when files of a store are damaged, full or in use: errors of recovery, verify and repair."""
 
-from towline.errors import MalformedFile, Remedy, SegmentSizeMismatch, TowlineError
+from towline.errors import MalformedFile, Remedy, SegmentSizeMismatch, StoreNotWritable, TowlineError
 
 
 class StoreFault(TowlineError):
@@ -26,6 +26,23 @@ class DerivedFileSize(SegmentSizeMismatch):
 
     def __init__(self, path: str, length: int, configured: int) -> None:
         super().__init__(path, length, configured)
+
+
+class SaveInDoubt(StoreNotWritable):
+    """A file was replaced, and neither that nor its old content could be made durable: a crash leaves one of both.
+
+    Facts: path, what went wrong with the new content and with the old one.
+    """
+
+    advice = "look at the kernel log and the disk; the node writes the file again until the disk takes it"
+
+    def __init__(self, path: str, reason: str, second: str) -> None:
+        self.second = second
+        super().__init__(path, reason)
+        self.args = (path, reason, second)
+
+    def describe(self) -> str:
+        return f"what {self.path} says after a crash is not known: {self.reason}; and of its old content: {self.second}"
 
 
 class RepairRefused(StoreFault):

@@ -4,11 +4,13 @@ import contextlib
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import MalformedFile
+from towline.errors import MalformedFile, SyncFailed, TowlineError
 from towline.format.topics import DELETED, TopicTable, read_topics
 from towline.places import Store
 
-from .config_file import ConfigFile
+from .config_file import ConfigFile, encode, read_config
+from .segment_files import sync_directory
+from .store_files import bytes_of, put_back, stage
 
 NAME: Final = "topics.json"
 
@@ -25,14 +27,37 @@ class TopicsConfig(ConfigFile):
     """For those who write the file.
 
     What `.bak` does not know of topics that were made, the queues show. What it does not know of deleted ones nobody
-    could: their numbers would be given again. So a save that changes them goes into both generations.
+    could: their numbers would be given again. So a save that changes them goes into both generations, one after the
+    other, and a topic counts as deleted when both say so: what one says alone may still be put back.
     """
 
     def save(self, content: dict[str, Any]) -> None:
-        """Raises DiskFull, StoreNotWritable, SyncFailed."""
+        """Raises what `ConfigFile.save` raises."""
+        there = bytes_of(self.path)
         before = self._write(content)
         if (before or {}).get(DELETED) != content.get(DELETED):
-            self._write(content)
+            self._save_both(content, there)
+
+    def settle(self, content: dict[str, Any]) -> None:
+        """For who is about to go by `content`, which was loaded: a writer may have been killed before it was durable.
+
+        Raises what `save` raises.
+        """
+        sync_directory(self.path.parent)
+        if content.get(DELETED) and (read_config(self.backup) or {}).get(DELETED) != content[DELETED]:
+            self._save_both(content, bytes_of(self.path))
+
+    def _save_both(self, content: dict[str, Any], before: bytes | None) -> None:
+        """The file says `content`, durably: now `.bak` too. A full disk is found while it can still be taken back."""
+        try:
+            staged = stage(self.path, encode(content))
+            self._keep()
+        except (TowlineError, OSError) as error:
+            put_back(self.path, before, error)
+            raise
+        staged.replace(self.path)
+        with contextlib.suppress(SyncFailed):  # of the name of `.bak`; the file itself holds
+            sync_directory(self.path.parent)
 
 
 class TopicsFile:
@@ -44,6 +69,13 @@ class TopicsFile:
         self._seen: tuple[int, int, int] | None = None  # of the content held: inode, length, time of change
         self.table = TopicTable()
         self.exists = False
+
+    def floors(self) -> dict[tuple[bytes, int], int]:
+        """Of `table`, as far as the generation before agrees: (topic, queue id) -> where a deleted queue goes on."""
+        found = self.table.floors()
+        kept = read_config(self._file.backup) if found else None
+        settled = {} if kept is None else read_topics(kept, str(self._file.backup)).floors()
+        return {queue: min(floor, settled[queue]) for queue, floor in found.items() if queue in settled}
 
     def refresh(self) -> bool:
         """Reads the file if it changed; whether it did. Raises MalformedFile."""
