@@ -53,9 +53,12 @@ class PropertyFilter:
         self._left = EVALUATED_MAX
 
     def possible(self, pull: Pull, entries: Entries, rows: Mask) -> Mask:
-        """`rows` without the entries whose bitmap says that they do not match."""
+        """`rows` without the entries whose bitmap says that they do not match.
+
+        That of no record speaks for a subscription that is pending: none is newer than its birth.
+        """
         data, extension = self._data, self._extension
-        if data is None or extension is None or data.is_pending or not rows.any():
+        if data is None or extension is None or not rows.any():
             return rows
         return rows & ~extension.ruled_out(pull.topic.decode(), pull.queue_id, entries, data)
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.client.group_standin import DEADLINE_S, GroupNode, bodies_of, fill, member, read, settle
 from tests.client.standin import STORE_TIME
+from towline.client.asks import Reply
+from towline.client.columns import Columns
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.errors import (
@@ -303,6 +305,23 @@ class TestSharing:
                 assert lost[0].lost == {("t", 2): 5, ("t", 3): 5}
             settle(a, until=lambda: len(a.assignment()) == 4)
 
+    def test_what_was_read_of_a_lost_queue_is_committed_as_of_the_generation_in_which_it_was_ours(
+        self, node: GroupNode
+    ):
+        """By an older one a node sets no offset back: the next reader may have committed meanwhile."""
+        for queue_id in range(4):
+            fill(node, 5, "t", queue_id)
+        with member(node, "t", member="a", commit_interval_ms=600_000) as a:
+            read(a, 20)
+            assert a.poll(10) == []
+            before = a.generation
+            with member(node, "t", member="b") as b:
+                settle(a, b, until=lambda: len(b.assignment()) == 2)
+                told = [asked for asked in node.asked if asked["op"] == "group_commit" and asked["member"] == "a"]
+                assert [asked["offsets"] for asked in told] == [{"t": {"2": 5, "3": 5}}]
+                assert [asked["generation"] for asked in told] == [before]
+                assert a.generation > before
+
     def test_what_a_member_that_died_did_not_finish_comes_to_the_next_one(self, node: GroupNode):
         bodies = fill(node, 10)
         a, b = member(node, member="a", max_count=5), member(node, member="b")
@@ -410,6 +429,27 @@ class TestOrder:
             node.stuck_locks.clear()
             assert len(read(consumer, 3)) == 3
             assert node.group.locks == {("one", 0): consumer.member}
+
+    def test_a_lock_is_believed_for_half_its_life_from_the_question_on(
+        self, node: GroupNode, monkeypatch: pytest.MonkeyPatch
+    ):
+        """The node counts its life from before the answer, by a clock of its own."""
+        now = [1_000.0]
+        monkeypatch.setattr("towline.client.group.member.boottime_s", lambda: now[0])
+        with member(node, ordered=True) as consumer:
+            part = consumer._parts.all[0]
+            part.shelf.queues["one", 0] = queue = GroupQueue("one", 0, EVERYTHING)
+            queue.begin(0)
+            queue.locked_until = 0.0
+            part.member._lock_s = 60.0
+            asking = part.member._lock()
+            next(asking)
+            now[0] += 20
+            with pytest.raises(StopIteration):
+                asking.send(Reply({"locked": [["one", 0]]}, Columns(b"", b"")))
+            queue.begin(0)  # a lock that had lapsed lets it begin anew
+            assert queue.may_deliver(queue.serial, 1_029.9)
+            assert not queue.may_deliver(queue.serial, 1_030.0)
 
     def test_a_lost_lock_stops_delivery_and_the_queue_begins_anew_at_its_offset(self, node: GroupNode):
         fill(node, 10)

@@ -18,6 +18,7 @@ from towline.format.status import GetStatus
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.segment_files import segment_name
+from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
 MANY = 1 << 20
@@ -361,3 +362,16 @@ def test_an_entry_that_leads_out_of_the_log_is_named(build, at, size):
     with pytest.raises(MalformedFile, match="consumequeue/t/0"):
         reader.pull(1)
     assert reader.pull(2).count == 1
+
+
+@pytest.mark.parametrize("longer", [1, 150], ids=["by one byte", "by a record"])
+def test_an_entry_that_reaches_past_what_is_written_is_named(build, longer):
+    """The newest of a queue: no entry behind it tells that it is too long, and its segment goes on with zeros."""
+    built = build()
+    last = built.fill(3)[-1]
+    end = built.positions.get(Position.APPENDED)
+    built.queues.write("t", 0, 2, np.frombuffer(encode(last, end - last + longer, 0), dtype=ENTRY))
+    reader = Reader(built)
+    with pytest.raises(MalformedFile, match=f"{end - last + longer} bytes at {last} of the log"):
+        reader.pull(2)
+    assert reader.limited(0, 2, MANY).count == 2

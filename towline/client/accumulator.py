@@ -16,8 +16,9 @@ from typing import Final
 from towline.errors import TowlineError
 from towline.format.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
+from towline.link.unclosed import renew, tell_child
 
-from .errors import ClientClosed, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
+from .errors import ClientClosed, ClientForked, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
 from .sends import MS, Batch, SendFuture, TopicRoute
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Accumulator:
         self._waiting = 0  # senders that wait for room
         self._wake_before = math.inf  # a batch due before this needs the I/O thread to be rung
         self._closed: TowlineError | None = None
+        tell_child(self)
 
     # --- senders
 
@@ -256,6 +258,25 @@ class Accumulator:
     @property
     def idle(self) -> bool:
         return not self._unfinished
+
+    @property
+    def closed(self) -> TowlineError | None:
+        """Why nothing is accepted any more."""
+        return self._closed
+
+    def forked(self) -> None:
+        """What was on its way is the parent's, and its callbacks run there."""
+        renew(self.lock, self._room)
+        self._closed = ClientForked.here("producer")
+        for batch in self._unfinished:
+            batch.error = self._closed
+            if batch.event is not None:
+                renew(batch.event)
+            batch.finish()
+        self._unfinished.clear()
+        self._ready.clear()
+        self._open.clear()
+        self._buffered = 0
 
     def close(self, error: TowlineError) -> list[Batch]:
         """Nothing is accepted any more. Returns the batches that were not taken, for the caller to finish."""

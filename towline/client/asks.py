@@ -11,11 +11,12 @@ from towline.format.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, 
 from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.link.unclosed import tell_child
 
 from .columns import Columns
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
-from .errors import AskRefused, ClientClosed, FilterRefused
+from .errors import AskRefused, ClientClosed, ClientForked, FilterRefused
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
@@ -85,7 +86,8 @@ class Caller:
         self._connection = Connection(self._context, endpoints, facts, self._poller, fit)
         self._kept: deque[list[Buffer]] = deque()
         self._next_id = 0
-        self.closed = False
+        self.closed: ClientClosed | None = None
+        tell_child(self)
 
     @property
     def welcome(self) -> dict[str, Any]:
@@ -98,8 +100,8 @@ class Caller:
 
     def link(self, timeout_ms: int) -> Link:
         """The greeted link. Raises NoAnswer, LinkRefused, ClientClosed."""
-        if self.closed:
-            raise ClientClosed("client")
+        if self.closed is not None:
+            raise self.closed
         link = self._connection.link
         if link is not None and link.lost:
             self.lose()
@@ -186,8 +188,11 @@ class Caller:
         return None
 
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
+        if self.closed is None:
+            self.closed = ClientClosed("client")
             self._connection.close()
             if self._own_context:
                 close_context(self._context)
+
+    def forked(self) -> None:
+        self.closed = ClientForked.here("client")

@@ -15,6 +15,7 @@ from towline.link.context import Context
 from towline.link.dealer import Link, await_any
 from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
+from towline.link.unclosed import tell_child
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
@@ -70,6 +71,7 @@ class Connection:
         self.set_clock(now_ms())
         self.link: Link | None = None
         self.welcome: dict[str, Any] = {}
+        tell_child(self)
 
     @property
     def endpoint(self) -> str:
@@ -152,6 +154,11 @@ class Connection:
             self._poller.remove(self.link)
             self.link.close()
             self.link = None
+
+    def forked(self) -> None:
+        """To close a link would end the parent's."""
+        self.link = None
+        self._trying.clear()
 
     # --- looking for the node
 

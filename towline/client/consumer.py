@@ -14,6 +14,7 @@ from towline.format.java_hash import string_hash
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
+from towline.link.unclosed import tell_child
 
 from .asks import Caller
 from .columns import Columns
@@ -110,6 +111,7 @@ class Consumer:
         ]
         self._aside: dict[str, tuple[float, TowlineError]] = {}  # group -> until when, why
         self._turn = 0
+        tell_child(self)
 
     # --- reading
 
@@ -219,6 +221,10 @@ class Consumer:
             for reader in self._readers:
                 reader.close()
             close_context(self._context)
+
+    def forked(self) -> None:
+        """Every reader refuses by itself, if it is asked."""
+        self._aside.clear()
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,6 @@
 """The errors that only a user of the client meets; the others, and their base class, are in `towline.errors`."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -19,6 +20,25 @@ class ClientClosed(TowlineError):
 
     def describe(self) -> str:
         return f"the {self.what} is closed"
+
+
+class ClientForked(ClientClosed):
+    """It is of the process that forked this one, where it is still of use. Facts: what it is, that process's id."""
+
+    advice = "make a new one in the child; what was on its way is the parent's"
+
+    def __init__(self, what: str, pid: int) -> None:
+        super().__init__(what)
+        self.pid = pid
+        self.args = (what, pid)
+
+    @classmethod
+    def here(cls, what: str) -> Self:
+        """For the child."""
+        return cls(what, os.getppid())
+
+    def describe(self) -> str:
+        return f"the {self.what} is of process {self.pid}, which forked this one"
 
 
 class MessageTooLarge(TowlineError):

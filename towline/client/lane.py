@@ -10,6 +10,7 @@ from towline.format.compression import Compressor
 from towline.format.record import Host
 from towline.limits import MESSAGE_BODY_MAX, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
+from towline.link.unclosed import renew, tell_child
 
 from .accumulator import Accumulator, Bounds
 from .encoding import TopicEncoder
@@ -54,6 +55,7 @@ class Lane:
         self._is_local = self._is_local and parse(way.first).scheme == "ipc"
         self._timeout_ms = bounds.delivery_timeout_ms
         self._lock = threading.Lock()
+        tell_child(self)
         self.sender = Sender(way.endpoints, facts, rules, self._forget, linked)
         self.accumulator = Accumulator(bounds, self.sender.wake)
         self.sender.begin(self.accumulator)
@@ -106,6 +108,9 @@ class Lane:
                 raise NoAnswer(self.sender.endpoint, FOLLOW_MS, error.describe()) from None
 
         return now
+
+    def forked(self) -> None:
+        renew(self._lock)
 
     def _within(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else timeout_ms

@@ -17,10 +17,14 @@ from towline.errors import MalformedFrame
 from towline.format.frames import STRETCH, Buffer, expect
 from towline.limits import FRAME_SIZE_MAX
 from towline.link.endpoints import parse
+from towline.link.unclosed import on_drop
 
 OPEN_MAX: Final = 4
 
 log = logging.getLogger(__name__)
+
+
+_Open = dict[int, tuple[int, tuple[int, int]]]  # by base: descriptor, device and inode
 
 
 class LogFiles:
@@ -28,7 +32,8 @@ class LogFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._open: dict[int, tuple[int, tuple[int, int]]] = {}  # by base: descriptor, device and inode
+        self._open: _Open = {}
+        on_drop(self, _close_all, self._open)
 
     @classmethod
     def of(cls, endpoint: str, welcome: Mapping[str, Any]) -> Self | None:
@@ -55,8 +60,7 @@ class LogFiles:
 
     def rest(self) -> None:
         """Nothing more is there for now: the files are let go of."""
-        while self._open:
-            os.close(self._open.popitem()[1][0])
+        _close_all(self._open)
 
     def _descriptor(self, base: int, identity: tuple[int, int]) -> int | None:
         known = self._open.get(base)
@@ -79,6 +83,11 @@ class LogFiles:
         known = self._open.pop(base, None)
         if known is not None:
             os.close(known[0])
+
+
+def _close_all(files: _Open) -> None:
+    while files:
+        os.close(files.popitem()[1][0])
 
 
 def _read(descriptor: int, at: int, size: int) -> Buffer | None:

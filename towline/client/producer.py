@@ -15,6 +15,7 @@ from towline.format.forms import FORM_TOPICS
 from towline.format.record import Host
 from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
+from towline.link.unclosed import on_drop
 
 from .accumulator import Bounds
 from .connection import own_facts, remaining_ms
@@ -104,6 +105,8 @@ class Producer:
         if self._spread is not None:
             self._spread.lanes = self._lanes
         self._requester = Requester(self._begin_replies, self._send_request)
+        for lane in self._lanes:
+            on_drop(self, lane.sender.leave)
 
     # --- one message
 

@@ -21,6 +21,7 @@ from typing import Final
 
 from towline.errors import IllegalProperty, NoAnswer, TowlineError
 from towline.format.properties import CLUSTER
+from towline.link.unclosed import on_drop, renew, tell_child
 
 from .connection import remaining_ms
 from .consumer import Consumer
@@ -123,8 +124,12 @@ class Replies(threading.Thread):
         with self._lock:
             self._waiting.pop(waiting.correlation_id, None)
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """Ends the thread, in a moment."""
         self._stopping = True
+
+    def close(self) -> None:
+        self.leave()
         self.join()
 
     # --- the thread
@@ -180,6 +185,7 @@ class Requester:
         self._replies: Replies | None = None
         self._lock = threading.Lock()
         self._late = 0
+        tell_child(self)
 
     @property
     def late(self) -> int:
@@ -203,6 +209,9 @@ class Requester:
         assert waiting.reply is not None
         return waiting.reply
 
+    def forked(self) -> None:
+        renew(self._lock)
+
     def close(self) -> None:
         with self._lock:
             if self._replies is not None:
@@ -216,6 +225,7 @@ class Requester:
                 self._late = self.late
                 self._replies = None
                 self._replies = self._begin(message, remaining_ms(deadline))
+                on_drop(self, self._replies.leave)
                 self._replies.start()
             return self._replies
         finally:

@@ -20,11 +20,13 @@ from towline.format.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.link.unclosed import tell_child
 
 from .accumulator import Accumulator, closed, refused, timed_out
 from .asks import AskedNoMaster, Reply, encode_ask, read_answer
 from .connection import Connection
 from .endpoints import Endpoints, masters
+from .errors import ClientClosed, ClientForked
 from .sends import MS, Batch
 from .statistics import Statistics
 from .transport import Transport
@@ -86,7 +88,8 @@ class Held:
 
 
 class Sender(threading.Thread):
-    """`close` ends the thread; until then it survives whatever the node and the network do.
+    """`close` ends the thread, or `leave` as soon as it has nothing to do; until then it survives whatever the node and
+    the network do.
 
     `forget_route` is called with a topic whose queues are not what they were.
     """
@@ -120,9 +123,11 @@ class Sender(threading.Thread):
         self._held: list[Held] = []
         self._look_at = 0.0  # when it is worth while to see whether another node is master
         self._trouble = "it was not sent yet"
-        self._stopping = False
+        self._stopping = self._left = False
+        self._gone: ClientClosed = closed()
         self.wake = self._bell.ring
         self.statistics = Statistics()
+        tell_child(self)
 
     def begin(self, accumulator: Accumulator) -> None:
         """Starts the thread for the batches of `accumulator`."""
@@ -156,7 +161,7 @@ class Sender(threading.Thread):
         # The I/O thread ends every question by its deadline; this looks whether there is such a thread.
         while not asking.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
             if not self.is_alive() and not asking.answered.is_set():
-                raise closed()
+                raise self._gone
         if asking.error is not None:
             raise asking.error
         assert asking.reply is not None
@@ -164,16 +169,29 @@ class Sender(threading.Thread):
 
     def close(self) -> None:
         """Gives up what has no outcome yet, and ends the thread."""
-        self._stopping = True
-        self.wake()
+        self.stop()
         if threading.current_thread() is not self:
             self.join()
+
+    def stop(self) -> None:
+        """What `close` does, without waiting for it."""
+        self._stopping = True
+        self.wake()
+
+    def leave(self) -> None:
+        """Ends the thread when everything has its outcome, without waiting for that."""
+        self._left = True
+        self.wake()
+
+    def forked(self) -> None:
+        """There is no such thread in the child."""
+        self._gone = ClientForked.here("producer")
 
     # --- the thread
 
     def run(self) -> None:
         try:
-            while not self._stopping:
+            while not (self._stopping or (self._left and self._is_done)):
                 self._turn()
         except Exception:
             log.exception("the producer's I/O thread failed")
@@ -183,6 +201,10 @@ class Sender(threading.Thread):
             self._connection.close()
             self._bell.close()
             close_context(self._context)
+
+    @property
+    def _is_done(self) -> bool:
+        return self._accumulator.idle and not (self._questions or self._asked or self._held)
 
     def _turn(self) -> None:
         self._end_late(time.monotonic())

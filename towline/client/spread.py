@@ -12,6 +12,7 @@ from typing import Final
 
 from towline.errors import LinkRefused, NoAnswer, TowlineError, UnknownTopic
 from towline.format.java_hash import string_hash
+from towline.link.unclosed import renew, tell_child
 
 from .errors import PutRefused, UnknownGroup
 from .lane import Lane
@@ -32,9 +33,13 @@ class Spread:
         self._linked = threading.Event()
         self._turns: dict[str, tuple[int, int]] = {}  # topic -> place of the lane, turns of its route when it began
         self._missing: dict[tuple[str, str], float] = {}  # topic, lane -> when it is asked again
+        tell_child(self)
 
     def linked(self) -> None:
         self._linked.set()
+
+    def forked(self) -> None:
+        renew(self._linked)
 
     def named(self, name: str) -> Lane:
         """Raises UnknownGroup."""
@@ -65,6 +70,9 @@ class Spread:
     def _next(self, topic: str, at: int) -> Place:
         deadline = time.monotonic() + self._timeout_ms / 1000
         while True:
+            closed = self.lanes[0].accumulator.closed
+            if closed is not None:
+                raise closed
             self._linked.clear()
             trouble: TowlineError | None = None
             for place in range(at, at + len(self.lanes)):

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -20,6 +21,7 @@ from typing import Any, Final, Self
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.status import PutStatus
 from towline.format.topics import check_topic
+from towline.link.unclosed import on_drop, renew, tell_child
 
 from .accumulator import Accumulator, Bounds
 from .asks import Reply
@@ -114,12 +116,16 @@ class TransactionProducer:
         if self._producer.has_groups:
             self._producer.close()
             raise ValueError("a transaction producer is for one group of nodes: name the endpoints of its nodes")
-        self._asker: Sender | None = None
+        self._askers: list[Sender] = []  # one at most
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        tell_child(self)
+        on_drop(self, _stop, self._closing, self._askers)
         self._thread: threading.Thread | None = None
         if check is not None:
-            self._thread = threading.Thread(target=self._serve_checks, name=f"towline checks of {group}", daemon=True)
+            known = weakref.ref(self), self._closing, group
+            self._thread = threading.Thread(target=_serve_checks, args=known, name=f"towline checks of {group}")
+            self._thread.daemon = True
             self._thread.start()
 
     # --- transactions
@@ -173,10 +179,13 @@ class TransactionProducer:
         self._closing.set()
         self._producer.close()
         with self._lock:
-            if self._asker is not None:
-                self._asker.close()
+            for asker in self._askers:
+                asker.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def forked(self) -> None:
+        renew(self._lock, self._closing)
 
     def __enter__(self) -> Self:
         return self
@@ -194,37 +203,14 @@ class TransactionProducer:
             "outcome": state.value,
         }
         try:
-            answer = self._ask("transaction_end", facts, END_MS).facts
+            answer = self.asker().ask("transaction_end", facts, END_MS).facts
         except AskRefused as refused:
             raise TransactionRefused(refused.error, refused.sentence, str(transaction)) from None
         return PutStatus[str(answer["status"])]
 
     # --- checks
 
-    def _serve_checks(self) -> None:
-        in_vain = 0
-        while not self._closing.is_set():
-            began = time.monotonic()
-            reply = None
-            try:
-                facts = {"group": self.group, "wait_ms": WATCH_MS}
-                reply = self._ask("transaction_watch", facts, WATCH_MS + LATE_MS)
-            except ClientClosed:
-                return
-            except NoNeighbour as error:
-                log.error("no checks will be answered: %s", error)
-                return
-            except (NoAnswer, LinkRefused, AskRefused) as error:
-                log.info("no checks: %s", error)
-            if reply is None or (not reply.facts["checks"] and time.monotonic() - began < EARLY_S):
-                self._closing.wait(_pause_s(in_vain))
-                in_vain += 1
-                continue
-            in_vain = 0
-            for row, message in zip(reply.facts["checks"], reply.columns.messages(), strict=True):
-                self._answer_check(Transaction(int(row["first"]), message.unique_key or "", self.group), message)
-
-    def _answer_check(self, transaction: Transaction, message: ReceivedMessage) -> None:
+    def answer_check(self, transaction: Transaction, message: ReceivedMessage) -> None:
         assert self._check is not None
         try:
             state = self._check(message)
@@ -240,25 +226,67 @@ class TransactionProducer:
 
     # --- the link
 
-    def _ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
-        return self._asking().ask(op, facts, timeout_ms)
-
-    def _asking(self) -> Sender:
+    def asker(self) -> Sender:
         """A link of its own to the node that is master now, kept by a thread that only ever asks."""
-        if self._asker is not None:
-            return self._asker
+        for asker in self._askers:
+            return asker
         if not self._schedule:
             self._producer.neighbour("schedule")  # raises here what the thread could tell nobody
         with self._lock:
             if self._closing.is_set():
                 raise ClientClosed("transaction producer")
-            if self._asker is None:
+            if not self._askers:
                 facts = own_facts("producer", self.group, "")
                 endpoints = self._schedule or self._producer.follow("schedule")
                 asker = Sender(endpoints, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
                 asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), asker.wake))
-                self._asker = asker  # last: others look at it without the lock
-            return self._asker
+                self._askers.append(asker)  # last: others look at it without the lock
+            return self._askers[0]
+
+
+def _stop(closing: threading.Event, askers: list[Sender]) -> None:
+    closing.set()
+    for asker in askers:
+        asker.stop()
+
+
+def _serve_checks(known: "weakref.ref[TransactionProducer]", closing: threading.Event, group: str) -> None:
+    """The thread. While it waits it knows nobody, so that a producer which its program drops can be collected."""
+    in_vain = 0
+    while not closing.is_set():
+        began = time.monotonic()
+        reply = None
+        try:
+            reply = _watch(known, group)
+        except ClientClosed:
+            return
+        except NoNeighbour as error:
+            log.error("no checks will be answered: %s", error)
+            return
+        except (NoAnswer, LinkRefused, AskRefused) as error:
+            log.info("no checks: %s", error)
+        if reply is None or (not reply.facts["checks"] and time.monotonic() - began < EARLY_S):
+            closing.wait(_pause_s(in_vain))
+            in_vain += 1
+            continue
+        in_vain = 0
+        for row, message in zip(reply.facts["checks"], reply.columns.messages(), strict=True):
+            _answer(known, Transaction(int(row["first"]), message.unique_key or "", group), message)
+
+
+def _watch(known: "weakref.ref[TransactionProducer]", group: str) -> Reply:
+    producer = known()
+    if producer is None:
+        raise ClientClosed("transaction producer")
+    asker = producer.asker()
+    del producer
+    return asker.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, WATCH_MS + LATE_MS)
+
+
+def _answer(known: "weakref.ref[TransactionProducer]", transaction: Transaction, message: ReceivedMessage) -> None:
+    producer = known()
+    if producer is not None:
+        producer.answer_check(transaction, message)
 
 
 def _pause_s(in_vain: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from towline.errors import TowlineError
+from towline.link.unclosed import renew, tell_child
 
 from .asks import Reply
 
@@ -36,6 +37,7 @@ class Bell:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        tell_child(self)
 
     def fileno(self) -> int:
         return self._descriptor
@@ -51,5 +53,11 @@ class Bell:
 
     def close(self) -> None:
         with self._lock:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def forked(self) -> None:
+        """The parent's thread would wake."""
+        renew(self._lock)
+        self.close()

@@ -1,13 +1,17 @@
-"""The ZeroMQ context: one per process, made after any fork, closed last.
+"""The ZeroMQ context: one per process or client, made after any fork, closed last.
 
 Where gevent has replaced Python's threads before this module is imported (locust does so), a wait must hand over to
 other greenlets: then contexts and pollers are those of zmq.green. This is the only place that knows.
 """
 
+import os
 import sys
+import warnings
 from typing import Any, Final, TypeAlias
 
 import zmq
+
+from .unclosed import on_drop, tell_child
 
 GREEN: Final = "gevent.monkey" in sys.modules and sys.modules["gevent.monkey"].is_module_patched("threading")
 if GREEN:
@@ -15,24 +19,55 @@ if GREEN:
 
 _chosen: Any = zmq.green if GREEN else zmq
 
-Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
 IO_THREADS: Final = 1
 SOCKETS_MAX: Final = 1_023
 
 
+class Context:
+    """Where sockets are made. Whoever uses one of them keeps the context: with it they all go.
+
+    pyzmq knows its sockets by weak references, which a collection of reference cycles clears before it ends anything:
+    its context then waits for ever for sockets that it does not find. Here they stay known until they are closed.
+    """
+
+    def __init__(self) -> None:
+        self._zmq: Any = _chosen.Context(io_threads=IO_THREADS)
+        self._zmq._sockets = set()
+        self._zmq.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._zmq.set(zmq.BLOCKY, 0)  # a socket that was forgotten has LINGER 0 too and cannot hold up the exit
+        on_drop(self, _drop, self._zmq, os.getpid())
+        tell_child(self)
+
+    def socket(self, kind: int) -> Socket:
+        made: Socket = self._zmq.socket(kind)
+        return made
+
+    def close(self) -> None:
+        """Also what is still open, without waiting for unsent frames."""
+        self._zmq.destroy(linger=0)
+
+    def forked(self) -> None:
+        """No socket can be made any more; pyzmq does nothing to those of another process."""
+        self._zmq.term()
+
+
+def _drop(context: Any, pid: int) -> None:
+    if context.closed or os.getpid() != pid:
+        return
+    context.destroy(linger=0)
+    warnings.warn("a client, or another owner of a ZeroMQ context, was never closed", ResourceWarning, stacklevel=2)
+
+
 def new_context() -> Context:
-    """A context for one process. Call `close_context` after every socket of it is closed."""
-    context: Context = _chosen.Context(io_threads=IO_THREADS)
-    context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
-    context.set(zmq.BLOCKY, 0)  # a socket that was forgotten has LINGER 0 too and cannot hold up the exit
-    return context
+    """A context for one process, or one client. Call `close_context` after every socket of it is closed."""
+    return Context()
 
 
 def close_context(context: Context) -> None:
     """Closes what is still open without waiting for unsent frames."""
-    context.destroy(linger=0)
+    context.close()
 
 
 def new_poller() -> zmq.Poller:

@@ -58,6 +58,7 @@ class Link:
         self._refused = False
         self.greeted_at = 0.0  # monotonic seconds
         self._trouble = SILENCE
+        self._context = context  # with it the sockets would go
         self._socket: Socket = context.socket(zmq.DEALER)
         set_common(self._socket, frame_size_max, high_water)
         self._key_refused = ""

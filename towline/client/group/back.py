@@ -14,6 +14,7 @@ from towline.client.producer import Producer
 from towline.errors import IllegalProperty, MalformedRecord, TopicExists
 from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from towline.format.status import PutStatus
+from towline.link.unclosed import renew, tell_child
 
 from .errors import NotStorable, NoWayBack
 from .message import GroupMessage
@@ -48,6 +49,7 @@ class WayBack:
         self._producer: Producer | None = None
         self._produces_to: Endpoints = ""
         self._there: set[str] = set()
+        tell_child(self)
 
     def send(self, message: GroupMessage, level: int | None) -> bool:
         """False when it became a dead letter: also when there is no room for what a retry, and at last for what a dead
@@ -95,6 +97,9 @@ class WayBack:
         with self._lock:
             if self._producer is not None:
                 self._producer.close()
+
+    def forked(self) -> None:
+        renew(self._lock)
 
     def _queues_of(self, topic: str) -> int:
         """The topic of dead letters has one."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from towline.client.columns import Columns
 from towline.client.endpoints import Endpoints
-from towline.client.errors import ClientClosed
+from towline.client.errors import ClientClosed, ClientForked
 from towline.client.neighbours import neighbour
 from towline.client.reader import Moved, Start
 from towline.client.routes import Way, puts_of, ways
@@ -27,6 +27,7 @@ from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
 from towline.format.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
+from towline.link.unclosed import on_drop, renew, tell_child
 
 from .back import RETRIES_DEFAULT, WayBack
 from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
@@ -132,7 +133,11 @@ class GroupConsumer:
         self._begun = threading.Lock()
         self._closed, self._ended = threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
+        self._gone: ClientClosed | None = None
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
+        tell_child(self)
+        for part in self._parts.all:
+            on_drop(self, part.member.leave, CLOSE_MS)
 
     def _made(self, found: tuple[Way, ...], puts: tuple[Way, ...], offsets_file: Path | str | None) -> Parts:
         lock = threading.Condition()
@@ -363,11 +368,17 @@ class GroupConsumer:
             self._put_back()
             self._end()
 
+    def forked(self) -> None:
+        """The members are the parent's, and leave their groups when it closes."""
+        renew(self._begun, self._closed)
+        self._gone, self._ended = ClientForked.here("consumer"), True
+        self._listening.clear()
+
     # --- inside
 
     def _begin(self) -> None:
-        if self._closed.is_set():
-            raise ClientClosed("consumer")
+        if self._gone is not None or self._closed.is_set():
+            raise self._gone or ClientClosed("consumer")
         with self._begun:
             for part in self._parts.all:
                 if part.member.ident is None:
@@ -397,10 +408,7 @@ class GroupConsumer:
                 return
             self._ended = True
             for part in self._parts.all:
-                if part.member.ident is not None:
-                    part.member.close(CLOSE_MS)
-                else:
-                    part.member.never()
+                part.member.close(CLOSE_MS)
                 part.back.close()
                 if part.offsets is not None:
                     part.offsets.close()

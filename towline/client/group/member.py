@@ -17,13 +17,14 @@ from typing import Any, Final
 from towline.client.asks import AskedNoMaster, Reply
 from towline.client.connection import own_facts
 from towline.client.endpoints import Endpoints
-from towline.client.errors import AskRefused, ClientClosed
+from towline.client.errors import AskRefused, ClientClosed, ClientForked
 from towline.client.reader import to_ms
 from towline.client.waking import Asking
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.allocation import allocate
 from towline.link.dealer import Link
+from towline.link.unclosed import tell_child
 
 from .claims import Claims
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
@@ -79,6 +80,8 @@ class Member(threading.Thread):
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
         self._parted = False
+        self._gone = ClientClosed("consumer")
+        tell_child(self)
 
     # --- other threads
 
@@ -104,9 +107,9 @@ class Member(threading.Thread):
         asking = Asking(op, facts, timeout_ms, boottime_s() + timeout_ms / 1000)
         self._questions.append(asking)
         self.ring()
-        while not asking.answered.wait(min(SLEEP_MAX_S, max(0.0, asking.deadline - boottime_s()))):
+        while not asking.answered.wait(max(0.0, min(SLEEP_MAX_S, asking.deadline - boottime_s())) * self.is_alive()):
             if not self.is_alive():
-                raise ClientClosed("consumer")
+                raise self._gone
             if boottime_s() >= asking.deadline:
                 raise NoAnswer(self.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
@@ -125,14 +128,21 @@ class Member(threading.Thread):
 
     def close(self, timeout_ms: int) -> None:
         """Commits what is finished, gives back locks, leaves the group, ends the thread."""
-        self._closing = boottime_s() + timeout_ms / 1000
-        self.ring()
+        self.leave(timeout_ms)
         if self.is_alive():
             self.join()
 
-    def never(self) -> None:
-        """Instead of `start`."""
-        self._talk.close()
+    def leave(self, timeout_ms: int) -> None:
+        """The same, without waiting for it."""
+        self._closing = boottime_s() + timeout_ms / 1000
+        if self.ident is None:
+            self._talk.close()  # it never began
+        else:
+            self.ring()
+
+    def forked(self) -> None:
+        """There is no such thread in the child."""
+        self._gone = ClientForked.here("consumer")
 
     # --- the thread
 

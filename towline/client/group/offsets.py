@@ -10,6 +10,8 @@ import os
 import threading
 from pathlib import Path
 
+from towline.link.unclosed import on_drop, renew, tell_child
+
 from .errors import OffsetsFileDamaged, OffsetsFileTaken, OffsetsNotSaved
 
 log = logging.getLogger(__name__)
@@ -22,12 +24,15 @@ class OffsetsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._lock)
+            os.close(lock)
             raise OffsetsFileTaken(str(path)) from None
+        self._locks = [lock]  # empty once it is closed
+        on_drop(self, _close_all, self._locks)
+        tell_child(self)
         self._guard = threading.Lock()  # a thread that commits, and the member's own
         self._known: Offsets | None = None  # what the file holds; None before it was read
 
@@ -101,7 +106,17 @@ class OffsetsFile:
             os.close(directory)
 
     def close(self) -> None:
-        os.close(self._lock)
+        _close_all(self._locks)
+
+    def forked(self) -> None:
+        """The file stays locked while anybody has it open: that is the parent's business."""
+        renew(self._guard)
+        self.close()
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def _read(path: Path) -> Offsets | None:

@@ -7,8 +7,10 @@ others waiting. What a thread was given counts as finished when it comes back fo
 import threading
 from collections import deque
 
+from towline.client.errors import ClientForked
 from towline.clock import boottime_s
 from towline.errors import TowlineError
+from towline.link.unclosed import renew, tell_child
 
 from .queue import UNKNOWN, Answer, GroupQueue, Hand, Handed, Stage
 
@@ -26,6 +28,7 @@ class Shelf:
         self._busy: dict[tuple[str, int], Handed] = {}  # ordered: what is in somebody's hand, wherever its queue is now
         self._error: TowlineError | None = None
         self._fatal: TowlineError | None = None
+        tell_child(self)
 
     # --- the application's side
 
@@ -149,6 +152,12 @@ class Shelf:
             if fatal:
                 self._fatal = error
             self.lock.notify_all()
+
+    def forked(self) -> None:
+        """Threads are gone, with what they had in hand."""
+        renew(self.lock)
+        self._hands.clear()
+        self._error = self._fatal = ClientForked.here("consumer")
 
     def well(self) -> None:
         """What was wrong is over, before anybody heard of it."""
