@@ -67,7 +67,8 @@ def _inside(cluster: Cluster, looked: Looked, seen: Seen) -> dict[str, Any]:
         read = read_status(node.store)
     except NodeNotRunning:  # it went while we looked
         return {}
-    found = {key: read[key] for key in ("visible_end", "pss", "flags", "dispatch_stopped", "endpoints", "seeding")}
+    kept = ("visible_end", "pss", "flags", "dispatch_stopped", "damaged", "endpoints", "seeding")
+    found = {key: read[key] for key in kept}
     link = read["master"]
     why = link["why"] if link is not None and not link["connected"] else ""
     return found | {"follows_nobody": why, "older_settings": older_settings(cluster, looked.group, node)}
@@ -110,6 +111,11 @@ def render_remarks(console: Console, group: dict[str, Any]) -> None:
         if node.get("dispatch_stopped"):
             where = node["dispatch_stopped"]["offset"]
             console.print(f"{label}: dispatching has stopped at {where}; `towline {node['role']} status`", markup=False)
+        if node.get("damaged", {}).get("count"):
+            count = node["damaged"]["count"]
+            console.print(
+                f"{label}: readers found {count} damaged records; `towline {node['role']} status`", markup=False
+            )
         if node.get("older_settings"):
             keys = ", ".join(node["older_settings"])
             console.print(f"{label}: runs with older {keys}; `towline cluster restart`", markup=False)

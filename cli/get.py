@@ -37,6 +37,9 @@ def get(
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C; one line for each.")
     ] = False,
+    check_crcs: Annotated[
+        bool, typer.Option("--check-crcs/--no-check-crcs", help="Stop at a body that is not what was stored.")
+    ] = True,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -56,6 +59,7 @@ def get(
         start=place,
         max_count=min(limit or 1000, 1000),
         suspend_ms=15_000 if follow else 0,
+        check_crcs=check_crcs,
         name="towline get",
     )
     try:

@@ -203,6 +203,11 @@ def _render_durability(console: Console, read: dict[str, Any]) -> None:
             "a sync of a queue or index file failed: nothing new in them is called durable; restart the node, which "
             "derives it again from the log"
         )
+    if read["damaged"]["count"]:
+        damaged, newest = read["damaged"], read["damaged"]["newest"]
+        where = f"{newest['segment']} at byte {newest['byte']}, log offset {newest['offset']}"
+        console.print(f"readers found {damaged['count']} damaged records, the last one in {where}:", markup=False)
+        console.print(f"  {damaged['remedy']}", markup=False)
 
 
 def _render_refusals(console: Console, read: dict[str, Any]) -> None:

@@ -75,7 +75,9 @@ def _remarks(found: list[ReceivedMessage]) -> list[str]:
         return []
     truncated = "there may be older ones: ask with --max, or with an --end before the first of these"
     behind = "the node's index is behind, so the newest messages may be missing: ask again, or look at its status"
-    return [text for text, holds in ((truncated, found.truncated), (behind, not found.complete)) if holds]
+    damaged = f"{found.damaged} with this key, or with its hash, are damaged: run `towline store verify` on the node"
+    remarks = ((truncated, found.truncated), (behind, not found.complete), (damaged, bool(found.damaged)))
+    return [text for text, holds in remarks if holds]
 
 
 def _time(option: str, text: str) -> datetime:

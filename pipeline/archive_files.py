@@ -167,7 +167,7 @@ def groups_of(log: NDArray[np.uint8], base: int, positions: Integers) -> Iterato
     topics: dict[str, int] = {}
     codes, days = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
     first = 0
-    for batch in chosen(log, base, positions, ("topic", "storeTimestamp"), EVERYTHING, verify_crc=True):
+    for batch in chosen(log, base, positions, ("topic", "storeTimestamp"), EVERYTHING, check_crcs=True):
         rows = slice(first, first + batch.num_rows)
         first += batch.num_rows
         named = batch.column(0).dictionary_encode()

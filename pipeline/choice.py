@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from towline.arrow.decode import OnCorruption
 from towline.filter.errors import BadExpression
 from towline.filter.tags import parse as parse_tags
 from towline.spark.options import SourceOptions
@@ -12,7 +13,17 @@ from .options import option, store_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageChoice:
+class Care:
+    """What becomes of messages of a store that are not what was stored, as the data source's options say it."""
+
+    check_crcs: bool = option("Compare the CRC of every body that is read of a store.", default=True)
+    on_corruption: OnCorruption = option(
+        "At a damaged record fail, stop reading its segment there, or skip to the next one.", default="fail"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageChoice(Care):
     """Of a store's files. System topics and half messages are hidden unless `system`."""
 
     store: str = store_option()
@@ -39,6 +50,8 @@ class MessageChoice:
             ending_timestamp=time_ms("until", self.until),
             include_system_topics=self.system,
             include_halves=self.system,
+            check_crcs=None if self.check_crcs else False,
+            on_corruption=self.on_corruption,
         )
 
 

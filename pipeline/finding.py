@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from towline.arrow.columns import schema_of
 from towline.arrow.decode import chosen
-from towline.arrow.selection import Selection
 from towline.errors import MalformedFile
 from towline.format.columns import Bytes, Integers, field
 from towline.format.index_file import ENTRY, HEADER_SIZE, KEY_SEPARATOR, SLOT, decode_header, entry_at, file_size
@@ -87,19 +86,20 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Scan:
-    """Task n reads partition n; `reading` is of LOOKED_AT."""
+    """Task n reads partition n; `reading` is of LOOKED_AT, `showing` of what is found."""
 
     wanted: Wanted
     facts: StoreFacts
     partitions: tuple[Partition, ...]
     reading: Reading
+    showing: Reading
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
         for batch in read(self.partitions[number], self.reading):
             rows = pc.unique(self.wanted.hits(batch)["row"])
             if len(rows):
                 places = np.sort(batch["commitLogOffset"].take(rows).to_numpy())
-                yield from messages(self.wanted, self.facts, places, self.reading.selection)
+                yield from messages(self.wanted, self.facts, places, self.showing)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class IndexWalk:
     files: tuple[str, ...]
     shape: IndexShape
     topics: tuple[str, ...]
-    selection: Selection
+    reading: Reading
     most: int
 
     @cached_property
@@ -128,7 +128,7 @@ class IndexWalk:
             why = "cleaning deleted the index file with the messages that it leads to"
             raise MessagesGone(str(path), "the keys of an index file", why) from None
         places = walk(file, str(path), self.shape, self._hashes, self.most)
-        yield from messages(self.wanted, self.facts, places, self.selection)
+        yield from messages(self.wanted, self.facts, places, self.reading)
 
 
 def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers, most: int) -> Integers:
@@ -160,7 +160,7 @@ def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers, most: int)
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
-def messages(wanted: Wanted, facts: StoreFacts, places: Integers, selection: Selection) -> Iterator[pa.RecordBatch]:
+def messages(wanted: Wanted, facts: StoreFacts, places: Integers, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Of the records at these log offsets, in order, those with a wanted key; what leads nowhere is skipped."""
     places = places[(places >= facts.log_min) & (places < facts.safe_end)]
     bases = places - places % facts.segment_size
@@ -171,7 +171,8 @@ def messages(wanted: Wanted, facts: StoreFacts, places: Integers, selection: Sel
         magic = field(log, positions, "magic") & _WORD
         stands = field(log, positions, "physical_offset") == base + positions
         stands &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
-        for batch in chosen(log, base, positions[stands], wanted.columns, selection, broker_name=facts.broker_name):
+        how = reading.decoding(facts.broker_name)
+        for batch in chosen(log, base, positions[stands], wanted.columns, reading.selection, **how):
             found = wanted.found(batch)
             if found.num_rows:
                 yield found

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from towline.log.index_shape import IndexShape
 from towline.spark.planning import check_topics, plan, selection_of
+from towline.spark.reading import Reading
 from towline.spark.stores import StoreFacts, StoreView
 
 from .choice import MessageChoice
@@ -118,12 +119,13 @@ def planned(options: Options, wanted: Wanted) -> tuple[str, int, Task]:
     if options.by == "index" and not files:
         raise IllegalOption("by", f"{facts.store.index} holds no index file; use --by scan")
     if options.by != "scan" and files:
-        shape, selection = IndexShape.of(facts.store), selection_of(source)
-        walk = IndexWalk(wanted, facts, files, shape, options.topic, selection, options.most)
+        shape, showing = IndexShape.of(facts.store), Reading.of(source, wanted.columns, selection_of(source))
+        walk = IndexWalk(wanted, facts, files, shape, options.topic, showing, options.most)
         return "index", len(files), walk
     rows = min(max(source.batch_rows, len(wanted.keys)), BATCH_ROWS_MAX)
     made = plan(replace(source, batch_rows=rows), LOOKED_AT)
-    return "scan", len(made.partitions), Scan(wanted, facts, tuple(made.partitions), made.reading)
+    showing = Reading.of(source, wanted.columns, made.reading.selection)
+    return "scan", len(made.partitions), Scan(wanted, facts, tuple(made.partitions), made.reading, showing)
 
 
 def index_files(facts: StoreFacts) -> tuple[str, ...]:

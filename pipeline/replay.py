@@ -10,6 +10,7 @@ from towline.spark.sink import REPLAY_WAIT_MS
 from towline.spark.stores import StoreView
 
 from .archive_manifest import Archive
+from .choice import Care
 from .copying import READ, Copied, Lane, prepared_target, send_lane, stem_of
 from .errors import IllegalOption
 from .job import Column, Job, Plot, Result
@@ -23,7 +24,7 @@ _SPECULATION: Final = "spark.speculation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyOptions:
+class CopyOptions(Care):
     """What `replay` and `restore` have in common."""
 
     topic: str = option("Topic to read.", metavar="NAME")
@@ -78,6 +79,8 @@ def from_either(options: CopyOptions, *, store: str | None = None, archive: str 
         tags=options.tags,
         since=options.since,
         until=options.until,
+        check_crcs=options.check_crcs,
+        on_corruption=options.on_corruption,
     )
 
 

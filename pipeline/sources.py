@@ -21,7 +21,7 @@ from towline.spark.planning import plan, selection_of
 from towline.spark.reading import Partition, Reading, read
 
 from .archive_manifest import Archive, ArchivedFile
-from .choice import MessageChoice
+from .choice import Care, MessageChoice
 from .errors import ArchiveDamaged, IllegalOption, NoSuchMessages
 from .options import option
 
@@ -30,7 +30,7 @@ _HALVES: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FromEither:
+class FromEither(Care):
     """Options of a job that reads a store or an archive. The other options are those of MessageChoice."""
 
     store: str | None = option(
@@ -51,6 +51,8 @@ class FromEither:
             since=self.since,
             until=self.until,
             system=self.system,
+            check_crcs=self.check_crcs,
+            on_corruption=self.on_corruption,
         )
 
 

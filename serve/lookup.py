@@ -14,6 +14,7 @@ from towline.errors import (
     MalformedRecord,
     NoRecordHere,
     NotInLog,
+    RecordDamaged,
     UnknownQueue,
     UnknownTopic,
 )
@@ -78,7 +79,9 @@ class Lookup:
         rules: LookupRules,
         epochs: EpochFile,
         settling: Settling,
+        damaged: Callable[[int, str], None],
     ) -> None:
+        """`damaged` is told of a record whose bytes are not what was stored: its offset, and what is wrong."""
         self._topics = topics
         self._ends = ends
         self._queues = queues
@@ -88,6 +91,7 @@ class Lookup:
         self._rules = rules
         self._epochs = epochs
         self._settling = settling
+        self._damaged = damaged
 
     def answer(self, question: dict[str, Any]) -> Found:
         """Raises a TowlineError that says why there is no answer."""
@@ -197,6 +201,7 @@ class Lookup:
         """The newest of those stored in the time asked for, in the order of the log.
 
         `truncated`: older ones may be there. `complete`: the index holds what was dispatched, as it was when asked.
+        `damaged`: so many hits could not be read, which may have been what was asked for.
         """
         if self._index is None:
             raise IndexDisabled()
@@ -206,15 +211,20 @@ class Lookup:
         limit = min(_number(question, "max", self._rules.count_default), self._rules.count_max)
         found: list[memoryview] = []
         more = False
+        damaged = 0
         for looked_at, offset in enumerate(self._hits(topic, key, max(0, begin - _GRID_MS), end)):
             more = looked_at == LOOKED_AT_MAX
-            view = None if more else self._passing(offset, topic, key, begin, end, has)
+            try:
+                view = None if more else self._passing(offset, topic, key, begin, end, has)
+            except RecordDamaged:
+                view, damaged = None, damaged + 1
             if more or (view is not None and len(found) == limit):
                 more = True
                 break
             if view is not None:
                 found.append(view)
-        return self._answer_with(found, more=more, complete=complete)
+        answer = self._answer_with(found, more=more, complete=complete)
+        return Found({**answer.facts, "damaged": damaged}, answer.records)
 
     def _hits(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
         """Log offsets that the index has for this key's hash, newest first: of as many as are wanted.
@@ -237,7 +247,10 @@ class Lookup:
     def _passing(
         self, offset: int, topic: str, key: str, begin: int, end: int, has: Callable[[dict[str, str], str], bool]
     ) -> memoryview | None:
-        """The record there, if it is what was asked for. Cut, expired, not dispatched yet: the index is only a hint."""
+        """The record there, if it is what was asked for. Cut, expired, not dispatched yet: the index is only a hint.
+
+        Raises RecordDamaged.
+        """
         if not begin <= store_time(self._log, offset) <= end:  # much cheaper than the whole record
             return None
         try:
@@ -254,15 +267,30 @@ class Lookup:
         return self._answer_with([view])
 
     def _record(self, offset: int) -> tuple[memoryview, Record]:
-        """The record that begins at `offset`. Raises NotInLog outside of what was dispatched, NoRecordHere."""
+        """The record that begins at `offset`.
+
+        Raises NotInLog outside of what was dispatched, NoRecordHere, RecordDamaged.
+        """
         low, end = self._get(Position.LOG_MIN), self._get(Position.DISPATCHED)
         if not low <= offset < end:
             raise NotInLog(offset, low, end)
         try:
             view = self._log.record(offset, end)
-            record = decode(view)
+            record = decode(view, check_crc=False)
         except MalformedRecord as error:
             raise NoRecordHere(offset, error.sentence) from None
+        self._check_queued(offset, record)
+        try:
+            decode(view)
+        except MalformedRecord as error:
+            if record.sys_flag & TRANSACTION_MASK in _NOT_QUEUED:  # nothing shows that it is a record
+                raise NoRecordHere(offset, error.sentence) from None
+            self._damaged(offset, error.sentence)
+            raise RecordDamaged(offset, error.sentence) from None
+        return view, record
+
+    def _check_queued(self, offset: int, record: Record) -> None:
+        """Raises NoRecordHere for bytes that are no message."""
         if record.physical_offset != offset:
             raise NoRecordHere(offset, f"the bytes there say that they stand at {record.physical_offset}")
         try:
@@ -274,7 +302,6 @@ class Lookup:
         # A body may hold the bytes of a record, with any offset in it: only a queue's entry shows that one is real.
         if record.sys_flag & TRANSACTION_MASK not in _NOT_QUEUED and not self._is_queued(topic, record):
             raise NoRecordHere(offset, "no queue holds what looks like a record there")
-        return view, record
 
     def _is_queued(self, topic: str, record: Record) -> bool:
         low, high = self._bounds_of(record.topic, record.queue_id)

@@ -50,6 +50,7 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
 
+from .damage import Damage
 from .extension import Extension
 from .filtering import Filters, facts_of
 from .groups.front import check_asker, groups_of, is_group_question, refusal_facts
@@ -116,7 +117,10 @@ class ServeAgent:
         self._settled = self._settling.settled()
         self._puller = Puller(queues, self._log, ends, topics, get, rules, self._settling.settled, _extension(node))
         epochs, rules_of_lookup = EpochFile(node.store), lookup_rules(settings)
-        self._lookup = Lookup(topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._settling)
+        damage = Damage(node.writer(Position.DAMAGED), node.writer(Position.DAMAGED_NEWEST), node.log)
+        self._lookup = Lookup(
+            topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._settling, damage.met
+        )
         self._groups = groups_of(node, topics, ends, self._lookup, self._say)
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE

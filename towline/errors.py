@@ -516,6 +516,20 @@ class NoRecordHere(TowlineError):
         return f"no record begins at offset {self.offset}: {self.problem}"
 
 
+class RecordDamaged(TowlineError):
+    """A record of a queue that is not what was stored, by its CRCs. Facts: its offset in the log, what is wrong."""
+
+    remedy = Remedy.FIX_DISK
+    advice = "read it from another node; `towline store verify` finds all there are, and says what to do"
+
+    def __init__(self, offset: int, problem: str) -> None:
+        self.offset, self.problem = offset, problem
+        super().__init__(offset, problem)
+
+    def describe(self) -> str:
+        return f"the record at offset {self.offset} of the log is damaged: {self.problem}"
+
+
 class IndexDisabled(TowlineError):
     """A lookup by key on a node that keeps no index. No facts."""
 

@@ -124,7 +124,7 @@ def test_whatever_happens_to_one_record_no_other_is_lost(row: int, noise: bytes,
         COLUMNS,
         EVERYTHING,
         broker_name="broker-a",
-        verify_crc=True,
+        check_crcs=True,
         on_corruption="skip",
         on_damage=told.append,
         rows=data.draw(st.integers(1, COUNT)),
@@ -196,9 +196,9 @@ def test_a_wrong_body_crc_is_met_only_when_asked_for() -> None:
     log = poked(START + LAYOUT.size, b"B")
     assert read(log)[0] == list(range(COUNT))
     with pytest.raises(DamagedRecord, match="BODY_CRC"):
-        read(log, verify_crc=True)
-    assert read(log, verify_crc=True, on_corruption="stop") == (list(range(BAD)), [(START, "BODY_CRC")])
-    kept, told = read(log, verify_crc=True, on_corruption="skip", rows=3)
+        read(log, check_crcs=True)
+    assert read(log, check_crcs=True, on_corruption="stop") == (list(range(BAD)), [(START, "BODY_CRC")])
+    kept, told = read(log, check_crcs=True, on_corruption="skip", rows=3)
     assert (len(kept), told) == (COUNT - 1, [(START, "BODY_CRC")])
 
 
@@ -213,10 +213,10 @@ def _with_property_crc(count: int) -> bytes:
 
 def test_a_property_crc_is_checked_where_there_is_one() -> None:
     log = _with_property_crc(6)
-    assert read(log, verify_crc=True) == (list(range(6)), [])
+    assert read(log, check_crcs=True) == (list(range(6)), [])
     starts = [row["commitLogOffset"] - BASE for row in rows_of(log, BASE)]
     damaged = poked(starts[3] + LAYOUT.offset["flag"], b"\x01", log)
-    kept, told = read(damaged, verify_crc=True, on_corruption="skip")
+    kept, told = read(damaged, check_crcs=True, on_corruption="skip")
     assert (kept, told) == ([0, 1, 2, 4, 5], [(starts[3], "PROPERTY_CRC")])
     assert rows(batches(array(log), BASE, 0, len(log), ["properties"])) == narrowed(rows_of(log, BASE), ["properties"])
 

@@ -20,7 +20,7 @@ from towline.arrow.decode import batches
 from towline.arrow.selection import Selection
 assert ".zip" in sys.modules["towline.arrow.decode"].__file__
 log = np.frombuffer(open(sys.argv[2], "rb").read(), np.uint8)
-made = list(batches(log, 1 << 30, 0, len(log), COLUMNS, Selection(tags="red"), verify_crc=True))
+made = list(batches(log, 1 << 30, 0, len(log), COLUMNS, Selection(tags="red"), check_crcs=True))
 print(len(boundaries(log, 1 << 30, 0, len(log)).positions), sum(batch.num_rows for batch in made))
 """
 

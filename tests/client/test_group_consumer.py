@@ -13,7 +13,7 @@ from tests.client.group_standin import DEADLINE_S, GroupNode, bodies_of, fill, m
 from tests.client.standin import STORE_TIME
 from towline.client.asks import Reply
 from towline.client.columns import Columns
-from towline.client.errors import AskRefused, ClientClosed
+from towline.client.errors import AskRefused, ClientClosed, DamagedMessage
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.errors import (
     IllegalPlace,
@@ -27,7 +27,7 @@ from towline.client.group.errors import (
 from towline.client.group.message import GroupMessage
 from towline.client.group.queue import GroupQueue
 from towline.client.group.subscription import EVERYTHING
-from towline.errors import MalformedRecord, NoAnswer, UnknownTopic
+from towline.errors import NoAnswer, UnknownTopic
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ class TestOneMember:
         with member(node, max_count=1) as consumer:
             read(consumer, 1)
             for _ in range(2):
-                with pytest.raises(MalformedRecord):
+                with pytest.raises(DamagedMessage, match=r"message 1 of queue 0 of one, at byte 141 .*MAGICCODE"):
                     read(consumer, 1)
             consumer.seek("one", 0, 2)
             assert [message.queue_offset for message in read(consumer, 2)] == [2, 3]

@@ -38,7 +38,7 @@ def test_every_message_of_a_closed_store(written, mode):
     root, found = written
     view = StoreView.open(root)
     assert (view.kind, view.segment_size) == (Kind.ROCKETMQ, SEGMENT)
-    assert in_order(map(seen, read_plan(planned(root, readMode=mode, verifyCrc="true")))) == expected(found)
+    assert in_order(map(seen, read_plan(planned(root, readMode=mode, checkCrcs="true")))) == expected(found)
 
 
 def test_every_message_of_a_halted_store(release, start_jvm, tmp_path):

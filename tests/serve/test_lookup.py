@@ -56,6 +56,7 @@ def lookup(built: Built, clock: StillClock | None = None) -> Lookup:
         lookup_rules(settings),
         EpochFile(built.store),
         Settling(built.positions.get, clock or StillClock()),
+        lambda *_: None,
     )
 
 

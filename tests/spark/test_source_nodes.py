@@ -253,12 +253,12 @@ class TestDamageOfABroker:
         return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueuePiece("t", 0, 8, 10),))
 
     def test_is_named_by_its_queue_and_number(self, partition):
-        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "verifyCrc": "true"})
+        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "checkCrcs": "true"})
         with pytest.raises(DamagedAnswer, match="message 9 of queue 0 of t: BODY_CRC"):
             list(partition.read(Reading.of(parsed, ("body",), selection_of(parsed))))
 
     def test_or_left_out(self, partition, caplog):
-        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "verifyCrc": "true", "onCorruption": "skip"})
+        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "checkCrcs": "true", "onCorruption": "skip"})
         batches = partition.read(Reading.of(parsed, ("body",), selection_of(parsed)))
         assert [row["body"] for batch in batches for row in batch.to_pylist()] == [b"8"]
         assert "message 9 of queue 0" in caplog.text

@@ -14,13 +14,13 @@ def parsed(**options: str) -> SourceOptions:
 
 def test_names_come_in_any_case():
     found = parsed(STARTINGTIMESTAMP="17", readmode="SCAN", VerifyCRC="True", batchBYTES="64k")
-    assert (found.starting_timestamp, found.read_mode, found.verify_crc) == (17, "scan", True)
+    assert (found.starting_timestamp, found.read_mode, found.check_crcs) == (17, "scan", True)
     assert found.batch_bytes == 64 * 1024
 
 
 def test_without_options_everything_is_read():
     found = parsed()
-    assert (found.read_mode, found.fail_on_data_loss, found.verify_crc, found.on_corruption) == (
+    assert (found.read_mode, found.fail_on_data_loss, found.check_crcs, found.on_corruption) == (
         "auto",
         True,
         False,
@@ -35,7 +35,7 @@ def test_without_options_everything_is_read():
     ("wrong", "right"),
     [
         ("startingOffset", "startingOffsets"),
-        ("verify_crc", "verifyCrc"),
+        ("check_crcs", "checkCrcs"),
         ("topics", ""),
         ("failOnDataloss1", "failOnDataLoss"),
     ],

@@ -413,8 +413,8 @@ class TestDamage:
         assert len(read(own.root)) == len(own.rows)
         for mode in ("scan", "queue"):
             with pytest.raises(DamagedRecord, match=str(row["commitLogOffset"])):
-                read(own.root, verifyCrc="true", readMode=mode)
-            rows = read(own.root, verifyCrc="true", readMode=mode, onCorruption="skip")
+                read(own.root, checkCrcs="true", readMode=mode)
+            rows = read(own.root, checkCrcs="true", readMode=mode, onCorruption="skip")
             assert by_place(rows) == [one for one in own.rows if one is not row]
 
     def test_an_entry_that_leads_elsewhere(self, own, caplog):

@@ -4,11 +4,12 @@ import zlib
 
 import numpy as np
 
+from towline.format.crcs import crcs
 from towline.format.property_crc import CRC_MASK, SIZE, encode, ends_with
 from towline.format.rules import Rule
 
-from .crc import crcs
 from .heads import Heads
+from .quick import quick
 
 _PLACE = SIZE + 1  # bytes that show whether properties end with a CRC: also the mark before it
 
@@ -16,7 +17,9 @@ _PLACE = SIZE + 1  # bytes that show whether properties end with a CRC: also the
 def damaged_rows(heads: Heads) -> list[tuple[int, Rule]]:
     """Rows whose CRC is wrong, and the rule. The heads were read with body_crc."""
     data, parts = heads.log.data, heads.parts
-    found = crcs(heads.log, parts.body_start, parts.body_size) & np.uint32(CRC_MASK)
+    kernels = quick()
+    kernel = kernels.crc32_each if kernels is not None else None
+    found = crcs(heads.log, parts.body_start, parts.body_size, kernel) & np.uint32(CRC_MASK)
     wrong = {int(row): Rule.BODY_CRC for row in np.flatnonzero(found != heads["body_crc"])}
     for row in _with_property_crc(heads):
         start = int(heads.positions[row])

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypedDict, Unpack
 import numpy as np
 import pyarrow as pa
 
+from towline.format import record
 from towline.format.columns import Bytes, Integers
 from towline.format.record import SIZE_MIN
 from towline.format.rules import Rule
@@ -41,7 +42,7 @@ class How(TypedDict, total=False):
 
     rows: int  # of a batch at most
     bytes: int  # of the records of a batch at most, and of its restored bodies; one record may be larger
-    verify_crc: bool  # BODYCRC, and the property CRC of a record that has one
+    check_crcs: bool  # BODYCRC, and the property CRC of a record that has one
     on_corruption: OnCorruption
     whole: bool  # `log` goes to its segment's border: a record that it cuts off is damage, none that is being written
     broker_name: str
@@ -126,7 +127,7 @@ class _Reader:
     selection: Selection
     rows: int = ROWS
     bytes: int = BYTES
-    verify_crc: bool = False
+    check_crcs: bool = False
     on_corruption: OnCorruption = "fail"
     whole: bool = False
     broker_name: str = ""
@@ -140,7 +141,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         schema_of(self.columns)
-        self._fields = fields_of(self.columns) | self.selection.fields | ({"body_crc"} if self.verify_crc else set())
+        self._fields = fields_of(self.columns) | self.selection.fields | ({"body_crc"} if self.check_crcs else set())
         self._restores = self.decompress and "body" in self.columns
 
     def walk(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -236,7 +237,7 @@ class _Reader:
             heads = Heads(self.log, self.base, positions, self._fields, placed=True)
         except DamagedRecord:
             raise _HeadsUnsound(int(positions[0])) from None
-        return self._with_right_crc(heads) if self.verify_crc else heads
+        return self._with_right_crc(heads) if self.check_crcs else heads
 
     def _sound(self, positions: Integers) -> Heads:
         """Those of the records that are sound; up to the first that is not, where such a one ends the read."""
@@ -255,14 +256,14 @@ class _Reader:
                     continue
                 kept.append(row)
             heads = Heads(self.log, self.base, positions[kept], self._fields)
-        return self._with_right_crc(heads) if self.verify_crc else heads
+        return self._with_right_crc(heads) if self.check_crcs else heads
 
     def _with_right_crc(self, heads: Heads) -> Heads:
         damage = damaged_rows(heads)
         if not damage:
             return heads
         for row, rule in damage:
-            self._meet(damaged(self.base + int(heads.positions[row]), rule))
+            self._meet(damaged(self.base + int(heads.positions[row]), rule, _named(heads, row)))
             if self._ended:
                 return heads.keep(slice(0, row))
         return heads.keep(np.delete(np.arange(len(heads)), [row for row, _ in damage]))
@@ -288,3 +289,10 @@ class _Reader:
         if self.on_corruption == "fail":
             raise problem
         self._ended = self.on_corruption == "stop"
+
+
+def _named(heads: Heads, row: int) -> str:
+    """A record as its readers know it."""
+    start = int(heads.positions[row])
+    found = record.decode(heads.log.data[start : start + int(heads.size[row])], check_crc=False)
+    return f"message {found.queue_offset} of queue {found.queue_id} of {found.topic.decode(errors='replace')}"

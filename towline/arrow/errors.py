@@ -19,17 +19,22 @@ class UnknownColumn(TowlineError):
 
 
 class DamagedRecord(TowlineError):
-    """A record that cannot be read. Facts: its offset in the log, name of the rule it breaks, the rule's sentence."""
+    """A record that cannot be read.
+
+    Facts: its offset in the log, name of the rule it breaks, the rule's sentence, which message it is where that can be
+    told.
+    """
 
     remedy = Remedy.FIX_DISK
     advice = "run `towline store verify`; onCorruption=skip reads what stands behind it, stop what stands before it"
 
-    def __init__(self, offset: int, rule: str, sentence: str) -> None:
-        self.offset, self.rule, self.sentence = offset, rule, sentence
-        super().__init__(offset, rule, sentence)
+    def __init__(self, offset: int, rule: str, sentence: str, message: str = "") -> None:
+        self.offset, self.rule, self.sentence, self.message = offset, rule, sentence, message
+        super().__init__(offset, rule, sentence, message)
 
     def describe(self) -> str:
-        return f"the record at offset {self.offset} of the log breaks {self.rule}: {self.sentence}"
+        named = f" ({self.message})" if self.message else ""
+        return f"the record at offset {self.offset} of the log{named} breaks {self.rule}: {self.sentence}"
 
 
 class DamagedBody(TowlineError):
@@ -60,6 +65,6 @@ class BatchTooLarge(TowlineError):
         return f"column {self.column} would hold {self.size} bytes; one batch takes {self.size_max}"
 
 
-def damaged(offset: int, rule: Rule) -> DamagedRecord:
+def damaged(offset: int, rule: Rule, message: str = "") -> DamagedRecord:
     """The record at this offset of the log breaks this rule."""
-    return DamagedRecord(offset, rule.name, rule.sentence)
+    return DamagedRecord(offset, rule.name, rule.sentence, message)

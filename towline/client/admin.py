@@ -1,15 +1,20 @@
 """Questions to a node: topics, and messages by key, id, place and time."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+
+from towline.errors import RecordDamaged, TowlineError
 
 from .asks import Caller, Reply
 from .connection import own_facts
 from .consumer import Consumer
 from .endpoints import Endpoints, anybody, masters
+from .errors import AskRefused
 from .message import ReceivedMessage
 from .reader import to_ms
 
@@ -22,11 +27,15 @@ class Found(list[ReceivedMessage]):
 
     truncated  older ones may be there too: ask for a time that ends before the first of these
     complete   the node's index held everything that was readable when it was asked; if not, the newest may be missing
+    damaged    how many messages the node passed over that have, or share the hash of, the key, since they are not what
+               was stored
     """
 
-    def __init__(self, messages: Iterable[ReceivedMessage], *, truncated: bool, complete: bool) -> None:
+    def __init__(
+        self, messages: Iterable[ReceivedMessage], *, truncated: bool, complete: bool, damaged: int = 0
+    ) -> None:
         super().__init__(messages)
-        self.truncated, self.complete = truncated, complete
+        self.truncated, self.complete, self.damaged = truncated, complete, damaged
 
 
 class AdminClient:
@@ -35,6 +44,7 @@ class AdminClient:
     Of several endpoints (a text with commas, or a sequence) the first that answers is asked, and where only a master
     answers, that one; with `masters_only` always a master.
 
+    A node gives no message whose CRC does not fit: AskRefused RecordDamaged, unless another endpoint has it whole.
     Every call raises AskRefused, UnknownTopic, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed. Times are
     datetimes or ms since 1970.
     """
@@ -49,8 +59,8 @@ class AdminClient:
         masters_only: bool = False,
     ) -> None:
         self._endpoint, self._cluster, self._timeout_ms = endpoint, cluster, timeout_ms
-        facts = own_facts("admin", name or f"admin-{os.getpid()}", cluster)
-        self._caller = Caller(endpoint, facts, fit=masters if masters_only else anybody)
+        self._facts = own_facts("admin", name or f"admin-{os.getpid()}", cluster)
+        self._caller = Caller(endpoint, self._facts, fit=masters if masters_only else anybody)
 
     def ask(self, op: str, **facts: Any) -> Reply:
         """Any question; the answer's facts, and its records in columns."""
@@ -60,6 +70,18 @@ class AdminClient:
         """What the process says of itself in its greeting."""
         self._caller.link(self._timeout_ms)
         return self._caller.welcome
+
+    def _ask_any(self, op: str, **facts: Any) -> Reply:
+        """What stands at a place of the log: where the node has it damaged, of the others."""
+        try:
+            return self.ask(op, **facts)
+        except AskRefused as refused:
+            if refused.error != RecordDamaged.__name__:
+                raise
+            for endpoint in self._caller.connection.everywhere[1:]:
+                with contextlib.suppress(TowlineError), closing(Caller(endpoint, self._facts)) as caller:
+                    return caller.ask(op, facts, self._timeout_ms)
+            raise
 
     # --- topics
 
@@ -146,11 +168,11 @@ class AdminClient:
 
         AskRefused says what stands there when it is no message, or one of another store.
         """
-        return _first(self.ask("query_id", id=message_id))
+        return _first(self._ask_any("query_id", id=message_id))
 
     def by_offset(self, physical_offset: int) -> ReceivedMessage | None:
         """The message that begins at this byte of the CommitLog. AskRefused says why there is none."""
-        return _first(self.ask("query_offset", offset=physical_offset))
+        return _first(self._ask_any("query_offset", offset=physical_offset))
 
     def offset_at(
         self, topic: str, queue_id: int, when: datetime | int, *, boundary: Literal["lower", "upper"] = "lower"
@@ -279,7 +301,12 @@ def _found(reply: Reply, wanted: Callable[[ReceivedMessage], bool]) -> Found:
     """The index holds hashes; another key may share one."""
     messages = filter(wanted, reply.columns.messages())
     facts = reply.facts
-    return Found(messages, truncated=facts.get("truncated") is True, complete=facts.get("complete") is not False)
+    return Found(
+        messages,
+        truncated=facts.get("truncated") is True,
+        complete=facts.get("complete") is not False,
+        damaged=int(facts.get("damaged", 0)),
+    )
 
 
 def _first(reply: Reply) -> ReceivedMessage | None:

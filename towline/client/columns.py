@@ -16,10 +16,12 @@ from towline.format.columns import Integers, field, parts_of, wider_by
 from towline.format.compression import decompress
 from towline.format.frames import Buffer
 from towline.format.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
-from towline.format.record import BORN_HOST_IPV6, COMPRESSED, body_crc
+from towline.format.property_crc import CRC_MASK
+from towline.format.record import BORN_HOST_IPV6, COMPRESSED
 from towline.format.rules import Rule
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
+from .body_crcs import body_crcs
 from .message import ReceivedMessage, Rows
 
 SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
@@ -106,8 +108,8 @@ class Columns:
 
     def damaged(self) -> list[int]:
         """Rows whose BODYCRC does not fit the stored body."""
-        crcs = np.fromiter(map(body_crc, self.stored_bodies()), dtype=np.int64, count=len(self))
-        return np.flatnonzero(crcs != self.body_crc).tolist()
+        found = body_crcs(self._bytes, self.body_start, self.body_size) & np.uint32(CRC_MASK)
+        return np.flatnonzero(found != self.body_crc).tolist()
 
     def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
         """One lazy message per record; they share a copy of these bytes."""
@@ -140,6 +142,15 @@ class Columns:
         kept = self._slices(starts, starts + self.size[rows])
         sizes = self.size[rows].astype(SIZES).tobytes()
         return Columns(sizes, b"".join(kept), queue_id=self.queue_id, broker_name=self.broker_name)
+
+    @property
+    def sizes(self) -> bytes:
+        """As they came."""
+        return self.size.astype(SIZES).tobytes()
+
+    def with_records(self, records: Buffer) -> "Columns":
+        """The same of other bytes of the same sizes."""
+        return Columns(self.sizes, records, queue_id=self.queue_id, broker_name=self.broker_name)
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table: offsets and times as int64, topic, body (decompressed) and properties as binary.

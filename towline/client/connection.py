@@ -79,6 +79,12 @@ class Connection:
         return self._last or ",".join(self._given)
 
     @property
+    def everywhere(self) -> tuple[str, ...]:
+        """Endpoints of all nodes that are known, the one that welcomed us last first. Any thread may ask."""
+        known = (*self._given, *list(self._learned))
+        return tuple(dict.fromkeys((self._last, *known) if self._last else known))
+
+    @property
     def has_choice(self) -> bool:
         """Whether the node may be found elsewhere, now or later."""
         return self._find is not None or len(self._given) + len(self._learned) > 1

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,6 +18,7 @@ from towline.link.poller import Poller
 from towline.link.unclosed import tell_child
 
 from .asks import Caller
+from .checks import Checks
 from .columns import Columns
 from .connection import own_facts, remaining_ms
 from .endpoints import Endpoints
@@ -50,6 +52,8 @@ class Consumer:
     body_size_max  cap on a decompressed body, bytes
     reads_files    over an ipc endpoint: records that stand back to back are read from the log's own files, where this
                    process may open them, and only their places come over the link
+    check_crcs     the CRC of each body is compared before it is handed out. What does not fit is read from another node
+                   of the group, where one is known; else it raises DamagedMessage, and `seek` leads behind it
 
     Each queue has one pull out at any time, and the next is sent before an answer is decoded. A lost link is made anew
     and reading goes on at the positions. Where the node has deleted what comes next, it goes on at the first message
@@ -74,6 +78,7 @@ class Consumer:
         timeout_ms: int = 10_000,
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
         reads_files: bool = True,
+        check_crcs: bool = True,
         name: str = "",
         cluster: str = "",
     ) -> None:
@@ -100,14 +105,17 @@ class Consumer:
             suspend_ms,
             timeout_ms,
             reads_files,
+            check_crcs,
         )
         found = (Way("", endpoint),) if callable(endpoint) else ways(endpoint, "serve")
-        facts = own_facts("consumer", name or f"consumer-{os.getpid()}", cluster)
+        name = name or f"consumer-{os.getpid()}"
+        facts = own_facts("consumer", name, cluster)
         self._closed = False
         self._context, self._poller = new_context(), Poller()
+        callers = [Caller(way.endpoints, facts, self._context, self._poller) for way in found]
         self._readers = [
-            Reader(way.name, wanted, Caller(way.endpoints, facts, self._context, self._poller), self.moved)
-            for way in found
+            Reader(way.name, wanted, caller, self.moved, Checks(partial(_nodes_of, caller), name, cluster))
+            for way, caller in zip(found, callers, strict=True)
         ]
         self._aside: dict[str, tuple[float, TowlineError]] = {}  # group -> until when, why
         self._turn = 0
@@ -119,7 +127,9 @@ class Consumer:
         """The next messages of one queue, or none when nothing came within `timeout_ms`.
 
         Raises UnknownTopic, also of one that was deleted, UnknownQueue of one of `queues`, NoAnswer when the node is
-        out of reach, FilterRefused, ReadRefused, LinkRefused, ClientClosed; reading goes on afterwards where it stood.
+        out of reach, FilterRefused, ReadRefused, DamagedMessage, LinkRefused, ClientClosed; reading goes on afterwards
+        where it stood, behind a damaged message after
+        `seek(error.queue_id, error.queue_offset + 1, error.broker_name)`.
         """
         columns = self.poll_columns(timeout_ms)
         return [] if columns is None else columns.messages(self._body_size_max)
@@ -285,6 +295,10 @@ class Consumer:
         dues += [until for name, (until, _) in self._aside.items() if name in aside]
         if not any(reader.has_kept for reader in self._readers):
             self._poller.poll(remaining_ms(min([deadline, *dues])))
+
+
+def _nodes_of(caller: Caller) -> tuple[str, ...]:
+    return caller.connection.everywhere
 
 
 def _tags(tags: str) -> set[str]:

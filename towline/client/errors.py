@@ -198,6 +198,41 @@ class IllegalHandle(TowlineError):
         return f"{self.text[:80]!r} is no handle of a message that waits for its time"
 
 
+class DamagedMessage(TowlineError):
+    """A message is not what was stored, and nobody is known who has it whole.
+
+    Facts: topic, queue id, offset in the queue, byte of the log at which it begins (as the message says), what is
+    wrong, the group of nodes where there are several, its bytes as they came. What stood before it was handed out;
+    reading stays before it.
+    """
+
+    remedy = Remedy.FIX_DISK
+    advice = (
+        "run `towline store verify` on the node and mend or replace its store; to read on behind it `seek` to the "
+        "offset after it, to be handed it as it is read with check_crcs=False"
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        problem: str,
+        broker_name: str = "",
+        record: bytes = b"",
+    ) -> None:
+        self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset
+        self.physical_offset, self.problem, self.broker_name = physical_offset, problem, broker_name
+        self.record = record
+        super().__init__(topic, queue_id, queue_offset, physical_offset, problem, broker_name, record)
+
+    def describe(self) -> str:
+        where = f" of group {self.broker_name}" if self.broker_name else ""
+        message = f"message {self.queue_offset} of queue {self.queue_id} of {self.topic}{where}"
+        return f"{message}, at byte {self.physical_offset} of the log, is damaged: {self.problem}"
+
+
 class ReadRefused(TowlineError):
     """A topic's permission does not let anybody read from it. Facts: the node's sentence."""
 

@@ -59,6 +59,7 @@ class Producer:
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
+    check_crcs           the bodies of replies are compared with their CRC, as a consumer does
     pass_over            of several groups, those without a master are passed over by messages without a sharding key
 
     Raises InvalidEndpoint, ValueError. Nothing is connected before the first message.
@@ -82,10 +83,11 @@ class Producer:
         compression: str | None = "zlib",
         compress_above: int = COMPRESS_ABOVE,
         serve: Endpoints = "",
+        check_crcs: bool = True,
         pass_over: bool = True,
     ) -> None:
         found = ways(endpoint, "put")
-        self._serve = serve_of(endpoint, serve)
+        self._serve, self._check_crcs = serve_of(endpoint, serve), check_crcs
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
         if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
@@ -178,8 +180,8 @@ class Producer:
         """Sends a message and waits for the reply that its consumer makes with `towline.client.request.reply`.
 
         The first request makes the reply topic `<cluster>_REPLY_TOPIC` where there is none, and a thread that reads it.
-        Raises RequestTimeout, NoNeighbour, IllegalProperty, and what `send` raises; where the node does not answer at
-        all, NoAnswer, within `timeout_ms` as well.
+        Raises RequestTimeout, DamagedMessage, NoNeighbour, IllegalProperty, and what `send` raises; where the node does
+        not answer at all, NoAnswer, within `timeout_ms` as well.
         """
         return self._requester.request(message, timeout_ms)
 
@@ -198,7 +200,7 @@ class Producer:
                 self._make_topic(each, reply_topic(cluster), remaining_ms(deadline))
         if not self._serve:
             lane.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could tell nobody
-        return Replies(self._serve or lane.follow("serve"), cluster)
+        return Replies(self._serve or lane.follow("serve"), cluster, check_crcs=self._check_crcs)
 
     def make_topic(self, topic: str) -> None:
         """One queue, in the first group, whether or not the node makes topics by itself; one that is there stays.

@@ -29,8 +29,9 @@ from towline.format.status import GetStatus, PutStatus
 from towline.link.dealer import Link
 
 from .asks import AGAIN_MS, Caller
+from .checks import Checks, parsed
 from .columns import Columns
-from .errors import FilterRefused, ReadRefused
+from .errors import DamagedMessage, FilterRefused, ReadRefused
 from .log_files import LogFiles
 
 Start: TypeAlias = Literal["first", "last"] | datetime | int
@@ -85,13 +86,15 @@ class Wanted:
     suspend_ms: int
     timeout_ms: int
     reads_files: bool
+    check_crcs: bool
 
 
 class Reader:
     """Used by one thread. `moved` may be shared with other readers; `name` is the group's."""
 
-    def __init__(self, name: str, wanted: Wanted, caller: Caller, moved: deque[Moved]) -> None:
+    def __init__(self, name: str, wanted: Wanted, caller: Caller, moved: deque[Moved], checks: Checks) -> None:
         self.name = name
+        self._checks = checks
         self.moved = moved
         self.missed = 0
         self.far_behind = False
@@ -114,7 +117,7 @@ class Reader:
         """The next records, if they are here. `timeout_ms` is for making a link.
 
         Raises UnknownTopic, UnknownQueue of one that was asked for by number, NoAnswer when the node is out of reach
-        for too long, FilterRefused, ReadRefused, LinkRefused, ClientClosed.
+        for too long, FilterRefused, ReadRefused, DamagedMessage, LinkRefused, ClientClosed.
         """
         link = self._reach(timeout_ms)
         if link is None:
@@ -303,11 +306,29 @@ class Reader:
             if records is None:
                 self.go(queue, asked_for)
                 return None
-            columns = Columns(parts[1], records, queue_id=queue.queue_id, broker_name=self.name)
-            return self._filtered(columns) if self._wanted.tags else columns
+            return self._sound(queue, parts[1], records, asked_for)
         except (MalformedFrame, MalformedRecord):
             self.go(queue, asked_for)  # whoever polls on gets them again
             raise
+
+    def _sound(self, queue: Queue, sizes: Buffer, records: Buffer, first: int) -> Columns | None:
+        """What is wanted of an answer, up to a damaged message, which is met when nothing stands before it any more."""
+        found = parsed(sizes, records, self._wanted.topic, queue.queue_id, self.name, first)
+        columns, damage = found.sound, found.damage
+        if columns is not None and self._wanted.tags:
+            columns = self._filtered(columns)
+        if columns is not None and self._wanted.check_crcs:
+            checked = self._checks.check(columns, self._wanted.topic)
+            columns, damage = checked.sound, checked.damage or damage
+        if damage is not None:
+            self._stay_before(queue, damage, first)
+            if columns is None:
+                raise damage
+        return columns
+
+    def _stay_before(self, queue: Queue, damage: DamagedMessage, first: int) -> None:
+        """Never before `first`: a number that is damaged too leads back to nothing that was read."""
+        self.go(queue, max(first, min(damage.queue_offset, queue.position - 1)))
 
     def _refused(self, queue: Queue, error: TowlineError) -> None:
         """The position stays, as it may be read later. A queue that nobody asked for by number is waited for."""

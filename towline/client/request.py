@@ -19,14 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from towline.errors import IllegalProperty, NoAnswer, TowlineError
+from towline.errors import IllegalProperty, MalformedRecord, NoAnswer, TowlineError
 from towline.format.properties import CLUSTER
 from towline.link.unclosed import on_drop, renew, tell_child
 
 from .connection import remaining_ms
 from .consumer import Consumer
 from .endpoints import Endpoints
-from .errors import ClientClosed
+from .errors import ClientClosed, DamagedMessage
 from .message import Message, ReceivedMessage
 from .request_errors import NotARequest, RequestTimeout
 
@@ -86,14 +86,22 @@ class Waiting:
 class Replies(threading.Thread):
     """Reads the replies to one client, until `close` or an error that reading does not survive."""
 
-    def __init__(self, endpoint: Endpoints | Callable[[], Endpoints], cluster: str) -> None:
+    def __init__(self, endpoint: Endpoints | Callable[[], Endpoints], cluster: str, *, check_crcs: bool = True) -> None:
         """`endpoint` of the node's serve process, or a function that names it whenever it is looked for."""
         super().__init__(name=f"towline replies of {cluster}", daemon=True)
         self.client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
         self.topic = reply_topic(cluster)
         self.cluster = cluster
         self.late = 0  # replies for which nobody waited any more
-        self._consumer = Consumer(endpoint, self.topic, tags=self.client_id, queues=[0], start="last", cluster=cluster)
+        self._consumer = Consumer(
+            endpoint,
+            self.topic,
+            tags=self.client_id,
+            queues=[0],
+            start="last",
+            check_crcs=check_crcs,
+            cluster=cluster,
+        )
         self._waiting: dict[str, Waiting] = {}
         self._lock = threading.Lock()
         self._ready = threading.Event()
@@ -153,14 +161,25 @@ class Replies(threading.Thread):
                 self._ready.set()
         except NoAnswer:
             return  # requests time out meanwhile; the reader goes on where it stood
+        except DamagedMessage as damage:
+            self._consumer.seek(damage.queue_id, damage.queue_offset + 1, damage.broker_name)
+            self._give(_correlation_of(damage), damage)
+            return
         for message in messages:
-            with self._lock:
-                waiting = self._waiting.pop(message.properties.get(CORRELATION_ID, ""), None)
-            if waiting is None:
-                self.late += 1
-                continue
-            waiting.reply = message
-            waiting.answered.set()
+            self._give(message.properties.get(CORRELATION_ID, ""), message)
+
+    def _give(self, correlation_id: str, found: ReceivedMessage | DamagedMessage) -> None:
+        """The reply, or why there is none, to who waits for it."""
+        with self._lock:
+            waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            self.late += 1
+            return
+        if isinstance(found, DamagedMessage):
+            waiting.error = found
+        else:
+            waiting.reply = found
+        waiting.answered.set()
 
     def _give_up(self, error: TowlineError) -> None:
         with self._lock:
@@ -170,6 +189,14 @@ class Replies(threading.Thread):
             waiting.error = error
             waiting.answered.set()
         self._ready.set()
+
+
+def _correlation_of(damage: DamagedMessage) -> str:
+    """Empty where the properties cannot be read either."""
+    try:
+        return ReceivedMessage(damage.record).properties.get(CORRELATION_ID, "")
+    except MalformedRecord:
+        return ""
 
 
 class Requester:
@@ -192,7 +219,8 @@ class Requester:
         return self._late + (self._replies.late if self._replies is not None else 0)
 
     def request(self, message: Message, timeout_ms: int) -> ReceivedMessage:
-        """Raises RequestTimeout, and what `begin`, `send` and reading raise; all of it within `timeout_ms`."""
+        """Raises RequestTimeout, DamagedMessage for a reply that is not what was stored, and what `begin`, `send` and
+        reading raise; all of it within `timeout_ms`."""
         deadline = time.monotonic() + timeout_ms / 1000
         replies = self._reader(message, deadline, timeout_ms)
         if not replies.await_ready(remaining_ms(deadline)):

@@ -76,6 +76,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "lag": lag,
             "flags": [flag.name for flag in Flag if flag in positions.flags],
             "dispatch_stopped": _stopped(node),
+            "damaged": _damaged(node),
             "config_backups": _config_backups(node),
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
@@ -156,16 +157,27 @@ def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
-    """Where reput stands still, why, and what to do; None while it does not. `byte` counts in the segment's file."""
+    """Where reput stands still, why, and what to do; None while it does not."""
     offset = node.positions.get(Position.DISPATCH_STOPPED) - 1
     if offset < 0:
         return None
     number = node.positions.get(Position.DISPATCH_STOPPED_WHY)
     rule, sentence = why(number)
+    return _place_of(node, offset) | {"rule": rule, "sentence": sentence, "remedy": remedy(number, offset)}
+
+
+def _damaged(node: Node) -> dict[str, Any]:
+    """Records that readers found damaged since the node was started, and where the one stands that was found last."""
+    count, offset = node.positions.get(Position.DAMAGED), node.positions.get(Position.DAMAGED_NEWEST) - 1
+    if not count:
+        return {"count": 0}
+    return {"count": count, "newest": _place_of(node, offset), "remedy": "run `towline store verify`"}
+
+
+def _place_of(node: Node, offset: int) -> dict[str, Any]:
+    """Of a byte of the log; `byte` counts in the segment's file."""
     byte = offset % node.settings.mapped_file_size_commit_log
-    segment = str(node.store.commitlog / segment_name(offset - byte))
-    told = {"rule": rule, "sentence": sentence, "remedy": remedy(number, offset)}
-    return {"offset": offset, "segment": segment, "byte": byte} | told
+    return {"offset": offset, "segment": str(node.store.commitlog / segment_name(offset - byte)), "byte": byte}
 
 
 def _config_backups(node: Node) -> list[str]:

@@ -95,6 +95,8 @@ class Position(Enum):
     IN_SYNC = (23, (Duty.SEND, Duty.RECEIVE))  # the in-sync set as recorded: bit n is the node of broker_id n
     IN_SYNC_WANTED = (24, (Duty.SEND,))  # the set that etcd is to record next
     IN_SYNC_KEPT = (25, (Duty.LEASE,))  # the set that etcd has recorded
+    DAMAGED = (27, (Duty.SERVE,))  # records that readers found damaged, as serve saw by their CRCs
+    DAMAGED_NEWEST = (28, (Duty.SERVE,))  # 1 + offset of the one that was found last
     LEASE_UNTIL = (26, (Duty.LEASE,))  # CLOCK_BOOTTIME ns until which this master may acknowledge; INT64_MAX: no etcd
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:

@@ -77,7 +77,7 @@ class SourceOptions:
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
-    verify_crc: bool = False
+    check_crcs: bool | None = None  # where bodies are read
     on_corruption: OnCorruption = "fail"
     decompress: bool = True
     filter_pushdown: bool = False
@@ -305,7 +305,7 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "maxOffsetsPerTrigger": ("max_messages_per_trigger", _positive),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),
     "failOnDataLoss": ("fail_on_data_loss", truth),
-    "verifyCrc": ("verify_crc", truth),
+    "checkCrcs": ("check_crcs", truth),
     "onCorruption": ("on_corruption", _one_of("fail", "stop", "skip")),
     "decompress": ("decompress", truth),
     "filterPushdown": ("filter_pushdown", truth),

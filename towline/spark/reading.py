@@ -68,7 +68,7 @@ class Reading:
     columns: tuple[str, ...]
     selection: Selection
     fail_on_data_loss: bool = True
-    verify_crc: bool = False
+    check_crcs: bool = False
     on_corruption: OnCorruption = "fail"
     decompress: bool = True
     batch_rows: int
@@ -84,7 +84,7 @@ class Reading:
             columns=columns,
             selection=selection,
             fail_on_data_loss=options.fail_on_data_loss,
-            verify_crc=options.verify_crc,
+            check_crcs="body" in columns if options.check_crcs is None else options.check_crcs,
             on_corruption=options.on_corruption,
             decompress=options.decompress,
             batch_rows=options.batch_rows,
@@ -98,7 +98,7 @@ class Reading:
         return {
             "rows": self.batch_rows,
             "bytes": self.batch_bytes,
-            "verify_crc": self.verify_crc,
+            "check_crcs": self.check_crcs,
             "on_corruption": self.on_corruption,
             "broker_name": broker_name,
             "decompress": self.decompress,

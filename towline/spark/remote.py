@@ -20,6 +20,7 @@ from towline.client.admin import AdminClient
 from towline.client.columns import Columns
 from towline.client.consumer import Consumer
 from towline.client.endpoints import several
+from towline.client.errors import DamagedMessage
 from towline.client.routes import Way, ways
 from towline.errors import NoAnswer, UnknownTopic
 from towline.limits import MIB
@@ -56,6 +57,7 @@ class RemotePartition:
                 max_bytes=min(how.batch_bytes, PULL_BYTES),
                 suspend_ms=_SUSPEND_MS,
                 timeout_ms=how.timeout_ms,
+                check_crcs=how.check_crcs,
                 name=_NAME,
             ) as consumer:
                 yield from self._pulled(consumer, piece, how)
@@ -65,7 +67,12 @@ class RemotePartition:
         consumer.seek(piece.queue_id, piece.start)
         at, since = piece.start, time.monotonic()
         while at < piece.end:
-            columns = consumer.poll_columns(how.timeout_ms)
+            try:
+                columns = consumer.poll_columns(how.timeout_ms)
+            except DamagedMessage as damage:
+                if not self._goes_on(consumer, damage, piece, how):
+                    return
+                continue
             self._look_for_gaps(consumer, piece, how)
             if columns is not None:
                 yield from self._batches(columns, piece, how)
@@ -74,6 +81,21 @@ class RemotePartition:
                 raise NoAnswer(self.endpoints[0], how.timeout_ms, f"queue {piece.queue_id} stands still at {at}")
             if reached != at:
                 at, since = reached, time.monotonic()
+
+    def _goes_on(self, consumer: Consumer, damage: DamagedMessage, piece: QueuePiece, how: Reading) -> bool:
+        """Behind a message that no node has whole, where onCorruption allows it; one behind the range ends the read.
+
+        Raises DamagedAnswer.
+        """
+        if damage.queue_offset >= piece.end:
+            return False
+        problem = f"at byte {damage.physical_offset} of the log: {damage.problem}"
+        answer = DamagedAnswer(piece.topic, piece.queue_id, damage.queue_offset, problem)
+        if how.on_corruption == "fail":
+            raise answer from None
+        how.damaged(answer)
+        consumer.seek(piece.queue_id, damage.queue_offset + 1)
+        return how.on_corruption == "skip"
 
     def _look_for_gaps(self, consumer: Consumer, piece: QueuePiece, how: Reading) -> None:
         """Where the broker went on at another place than was asked for, messages are missing."""
@@ -88,6 +110,7 @@ class RemotePartition:
         inside = (columns.queue_offset >= piece.start) & (columns.queue_offset < piece.end)
         data, starts = np.frombuffer(columns.records, dtype=np.uint8), columns.start[inside]
         decoding = how.decoding(self.broker_name)
+        decoding["check_crcs"] = False  # the consumer did
         decoding["on_damage"] = lambda damage: how.damaged(self._named(damage, columns, piece))
         try:
             yield from chosen(data, 0, starts, how.columns, how.selection, **decoding)

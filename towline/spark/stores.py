@@ -409,7 +409,7 @@ def _walked(store: Store, size: int, lengths: Mapping[int, int]) -> int:
             continue
         end = base
         columns = ("commitLogOffset", "size")
-        for found in batches(log, base, 0, len(log), columns, everything, verify_crc=unclean, on_corruption="stop"):
+        for found in batches(log, base, 0, len(log), columns, everything, check_crcs=unclean, on_corruption="stop"):
             end = found["commitLogOffset"][-1].as_py() + found["size"][-1].as_py()
         return end
     return next(iter(lengths), 0)

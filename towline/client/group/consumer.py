@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
-import numpy as np
-
+from towline.client.checks import Checks
 from towline.client.columns import Columns
 from towline.client.endpoints import Endpoints
 from towline.client.errors import ClientClosed, ClientForked
@@ -37,6 +36,7 @@ from .offsets import OffsetsFile
 from .parts import Part, Parts
 from .places import first_offset
 from .queue import Handed, Rebalance, Stage
+from .readable import readable
 from .rules import Rules
 from .shelf import Shelf
 from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
@@ -69,6 +69,9 @@ class GroupConsumer:
                     `close`. Otherwise by `commit` alone
     buffer_bytes    bytes of messages fetched ahead, over all queues; max_count and max_bytes limit one pull
     timeout_ms      how long the node may be out of reach before NoAnswer; reading goes on afterwards
+    check_crcs      the CRC of each body is compared before it is handed out. What does not fit is read from another
+                    node of its group of nodes, where one is known; else it raises DamagedMessage, and comes again
+                    until somebody seeks behind it
     put_endpoint    of the same node's put process, for `retry_later`; found through the node by default
     cluster         for the greeting; an empty one fits any
 
@@ -98,6 +101,7 @@ class GroupConsumer:
         suspend_ms: int = 15_000,
         timeout_ms: int = 10_000,
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
+        check_crcs: bool = True,
         put_endpoint: Endpoints = "",
         cluster: str = "",
     ) -> None:
@@ -127,6 +131,7 @@ class GroupConsumer:
             buffer_bytes=max(1, buffer_bytes // len(found)),
             suspend_ms=suspend_ms,
             timeout_ms=timeout_ms,
+            check_crcs=check_crcs,
         )
         self._body_size_max = body_size_max
         self._parts = self._made(found, puts_of(endpoint, put_endpoint), offsets_file)
@@ -158,7 +163,8 @@ class GroupConsumer:
                 partial(_setting_of, member, "retryQueueNums", 1),
                 rules.timeout_ms,
             )
-            made.append(Part(way.name, member, shelf, back, offsets))
+            checks = Checks(partial(_nodes_of, member), rules.member, rules.cluster) if rules.check_crcs else None
+            made.append(Part(way.name, member, shelf, back, offsets, checks))
         return Parts(made, lock)
 
     # --- messages
@@ -167,7 +173,8 @@ class GroupConsumer:
         """The next messages of one queue, or none when nothing came within `timeout_ms`.
 
         Raises UnknownTopic, AskRefused, ConsumeDisabled, MemberTaken, FilterRefused, NoAnswer when the node
-        is out of reach, LinkRefused, MalformedRecord, ClientClosed.
+        is out of reach, LinkRefused, DamagedMessage, MalformedRecord, ClientClosed. A damaged message comes again until
+        `seek(error.topic, error.queue_id, error.queue_offset + 1, error.broker_name)`.
         """
         taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
         return [] if taken is None else self._messages(*taken)
@@ -422,11 +429,7 @@ class GroupConsumer:
             if found is None:
                 return None
             part, handed = found
-            try:
-                kept = _wanted(part, handed)
-            except TowlineError:
-                part.shelf.refuse(handed)
-                raise
+            kept = readable(part, handed)
             if kept is not None:
                 return part, handed, kept
             part.shelf.done()
@@ -537,19 +540,8 @@ class GroupConsumer:
             raise NotAssigned(*queues[0])
 
 
-def _wanted(part: Part, handed: Handed) -> Columns | None:
-    """The node compares hashes of tags; different tags may share one. None when nothing is left."""
-    answer = handed.answer
-    columns = Columns(answer.sizes, answer.records, queue_id=handed.queue.queue_id, broker_name=part.name)
-    if int(columns.queue_offset[0]) < answer.first:  # some of it was given before
-        columns = columns.select(columns.queue_offset >= answer.first)
-    tags = handed.queue.subscription.tags
-    if not tags:
-        return columns
-    kept = np.fromiter((tag in tags for tag in columns.tags()), dtype=np.bool_, count=len(columns))
-    if kept.all():
-        return columns
-    return columns.select(kept) if kept.any() else None
+def _nodes_of(member: Member) -> tuple[str, ...]:
+    return member.nodes
 
 
 def _put_of(member: Member, put: Way | None) -> Endpoints:

@@ -95,6 +95,11 @@ class Member(threading.Thread):
         return self._talk.connection.endpoint
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """Endpoints of all nodes that are known, the one that welcomed us last first."""
+        return self._talk.connection.everywhere
+
+    @property
     def is_joined(self) -> bool:
         return self._joined
 

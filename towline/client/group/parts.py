@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from towline.client.checks import Checks
 from towline.client.errors import UnknownGroup
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
@@ -30,6 +31,7 @@ class Part:
     shelf: Shelf
     back: WayBack
     offsets: OffsetsFile | None
+    checks: Checks | None  # None where nobody asked for them
 
 
 class Parts:

@@ -28,4 +28,5 @@ class Rules:
     buffer_bytes: int
     suspend_ms: int
     timeout_ms: int
+    check_crcs: bool
     place: int = 0

@@ -10,6 +10,7 @@ from collections import deque
 from towline.client.errors import ClientForked
 from towline.clock import boottime_s
 from towline.errors import TowlineError
+from towline.format.frames import Buffer
 from towline.link.unclosed import renew, tell_child
 
 from .queue import UNKNOWN, Answer, GroupQueue, Hand, Handed, Stage
@@ -74,6 +75,17 @@ class Shelf:
         """A piece that cannot be read is not passed over: it comes again, until somebody seeks behind it."""
         with self.lock:
             handed.given = handed.at
+
+    def cut(self, handed: Handed, sizes: Buffer, records: Buffer, offset: int) -> None:
+        """A piece that cannot be read from `offset` on is these records; what is behind them goes back, as a piece."""
+        with self.lock:
+            old, queue = handed.answer, handed.queue
+            offset = min(offset, old.following - 1)
+            handed.answer, handed.end = Answer(sizes, records, old.first, offset), offset
+            handed.given = min(handed.given, offset)
+            if handed.serial == queue.serial:
+                queue.came_back(Answer(old.sizes, old.records, offset, old.following))
+                self.list(queue)
 
     def done(self) -> None:
         """This thread has seen its piece to the end."""

@@ -5,14 +5,14 @@ four bytes of each, then the next of those that are longer, by two tables of all
 """
 
 import zlib
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from towline.format.columns import Bytes, Integers
-
-from .quick import quick
+from .columns import Bytes, Integers
 
 LOCK_STEP_MAX: Final = 128  # bytes of a stretch; longer ones cost zlib less
 _POLYNOMIAL: Final = 0xEDB8_8320  # reflected, as zlib's
@@ -22,14 +22,14 @@ _BYTE: Final = np.uint32(0xFF)
 _WORD: Final = 4
 
 Crcs = NDArray[np.uint32]
+Kernel = Callable[[Bytes, Integers, Integers, Integers], int]
 
 
-def crcs(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
-    """Of data[start : start + size] for each pair."""
-    kernels = quick()
-    if kernels is not None:
+def crcs(data: Bytes, starts: Integers, sizes: Integers, kernel: Kernel | None = None) -> Crcs:
+    """Of data[start : start + size] for each pair; by `crc32_each` of the kernels, for who has loaded them."""
+    if kernel is not None:
         wide = np.empty(len(starts), np.int64)
-        kernels.crc32_each(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), wide)
+        kernel(data, np.ascontiguousarray(starts), np.ascontiguousarray(sizes), wide)
         return wide.astype(np.uint32)
     found = np.empty(len(starts), np.uint32)
     short = sizes <= LOCK_STEP_MAX
@@ -40,13 +40,13 @@ def crcs(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
         found[rows] = _in_lock_step(data, starts[rows], sizes[rows])
     rows = np.flatnonzero(~short)
     if len(rows):
-        view, crc32 = data.data, zlib.crc32
-        bounds = zip(starts[rows].tolist(), (starts[rows] + sizes[rows]).tolist(), strict=True)
-        found[rows] = [crc32(view[start:end]) for start, end in bounds]
+        stretches = map(slice, starts[rows].tolist(), (starts[rows] + sizes[rows]).tolist())
+        found[rows] = np.fromiter(map(zlib.crc32, map(data.data.__getitem__, stretches)), np.uint32, len(rows))
     return found
 
 
 def _in_lock_step(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
+    bytes_, low, high = _tables()
     order = np.argsort(-sizes, kind="stable")
     at, left = starts[order], sizes[order]
     words = np.ndarray(len(data) - _WORD + 1, "<u4", data, 0, (1,))
@@ -54,18 +54,19 @@ def _in_lock_step(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
     for step in range(int(left[0]) // _WORD):
         going = int(np.searchsorted(-left, -_WORD * (step + 1), side="right"))  # those with a whole word more
         mixed = crc[:going] ^ words[at[:going] + _WORD * step]
-        crc[:going] = _FIRST[mixed & _LOW] ^ _SECOND[mixed >> np.uint32(16)]
+        crc[:going] = low[mixed & _LOW] ^ high[mixed >> np.uint32(16)]
     at = at + left // _WORD * _WORD
     rest = left % _WORD
     for step in range(_WORD - 1):
         rows = np.flatnonzero(rest > step)
         mixed = crc[rows]
-        crc[rows] = _BYTES[(mixed ^ data[at[rows] + step]) & _BYTE] ^ (mixed >> np.uint32(8))
+        crc[rows] = bytes_[(mixed ^ data[at[rows] + step]) & _BYTE] ^ (mixed >> np.uint32(8))
     found = np.empty(len(at), np.uint32)
     found[order] = crc ^ _ALL
     return found
 
 
+@cache
 def _tables() -> tuple[Crcs, Crcs, Crcs]:
     """What one byte, the first 16 bits of a word and its last 16 bits do to a CRC of 0."""
     bytes_ = np.arange(256, dtype=np.uint32)
@@ -81,6 +82,3 @@ def _tables() -> tuple[Crcs, Crcs, Crcs]:
 
     second = behind(behind(np.arange(1 << 16, dtype=np.uint32)))
     return bytes_, behind(behind(second)), second
-
-
-_BYTES, _FIRST, _SECOND = _tables()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.arrow.crc import LOCK_STEP_MAX, crcs
+from towline.format.crcs import LOCK_STEP_MAX, crcs
 
 
 @given(
