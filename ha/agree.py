@@ -114,7 +114,7 @@ class Agreement:
                 raise
         self._sync_log()
         record = InSyncRecord(epoch, 1, self._own.node, mask_of([self._own.node]))
-        InSyncFile(self._node.store).save(record)  # what it holds is confirmed from here on (H16)
+        InSyncFile(self._node.store).save(record)  # no older set has a word in what comes (H16)
         if ARMED:
             reach("agree.after_record")
         why = f"promoted; promised by {sorted(heard.granted) or 'nobody'}"

@@ -36,13 +36,16 @@ class Slave(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`own` is the master's id. `floor` and `enough` count the master; sizes are bytes of the log.
+    """`own` is the master's id. `floor`, `least` and `enough` count the master; sizes are bytes of the log.
 
-    A late slave goes after `catch_up_ms`, after `late_ms` already while `enough` members remain without it.
+    `floor`: fewer members are never left. `least`: so many of a group have to be silent before a promotion that does
+    not ask them is refused. A late slave goes after `catch_up_ms`, after `late_ms` already while `enough` members
+    remain without it.
     """
 
     own: int
     floor: int
+    least: int
     enough: int
     gap_max: int
     near: int
@@ -56,6 +59,16 @@ def first_record(own: int, epoch: int, stored: InSyncRecord | None) -> InSyncRec
     version = (stored.version // VERSIONS + 1) * VERSIONS if stored is not None and stored.epoch == epoch else 0
     kept = stored is not None and stored.master == own and own in stored
     return InSyncRecord(epoch, version, own, stored.members if kept and stored is not None else 1 << own)
+
+
+def began_with(rules: Rules, record: InSyncRecord | None, epoch_start: int) -> int:
+    """Up to where a master that is its set alone may show what it began with; 0: nothing of it for that reason.
+
+    With `least` of 2 or more another node may be promoted without its word, and lack what it has for itself: then only
+    what as many hold is shown (H15). With 1 each node has to give its word, or an operator accepts the loss (H16.6).
+    """
+    alone = record is not None and record.members == 1 << rules.own
+    return epoch_start if alone and rules.least < 2 else 0
 
 
 class InSync:

@@ -11,7 +11,7 @@ from towline.runtime.positions import Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
-from .in_sync import InSync, Rules, first_record
+from .in_sync import InSync, Rules, began_with, first_record
 from .peers import Peer
 
 NEAR_SHARE: Final = 8  # of the window: a slave as near as that is waited for when it joins
@@ -29,6 +29,7 @@ def rules_of(settings: Settings) -> Rules:
     return Rules(
         own=settings.broker_id,
         floor=max(1, settings.min_in_sync_replicas if auto else settings.in_sync_replicas),
+        least=settings.min_in_sync_replicas,
         enough=settings.in_sync_replicas,
         gap_max=settings.ha_max_gap_not_in_sync,
         near=min(settings.ha_window_bytes // NEAR_SHARE, settings.ha_max_gap_not_in_sync),
@@ -104,16 +105,12 @@ class Membership:
 
     def replicated(self, end: int) -> int:
         """Up to where a log that ends there is replicated; 0 while that cannot be said."""
-        return max(self._set.replicated(self._by_node, end), self._alone())
+        began = began_with(self._rules, self._set.record, self._epoch_start)
+        return max(self._set.replicated(self._by_node, end), began)
 
     def outside(self, peer: Peer, end: int) -> Outside:
         """Why it is no member, if it is none."""
         return self._set.outside(peer.node, peer, end)
-
-    def _alone(self) -> int:
-        """Nobody else can be promoted: what this master began with cannot be taken back (H16.6)."""
-        record = self._set.record
-        return self._epoch_start if record is not None and record.members == 1 << self._rules.own else 0
 
     def _record(self, asked: InSyncRecord) -> None:
         if self._rules.in_etcd:

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ha.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, first_record
+from ha.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, began_with, first_record
 from towline.log.in_sync_file import InSyncFile, InSyncRecord, ids_of, mask_of
 from towline.places import Store
 
-RULES = Rules(own=0, floor=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)
+RULES = Rules(own=0, floor=2, least=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)
 LATER = START_MS  # when those who were never there may be left out
 
 
@@ -69,6 +69,16 @@ class TestWhatIsReplicated:
         made.acknowledged(2, made.asked.order)
         made.settle()
         assert (made.record.ids, made.replicated(slaves, 1000)) == ([0, 1, 2], 900)
+
+
+@pytest.mark.parametrize(
+    ("least", "members", "began"),
+    [(1, [0], 700), (2, [0], 0), (1, [0, 1], 0), (2, [0, 1], 0)],
+    ids=["alone, where nobody is promoted without its word", "alone, where others may be", "not alone", "nor here"],
+)
+def test_what_a_promoted_master_began_with_is_shown_at_once_only_where_it_cannot_be_taken_back(least, members, began):
+    record = InSyncRecord(256, 0, 0, mask_of(members))
+    assert began_with(replace(RULES, least=least), record, 700) == began
 
 
 class TestWhoJoins:
@@ -220,7 +230,8 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
 
     @initialize(floor=st.integers(2, 3))
     def begin(self, floor):
-        self.rules = Rules(own=0, floor=floor, enough=floor, gap_max=400, near=50, catch_up_ms=3000, late_ms=300)
+        times = {"catch_up_ms": 3000, "late_ms": 300}
+        self.rules = Rules(own=0, floor=floor, least=floor, enough=floor, gap_max=400, near=50, **times)
         self.now = self.end = self.replicated = self.epoch = 0
         self.logs = dict.fromkeys(range(1, 5), 0)  # what each has, connected or not
         self.connected = {}
