@@ -107,10 +107,8 @@ class GroupConsumer:
     ) -> None:
         found = ways(endpoint, "serve")
         broadcasting = model == "broadcasting"
-        _check(start, model, strategy)
+        _check(start, model, strategy, alone=offsets_file is not None and not ordered)
         _check_sizes(max_bytes, max_count, buffer_bytes, commit_interval_ms)
-        if broadcasting and (offsets_file is None or ordered):
-            raise ValueError("a broadcasting consumer needs an offsets_file of its own, and has no queue locks")
         subscriptions = subscriptions_of(topics)
         retry = frozenset() if broadcasting else frozenset({retry_topic(group)})
         self._rules = Rules(
@@ -541,13 +539,13 @@ class GroupConsumer:
 
 
 def _nodes_of(member: Member) -> tuple[str, ...]:
-    return member.nodes
+    return member.connection.everywhere
 
 
 def _put_of(member: Member, put: Way | None) -> Endpoints:
     """Where messages go back to: as it was named, or the put process beside the serve that is read."""
     if put is None:
-        return neighbour(member.endpoint, "put", member.welcome)
+        return neighbour(member.connection.endpoint, "put", member.connection.welcome)
     return put.endpoints() if callable(put.endpoints) else put.endpoints
 
 
@@ -561,13 +559,16 @@ def _together(parts: list[deque[T]]) -> deque[T]:
     return parts[0] if len(parts) == 1 else deque(item for part in parts for item in part)
 
 
-def _check(start: Start, model: str, strategy: str) -> None:
+def _check(start: Start, model: str, strategy: str, *, alone: bool) -> None:
+    """`alone`: it keeps its offsets itself, and locks no queue."""
     if isinstance(start, str) and start not in ("first", "last"):
         raise ValueError(f"start is {start!r}; first, last, a datetime or ms since 1970 are allowed")
     if model not in ("clustering", "broadcasting"):
         raise ValueError(f"model is {model!r}; clustering or broadcasting are allowed")
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}; {' or '.join(STRATEGIES)} are allowed")
+    if model == "broadcasting" and not alone:
+        raise ValueError("a broadcasting consumer needs an offsets_file of its own, and has no queue locks")
 
 
 def _check_sizes(max_bytes: int, *others: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from towline.client.asks import AskedNoMaster, Reply
-from towline.client.connection import own_facts
+from towline.client.connection import Connection, own_facts
 from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused, ClientClosed, ClientForked
 from towline.client.reader import to_ms
@@ -72,7 +72,7 @@ class Member(threading.Thread):
         self._resets: dict[str, int] = {}
         self._finished: dict[tuple[str, int], int] = {}  # of queues that are to begin anew; everything before is done
         self._claims = Claims()
-        self._joined = False
+        self.is_joined = False
         self._expires_s = self._lock_s = 60.0
         self._join_at = self._watch_at = self._begin_at = self._lock_at = self._try_at = 0.0
         self._bury_at = 0.0
@@ -86,22 +86,9 @@ class Member(threading.Thread):
     # --- other threads
 
     @property
-    def welcome(self) -> dict[str, Any]:
-        return self._talk.connection.welcome
-
-    @property
-    def endpoint(self) -> str:
-        """Of the node that welcomed us last."""
-        return self._talk.connection.endpoint
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Endpoints of all nodes that are known, the one that welcomed us last first."""
-        return self._talk.connection.everywhere
-
-    @property
-    def is_joined(self) -> bool:
-        return self._joined
+    def connection(self) -> Connection:
+        """For who asks where the node is, and what it said in its welcome."""
+        return self._talk.connection
 
     def ring(self) -> None:
         """There is room for another answer, or something else to do."""
@@ -116,7 +103,7 @@ class Member(threading.Thread):
             if not self.is_alive():
                 raise self._gone
             if boottime_s() >= asking.deadline:
-                raise NoAnswer(self.endpoint, timeout_ms, f"the question {op!r} was not answered")
+                raise NoAnswer(self.connection.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
             raise asking.error
         assert asking.reply is not None
@@ -175,7 +162,7 @@ class Member(threading.Thread):
         return self._parted
 
     def _turn(self, now: float) -> None:
-        if self._joined and now - self._talk.heard > self._expires_s:
+        if self.is_joined and now - self._talk.heard > self._expires_s:
             self._forget("out of touch with the node for longer than it keeps silent members")
         try:
             link = self._reach(now)
@@ -183,7 +170,7 @@ class Member(threading.Thread):
                 return
             self._start_tasks(now)
             wake = self._next(now)
-            if self._joined and self._closing is None:
+            if self.is_joined and self._closing is None:
                 wake = self.pulling.send(link, now, wake)
             self._talk.wait(wake - now)
             for parts in self._talk.receive(link):
@@ -215,7 +202,7 @@ class Member(threading.Thread):
 
     def _lose(self, learned: tuple[str, ...] = ()) -> None:
         self._talk.lose(learned)
-        self._joined = False
+        self.is_joined = False
         self._join_at = 0.0
         self.pulling.lose()
         self._shelf.uncommitted()
@@ -242,7 +229,7 @@ class Member(threading.Thread):
             taken = error.error == "MEMBER_TAKEN"
             if taken and self._shelf.queues:
                 self._forget("another consumer has this member's name")
-            self._joined, self._join_at = False, now + AGAIN_S
+            self.is_joined, self._join_at = False, now + AGAIN_S
             self._trouble(MemberTaken(self.rules.group, self.rules.member) if taken else error, now)
         else:
             self._join_at = self._watch_at = self._begin_at = now + AGAIN_S
@@ -254,7 +241,7 @@ class Member(threading.Thread):
             if self.rules.auto_commit:
                 self._talk.start("commit", self._commit(self._shelf.handled()))
             self._forget(error.sentence)
-        self._joined, self._join_at = False, now + AGAIN_S
+        self.is_joined, self._join_at = False, now + AGAIN_S
         self._shelf.fail(error)
 
     def _may_move(self, error: AskedNoMaster) -> bool:
@@ -270,14 +257,14 @@ class Member(threading.Thread):
             self._shelf.bury()
         for _ in range(len(self._questions)):  # what cannot be sent now goes back to the end
             asking = self._questions.popleft()
-            if asking.op == COMMIT and not self._joined and self._closing is None:
+            if asking.op == COMMIT and not self.is_joined and self._closing is None:
                 self._questions.append(asking)
             elif now < asking.deadline:
                 talk.start(f"asking {id(asking)}", self._put(asking))
         if self._closing is not None:
             talk.start("part", self._part())
             return
-        if not self._joined:
+        if not self.is_joined:
             if now >= self._join_at:
                 talk.start("join", self._join())
             return
@@ -295,7 +282,7 @@ class Member(threading.Thread):
 
     def _next(self, now: float) -> float:
         dues = [now + SLEEP_MAX_S]
-        if not self._joined:
+        if not self.is_joined:
             dues.append(self._join_at)
         else:
             dues += [self._commit_at] if self.rules.auto_commit else []
@@ -403,8 +390,8 @@ class Member(threading.Thread):
             )
         }
         self._divide(wanted, before)
-        if not self._joined:
-            self._joined, self._lock_at = True, boottime_s()  # another process may not know of our locks
+        if not self.is_joined:
+            self.is_joined, self._lock_at = True, boottime_s()  # another process may not know of our locks
 
     def _share(self, strategy: str, count: int, members: list[str]) -> list[int]:
         everything = list(range(count))
@@ -465,7 +452,7 @@ class Member(threading.Thread):
             queues.clear()
         self._finished |= lost
         self._talk.heard = boottime_s()
-        self._joined, self._join_at = False, 0.0
+        self.is_joined, self._join_at = False, 0.0
         if lost:
             self.rebalances.append(Rebalance(self.generation, lost=lost))
 
@@ -532,7 +519,7 @@ class Member(threading.Thread):
         if not keys:
             return
         facts = {"queues": [list(key) for key in keys], "claims": self._claims.of(keys, asked)}
-        reply = yield Question("group_lock", self._us() | facts)
+        reply = yield Question("group_lock", self.rules.identity | facts)
         locked = {(str(topic), int(queue_id)) for topic, queue_id in reply.facts["locked"]}
         self._claims.answered(keys, locked, asked + self._lock_s)
         now = boottime_s()
@@ -574,19 +561,17 @@ class Member(threading.Thread):
     def _unlock(self, keys: list[tuple[str, int]]) -> Question:
         """To be asked at once."""
         claims = self._claims.give_back(keys, boottime_s())
-        return Question("group_unlock", {**self._us(), "queues": [list(key) for key in keys], "claims": claims})
+        facts = {"queues": [list(key) for key in keys], "claims": claims}
+        return Question("group_unlock", self.rules.identity | facts)
 
     # --- committing and leaving
-
-    def _us(self) -> dict[str, Any]:
-        return {"group": self.rules.group, "member": self.rules.member, "instance": self.rules.instance}
 
     def _commit_facts(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> dict[str, Any]:
         table: dict[str, dict[str, int]] = {}
         for (topic, queue_id), offset in offsets.items():
             table.setdefault(topic, {})[str(queue_id)] = offset
         number = self.generation if generation is None else generation
-        return {**self._us(), "generation": number, "epoch": self._epoch, "offsets": table}
+        return {**self.rules.identity, "generation": number, "epoch": self._epoch, "offsets": table}
 
     def _commit(self, offsets: dict[tuple[str, int], int], generation: int | None = None) -> Task:
         """`generation` is that of the queues, when they are ours no more."""
@@ -607,7 +592,7 @@ class Member(threading.Thread):
                 busy = [list(queue.key) for queue in queues if self._shelf.is_busy(queue)]
             if self.rules.ordered:
                 yield self._unlock([queue.key for queue in queues if list(queue.key) not in busy])
-            yield Question("group_leave", self._us() | {"busy": busy})
+            yield Question("group_leave", self.rules.identity | {"busy": busy})
         except TowlineError as error:
             log.warning("member %s leaves %s: %s", self.rules.member, self.rules.group, error.describe())
         self._parted = True

@@ -30,3 +30,8 @@ class Rules:
     timeout_ms: int
     check_crcs: bool
     place: int = 0
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Who asks, in every question of the member."""
+        return {"group": self.group, "member": self.member, "instance": self.instance}
