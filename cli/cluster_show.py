@@ -102,7 +102,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 def render_remarks(console: Console, group: dict[str, Any]) -> None:
     for node in group["nodes"]:
         label = f"{group['group']}-{node['node']}"
-        if (progress := node.get("seeding")) and progress["left"] >= NEAR:
+        if (progress := node.get("seeding")) and (progress["left"] or 0) >= NEAR:
             console.print(f"{label}: {progress_text(progress)}", markup=False)
         if node.get("follows_nobody"):
             console.print(f"{label} follows nobody: {node['follows_nobody']}", markup=False)

@@ -16,6 +16,7 @@ from towline.node.status import node_facts, read_status
 from towline.places import Store
 from towline.start import home
 
+from .following import await_link, following
 from .output import FAILED, add_row, show, sized, table
 from .seeding import await_level, progress_text
 
@@ -40,10 +41,15 @@ def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeou
     launched = start_node(role, store, flags, tied=False, timeout_s=timeout)
     facts = node_facts(store)
     now = facts["role"]  # of a node that was promoted, or replaced, before it was stopped
+    link = await_link(store, launched, facts)
     result = {"role": now, "pid": launched.pid, "store": str(launched.store), "endpoints": facts["endpoints"]}
+    if link is not None:
+        result["master"] = link
 
     def render(console: Console) -> None:
         console.print(f"the {now} runs as process {launched.pid} on {launched.store}")
+        if link is not None:
+            console.print(following(link), markup=False)
         for service, endpoints in facts["endpoints"].items():
             console.print(f"  {service}: {' '.join(endpoints)}")
 
@@ -128,10 +134,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     if (progress := read["seeding"]) is not None:
         console.print(progress_text(progress))
     if (master := read["master"]) is not None:
-        said = (
-            f"follows the master at {master['address']}" if master["connected"] else f"follows nobody: {master['why']}"
-        )
-        console.print(said, markup=False)
+        console.print(following(master), markup=False)
     _render_in_sync(console, read)
     for service, endpoints in read["endpoints"].items():
         console.print(f"{service}: {' '.join(endpoints)}")

@@ -91,7 +91,9 @@ def start_master(
 @slave.command("start")
 def start_slave(
     store: StoreDir,
-    ha_master: Annotated[str | None, typer.Option(help="The master's HA endpoint, as tcp://HOST:PORT.")] = None,
+    ha_master: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The master's HA endpoint; tcp://HOST:PORT is the same.")
+    ] = None,
     config: Config = None,
     settings: Set = None,
     flush_disk_type: Flush = None,

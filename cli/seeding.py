@@ -84,6 +84,8 @@ def await_level(root: Path, timeout: float) -> dict[str, Any]:
 def progress_text(progress: dict[str, Any]) -> str:
     """How far a slave is behind, and for how long."""
     have, left = progress["at"] - progress["from"], progress["left"]
+    if left is None:
+        return f"it has {sized(have)}; what its master has is not known while it follows nobody"
     if not left:
         return f"it has all {sized(have)} that its master has confirmed"
     done = f"it has {sized(have)} of {sized(have + left)}, {100 * have // (have + left)}%"

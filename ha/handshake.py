@@ -20,6 +20,7 @@ from towline.log.commit_log import CommitLogReader
 from towline.log.epoch_file import EpochFile
 from towline.log.log_walk import first_timestamp
 from towline.node.context import Node
+from towline.node.peer_door import SEGMENT_SIZE
 from towline.runtime.positions import Position
 
 TAIL_CRC_MAX: Final = 64 * KIB
@@ -124,7 +125,11 @@ class Handshake:
         settings = self._node.settings
         ours = settings.mapped_file_size_commit_log
         if slave.segment_size != ours:
-            raise LinkRefused("SEGMENT_SIZE", f"your segments have {slave.segment_size} bytes and ours {ours}")
+            raise LinkRefused(
+                SEGMENT_SIZE,
+                f"your segments have {slave.segment_size} bytes and ours {ours}: start the slave with "
+                f"mapped_file_size_commit_log={ours}, on an empty store directory",
+            )
         if slave.node == settings.broker_id:
             raise LinkRefused("NODE_TAKEN", f"you call yourself node {slave.node}, and that is what we are")
         if slave.newest > self.epoch:

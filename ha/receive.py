@@ -116,7 +116,8 @@ class ReceiveAgent:
         if said == self._said or not any(said):
             return
         self._said, now = said, self._node.clock.now_ms()
-        news = {"connected": said[0], "address": self._link.address, "why": said[1], "since": now}
+        refused = list(self._link.refused.args) if self._link.refused is not None else None
+        news = {"connected": said[0], "address": self._link.address, "why": said[1], "refused": refused, "since": now}
         try:
             write_atomically(self._node.store.link, json.dumps(news).encode())
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # news, not the truth

@@ -75,6 +75,7 @@ def test_a_slave_is_not_started_with_a_seed_that_is_none(towline, tmp_path, seed
     ("left", "rate", "text"),
     [
         (0, 0, "it has all 10.0 MiB that its master has confirmed"),
+        (None, 0, "it has 10.0 MiB; what its master has is not known while it follows nobody"),
         (30 << 20, 0, "it has 10.0 MiB of 40.0 MiB, 25%; nothing came just now"),
         (30 << 20, 1 << 13, "it has 10.0 MiB of 40.0 MiB, 25%, 0 MB/s: 1 h 4 min 0 s are left"),
     ],

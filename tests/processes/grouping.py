@@ -148,7 +148,7 @@ class Process:
     def _end(self, number: int) -> None:
         watch = Watch([self._process.pid])
         os.kill(self._process.pid, number)
-        watch.await_gone(20.0)
+        watch.await_gone(60.0)
         self._process.wait()
 
 

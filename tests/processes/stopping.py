@@ -10,7 +10,7 @@ import psutil
 
 from .waiting import await_
 
-STANDS_S: Final = 20.0
+STANDS_S: Final = 60.0
 
 
 @contextlib.contextmanager

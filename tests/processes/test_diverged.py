@@ -181,7 +181,7 @@ def test_a_master_that_was_put_back_to_an_older_copy_needs_the_operators_word(pa
     arming.arm("truncate.before_segment=kill")  # recover dies in the middle: the node ends, and its next start goes on
     node_work.accept_loss(slave.store.root, as_json=True)
     arming.await_fired()
-    Watch([slave.pid]).await_gone(20.0)
+    Watch([slave.pid]).await_gone(60.0)
     slave.launched.end()
     assert slave.store.truncate.exists()
     slave.start()
@@ -249,7 +249,7 @@ def test_a_node_killed_at_any_step_of_a_truncation_goes_on_with_its_next_start(p
     arming.arm(f"truncate.before_{step}=kill")
     os.kill(slave.pids()["receive"], signal.SIGKILL)
     arming.await_fired()
-    Watch([slave.pid]).await_gone(20.0)
+    Watch([slave.pid]).await_gone(60.0)
     slave.launched.end()
     slave.start()
     assert await_level(master, slave) == second

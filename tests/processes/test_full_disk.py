@@ -25,7 +25,7 @@ DISK = 96 * MIB
 RESERVE = 2 * MIB
 PER_REQUEST = 400
 AGAIN_S = 2.0  # what a client waits at most after there is room again
-AWAITED_S = 20.0
+AWAITED_S = 60.0
 SETTINGS = {
     "reserve_file_size": RESERVE,
     "flush_interval_consume_queue": 50,

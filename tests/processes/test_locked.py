@@ -52,7 +52,7 @@ def test_a_slave_follows_and_clients_work_with_their_keys(locked: Locked, monkey
         assert producer.send(Message("orders", b"hello")).acknowledged  # on the slave too
     monkeypatch.setenv(ENVIRONMENT, locked.key("bob", "consumer"))
     with Consumer(locked.serve, "orders", start="first") as consumer:
-        await_(lambda: [message.body for message in consumer.poll(100)] == [b"hello"], 20, "the message")
+        await_(lambda: [message.body for message in consumer.poll(100)] == [b"hello"], 60, "the message")
     locked.pair.await_caught_up()
 
 
@@ -110,7 +110,7 @@ def test_a_revoked_key_ends_within_seconds(locked: Locked, monkeypatch: pytest.M
                 return True
             return False
 
-        await_(refused, 20, "the end of the key")
+        await_(refused, 60, "the end of the key")
 
 
 def test_a_door_beyond_loopback_without_keys_is_refused(tmp_path: Path) -> None:

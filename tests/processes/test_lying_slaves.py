@@ -22,7 +22,7 @@ from .wire import WireClient, records_of
 
 TOPIC = b"orders"
 TIMEOUT_MS = 700
-APPEARS_S = 20.0
+APPEARS_S = 60.0
 CREDIT = 1 << 40
 
 

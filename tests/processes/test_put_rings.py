@@ -27,7 +27,7 @@ from .wire import records_of
 
 TOPIC = "rings"
 RINGS = 3
-GONE_S = 10.0
+GONE_S = 60.0
 
 
 def started(store: Path, **settings: object) -> TestNode:

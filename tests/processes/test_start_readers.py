@@ -75,5 +75,5 @@ def test_readers_stay_where_they_were_until_the_queues_are_whole_again(tmp_path:
             finally:
                 watch = Watch([reput.pid])
                 reput.terminate()
-                watch.await_gone(20.0)
+                watch.await_gone(60.0)
                 reput.wait()

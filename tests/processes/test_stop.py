@@ -112,10 +112,10 @@ def test_a_stop_under_load_is_clean_and_the_next_start_has_nothing_to_recover(pa
         os.kill(node.pid, signal.SIGTERM)
     launched, node.launched = node.launched, None
     started = time.monotonic()
-    assert launched.process.wait(30) == 0
+    assert launched.process.wait(90) == 0
     launched.readable.close()
     took = time.monotonic() - started
-    watch.await_gone(20.0)
+    watch.await_gone(60.0)
     check_nothing_is_left(node)
     check_clean(node)
     start_s = node.start()
@@ -154,7 +154,7 @@ def test_a_slave_that_stops_hears_what_is_confirmed_though_more_is_on_its_way_to
         await_(lambda: pair.master.at(Position.APPENDED) > end, 60.0, "the master has more to send")
     launched, pair.slave.launched = pair.slave.launched, None
     assert launched is not None
-    assert launched.process.wait(30) == 0
+    assert launched.process.wait(90) == 0
     launched.readable.close()
     check_clean(pair.slave)
     pair.slave.start()
@@ -205,7 +205,7 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
 
     await_(reached, 10, moment)
     os.kill(launched.pid, number)
-    launched.process.wait(30)
+    launched.process.wait(90)
     launched.readable.close()
     await_(lambda: not processes_of(node.store.root), 60.0, "nobody is left")
     node.start()
@@ -220,7 +220,7 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
 def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pair, module: str) -> None:
     owner = pair.master.pids()[module]
     with by_hand(module, pair.master.store.root) as process:
-        assert process.wait(20) == 1
+        assert process.wait(90) == 1
         said = process.stderr.read()
     assert f"the duty {module} is held by process {owner}" in said
     assert "stop that process first" in said
@@ -235,12 +235,12 @@ def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) ->
         processes = [stack.enter_context(by_hand(module, node.store.root)) for module in BY_HAND]
         for module, process in zip(BY_HAND, processes, strict=True):
             duty = node.positions.duty(Duty.named(module))
-            await_(lambda duty=duty: duty.state is State.RUNNING, 20, f"{module} runs")
+            await_(lambda duty=duty: duty.state is State.RUNNING, 60, f"{module} runs")
             assert duty.pid == process.pid
         assert put(node, 500) == 500
         await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 60.0, "everything is dispatched")
         assert node.stop()
-        assert [process.wait(10) for process in processes] == [0] * len(processes)
+        assert [process.wait(90) for process in processes] == [0] * len(processes)
     check_clean(node)
     check_nothing_is_left(node)
 
@@ -249,7 +249,7 @@ def test_a_start_is_refused_while_a_piece_by_hand_outlives_its_node(node: TestNo
     node.start("--without", "flush")
     duty = node.positions.duty(Duty.FLUSH)
     with by_hand("flush", node.store.root) as process:
-        await_(lambda: duty.state is State.RUNNING, 20, "flush runs")
+        await_(lambda: duty.state is State.RUNNING, 60, "flush runs")
         node.kill_supervisor()
         with pytest.raises(DutyTaken) as refused:
             node.start()
@@ -283,7 +283,7 @@ def test_a_store_that_another_program_holds_is_refused_with_its_pid(node: TestNo
         assert refused.value.pid == holder.pid
         assert not node.runtime.exists()
         holder.stdin.close()
-        holder.wait(10)
+        holder.wait(60)
     node.start()
     assert node.stop()
 

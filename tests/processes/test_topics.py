@@ -29,7 +29,7 @@ from .waiting import await_
 
 PER_FILE = 50  # entries of a queue file
 SECOND = b"second life %d"
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def read(node: TestNode, count: int, topic: str = TOPIC) -> set[int]:
             found.extend(int(message.body[:6]) for message in consumer.poll(200))
             return len(found) >= count
 
-        await_(all_read, 20, f"{count} messages are read")
+        await_(all_read, 60, f"{count} messages are read")
         assert consumer.poll(300) == []
     assert len(set(found)) == len(found)
     return set(found)

@@ -32,7 +32,7 @@ from .wire import Request, WireClient
 
 TOPIC: Final = "orders"
 TIMEOUT_MS: Final = 2000  # of an acknowledgement that does not come
-APPEARS_S: Final = 20.0
+APPEARS_S: Final = 60.0
 HELD_MS: Final = 30_000
 BODY: Final = b"b" * (STRETCH_MIN + 1)  # records that a reader on the machine reads from the files
 GROUP: Final = "readers"

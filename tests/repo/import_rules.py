@@ -62,6 +62,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "tomlkit": ("towline.cluster.edit",),
     "lz4": ("towline.format.compression",),
     "zstandard": ("towline.format.compression",),
+    "orjson": ("cli", "loadtest"),
     "typer": ("cli",),
     "rich": ("cli",),
     "locust": ("loadtest",),

@@ -55,7 +55,8 @@ class MasterLink:
         self._quick_until = 0
         self._alone = True
         self._told = ""
-        self._troubles: dict[str, str] = {}
+        self._refused: LinkRefused | None = None
+        self._troubles: dict[str, LinkRefused | NoAnswer | MalformedFrame] = {}
         if not self._addresses:
             node.log.error("there is no master to follow: set ha_peers, or ha_master_address, and start again")
 
@@ -77,6 +78,11 @@ class MasterLink:
     def trouble(self) -> str:
         """Why nobody is connected, as it was logged; empty while somebody is."""
         return self._told
+
+    @property
+    def refused(self) -> LinkRefused | None:
+        """What a master said that did not take this node, or this node of a master; None while nobody did."""
+        return self._refused
 
     @property
     def lost(self) -> bool:
@@ -107,7 +113,7 @@ class MasterLink:
             link.close()
             self._next(error)
             return False
-        self._link, self._told, self._troubles = link, "", {}
+        self._link, self._told, self._refused, self._troubles = link, "", None, {}
         self._poller.add(link)
         return True
 
@@ -117,7 +123,7 @@ class MasterLink:
             self._poller.remove(self._link)
             self._link.send(encode_refusal(LinkRefused(LEFT, why)))
             self._link.close(LAST_WORD_MS)
-            self._link = None
+            self._link, self._refused = None, None
             now = self._node.clock.monotonic_ms()
             self._quick_until = now + 1000 * QUICK_S if len(self._addresses) > 1 else 0
             self._put_off(f"the link to the master ends: {why}", now)
@@ -153,14 +159,16 @@ class MasterLink:
 
     def _next(self, error: LinkRefused | NoAnswer | MalformedFrame) -> None:
         """After a round through all addresses that found no master there is a pause; it is told of once."""
-        self._troubles[self.address] = str(error)
+        self._troubles[self.address] = error
         now = self._node.clock.monotonic_ms()
         self._at = (self._at + 1) % len(self._addresses)
         if self._at and isinstance(error, NoAnswer | LinkRefused):
             self._retry_at = now
             return
-        refused = [said for said in self._troubles.values() if NOT_MASTER not in said]
-        self._put_off("; ".join(dict.fromkeys(refused or self._troubles.values())), now)
+        known = list(self._troubles.values())
+        telling = [trouble for trouble in known if NOT_MASTER not in str(trouble)]
+        self._refused = next((trouble for trouble in telling if isinstance(trouble, LinkRefused)), None)
+        self._put_off("; ".join(dict.fromkeys(map(str, telling or known))), now)
         self._troubles = {}
 
     def _put_off(self, why: str, now: int) -> None:

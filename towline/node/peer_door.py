@@ -22,6 +22,7 @@ from .roles import MASTER, SLAVE
 
 PEER: Final = "peer"  # the role in the greeting of whoever asks
 NOT_MASTER: Final = "NOT_MASTER"
+SEGMENT_SIZE: Final = "SEGMENT_SIZE"  # of a slave that can never hold this log as it is
 STATE: Final = "state"
 PROMISE: Final = "promise"
 EPOCH_MAX: Final = 1 << 48  # more terms than there will be: a forged number must not use all of them up

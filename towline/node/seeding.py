@@ -10,9 +10,14 @@ LOOK_S: Final = 0.25  # between the two looks that the rate is taken from
 NEAR: Final = 1 << 20  # bytes behind that are no backlog, only the way there
 
 
-def progress_of(positions: Positions) -> dict[str, Any]:
-    """Log offsets and bytes. `end` is the master's confirmed end as the slave knows it; `left_s` None: not known."""
+def progress_of(positions: Positions, *, followed: bool = True) -> dict[str, Any]:
+    """Log offsets and bytes. `end` is the master's confirmed end as the slave knows it; None: not known.
+
+    A slave that follows nobody knows what its master had confirmed when it last said so, not what it has.
+    """
     start, at, end = _look(positions)
+    if end == at and not followed:
+        return {"from": start, "at": at, "end": end, "left": None, "bytes_per_second": 0, "left_s": None}
     found = {"from": start, "at": at, "end": end, "left": end - at, "bytes_per_second": 0, "left_s": None}
     if end - at < NEAR:
         return found | {"left_s": 0.0 if end == at else None}

@@ -59,6 +59,8 @@ def read_status(store_root: Path) -> dict[str, Any]:
     try:
         pieces = _pieces(node, facts)
         lag = _lag(node, facts["role"])
+        link = read_json_file(node.store.link) if facts["role"] == SLAVE else None
+        followed = link is not None and link["connected"]
         return {
             "role": facts["role"],
             "pid": facts["pid"],
@@ -82,8 +84,8 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "slaves": _slaves(positions),
             "in_sync": _in_sync(node),
             "agreed": _agreed(node),
-            "master": read_json_file(node.store.link) if facts["role"] == SLAVE else None,
-            "seeding": progress_of(positions) if facts["role"] == SLAVE else None,
+            "master": link,
+            "seeding": progress_of(positions, followed=followed) if facts["role"] == SLAVE else None,
             "lease": _lease(node, facts["role"]),
             "delayed": _delayed(node, facts["role"]),
             "queues": _queue_count(node.runtime),

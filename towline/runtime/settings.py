@@ -199,8 +199,10 @@ class Settings(
     @field_validator("ha_master_address", mode="before")
     @classmethod
     def _host_and_port(cls, text: Any) -> Any:
-        if isinstance(text, str) and text and not _HOST_AND_PORT.fullmatch(text):
-            raise ValueError("host:port is wanted, such as 10.0.0.7:10912")
+        if isinstance(text, str) and text:
+            text = text.removeprefix("tcp://")  # as `status` shows the master's endpoint
+            if not _HOST_AND_PORT.fullmatch(text):
+                raise ValueError("host:port is wanted, such as 10.0.0.7:10912")
         return text or None
 
     @model_validator(mode="after")
