@@ -13,6 +13,7 @@ from towline.node import remembered
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings, read_settings
 
 GENERATION = 5
 LOG = logging.getLogger("towline")
@@ -29,8 +30,23 @@ def node(tmp_path: Path) -> tuple[Store, Runtime]:
         positions.writer(position, Duty.RECOVER).advance(value)
     ends.add("Straße".encode(), 3, 10, 20, 790)
     AbortFile(store.root).create(1)
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    believe(store, runtime, positions)
     return store, runtime
+
+
+def settings_of(*, indexing: bool = True, **more: str) -> Settings:
+    given = {"broker_role": "ASYNC_MASTER", "message_index_enable": str(indexing)} | more
+    return read_settings(None, given, {})
+
+
+def believe(store: Store, runtime: Runtime, positions: Positions | None = None, *, indexing: bool = True) -> None:
+    positions = positions or Positions.open(runtime.positions)
+    remembered.believe(store, runtime, LOG, positions, settings_of(indexing=indexing))
+
+
+def write(store: Store, runtime: Runtime, *, indexing: bool = True, clean: bool = True) -> None:
+    positions = Positions.open(runtime.positions)
+    remembered.write(store, runtime, LOG, positions, settings_of(indexing=indexing), clean=clean)
 
 
 def set_position(runtime: Runtime, position: Position, value: int) -> None:
@@ -65,7 +81,7 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     store, runtime = node
     for position in (Position.DISPATCHED, Position.INDEXED):
         set_position(runtime, position, 900)
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     AbortFile(store.root).remove()
     shutil.rmtree(runtime.root)
     runtime.root.mkdir()
@@ -78,14 +94,14 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
 
 def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
     store, runtime = node
-    remembered.write(store, runtime, LOG, indexing=True)
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    write(store, runtime)
+    believe(store, runtime)
     assert not store.known.exists()
 
 
 def test_a_node_that_was_killed_after_a_clean_stop_does_not_go_by_that_stop(node):
     store, runtime = node
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     runtime.page_cache.unlink()
     remembered.keep(store, runtime, LOG)
     assert remembered.recall(store, runtime, LOG) is None
@@ -121,7 +137,7 @@ def a_failed_sync_of_a_queue(store: Store, runtime: Runtime) -> None:
 def a_start_with_another_runtime_directory_since(store: Store, runtime: Runtime) -> None:
     other = Runtime(runtime.root.with_name("other"))
     other.root.mkdir()
-    remembered.believe(store, other, LOG, generation=GENERATION + 1, indexing=True)
+    believe(store, other, Positions.create(other.positions, GENERATION + 1))
 
 
 def a_repair_that_did_not_see_the_runtime_directory(store: Store, runtime: Runtime) -> None:
@@ -172,12 +188,12 @@ def test_a_damaged_memory_is_none(node):
 def test_whether_the_node_indexed_is_remembered(node, indexing):
     """INDEXED moves in either case."""
     store, runtime = node
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=indexing)
+    believe(store, runtime, indexing=indexing)
     remembered.keep(store, runtime, LOG)
     known = remembered.recall(store, runtime, LOG)
     assert known is not None
     assert known.indexing is indexing
-    remembered.write(store, runtime, LOG, indexing=indexing)
+    write(store, runtime, indexing=indexing)
     AbortFile(store.root).remove()
     known = remembered.recall(store, runtime, LOG)
     assert known is not None
@@ -221,11 +237,11 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
     store, runtime = node
     for path in (store.known, runtime.known):
         (path / "in the way").mkdir(parents=True)
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     remembered.keep(store, runtime, LOG)
     assert not runtime.page_cache.exists()
     assert remembered.recall(store, runtime, LOG) is None
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    believe(store, runtime)
     assert caplog.text.count("the next start may have to look at everything") == 5
     assert not runtime.page_cache.exists()
 
