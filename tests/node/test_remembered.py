@@ -10,6 +10,7 @@ import pytest
 
 from towline.log.store_files import AbortFile
 from towline.node import remembered
+from towline.node.pool_left import leave
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
@@ -90,6 +91,97 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     assert known is not None
     assert known.clean
     assert known.dispatched == known.indexed == known.appended == 900
+
+
+def test_a_node_that_stopped_in_order_with_bytes_that_nobody_confirmed_is_remembered_without_its_memory(node):
+    store, runtime = node
+    write(store, runtime, clean=False)
+    shutil.rmtree(runtime.root)
+    runtime.root.mkdir()
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert (known.clean, known.synced, known.appended, known.dispatched) == (False, True, 900, 800)
+
+
+@pytest.mark.parametrize("left", ["in memory", "in the store"])
+def test_what_a_recovery_was_told_and_found_to_be_so_is_known_to_the_next_one(node, left):
+    store, runtime = node
+    if left == "in the store":
+        write(store, runtime, clean=False)
+        runtime.page_cache.unlink()
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    assert remembered.recall(store, runtime, LOG) == known
+    assert remembered.recall(store, runtime, LOG) is None
+
+
+def test_what_is_handed_on_in_memory_is_past_with_the_page_cache(node):
+    store, runtime = node
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    copied(store, runtime)
+    assert remembered.recall(store, runtime, LOG) is None
+
+
+@pytest.mark.parametrize(
+    ("role", "flush", "confirmed"),
+    [
+        ("ASYNC_MASTER", "ASYNC_FLUSH", 900),
+        ("ASYNC_MASTER", "SYNC_FLUSH", 880),
+        ("SYNC_MASTER", "SYNC_FLUSH", 860),
+        ("SLAVE", "ASYNC_FLUSH", 840),
+    ],
+)
+def test_what_a_killed_node_had_confirmed_is_remembered_by_its_role_and_flush_mode(node, role, flush, confirmed):
+    store, runtime = node
+    for position, value in ((Position.FLUSHED, 880), (Position.REPLICATED, 860), (Position.CONFIRMED, 840)):
+        set_position(runtime, position, value)
+    given = settings_of(broker_role=role, flush_disk_type=flush)
+    remembered.believe(store, runtime, LOG, Positions.open(runtime.positions), given)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.confirmed == confirmed
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_node_that_wrote_what_it_knew_leaves_no_memory(node, clean):
+    store, runtime = node
+    write(store, runtime, clean=clean)
+    leave(store, runtime)
+    assert not runtime.root.exists()
+
+
+def test_a_node_that_could_not_say_what_it_knew_leaves_what_a_kill_would_leave(node):
+    """Not everything was synced: it had trouble, or was stopped the hard way."""
+    store, runtime = node
+    for rest in (runtime.secret, runtime.socket("put"), runtime.put_stats):
+        rest.touch()
+    leave(store, runtime)
+    left = {runtime.page_cache, runtime.wrote, runtime.positions, runtime.queue_ends}
+    assert set(runtime.root.iterdir()) == left
+    assert not remembered.may_have_lost(store, runtime)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.appended == 900
+
+
+def test_a_start_that_failed_leaves_what_the_killed_node_had_left(node):
+    store, runtime = node
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    leave(store, runtime)
+    assert set(runtime.root.iterdir()) == {runtime.known, runtime.wrote}
+    assert not remembered.may_have_lost(store, runtime)
+    assert remembered.recall(store, runtime, LOG) == known
 
 
 def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
