@@ -29,6 +29,7 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position
 from towline.runtime.process import StopFlag, set_name
+from towline.runtime.settings_model import BrokerRole
 
 AGAIN_STEP_S: Final = 0.1
 PROMISED_S: Final = 2.0  # so long a deposed master waits for what became of its successor
@@ -143,7 +144,8 @@ class Agreement:
     def _be(self, role: Role) -> Role:
         """The role, durably, then the epoch: a node that is killed between the two opens it at its next start."""
         node = self._node
-        save_role(node.store, role)
+        sole = role.role == MASTER and node.settings.broker_role is BrokerRole.ASYNC_MASTER
+        save_role(node.store, role := replace(role, sole=sole))
         if ARMED:
             reach("agree.after_role")
         if role.role == MASTER:

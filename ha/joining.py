@@ -11,10 +11,10 @@ from typing import Any
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.epochs import Epochs, checked, cut, node_of, taken_over
 from towline.log.commit_log import CommitLogReader
+from towline.log.durable_file import confirmed_durably
 from towline.log.epoch_file import EpochFile
 from towline.log.identity import STORE_ID_BYTES
-from towline.log.truncation import confirmed_durably
-from towline.log.truncation_file import Truncation, TruncationFile
+from towline.log.truncation_file import Truncation, TruncationFile, take_back_word
 from towline.node.context import Node
 from towline.node.greeting import own_facts
 from towline.node.orders import TRUNCATE, give_order
@@ -97,6 +97,8 @@ class Joining:
         self._coming = tuple(one for one in masters if one.start > start)
         self._doubted_to = masters_end if self._node.store.doubt.exists() else None
         self.holds(start)
+        if take_back_word(self._node.store):
+            self._node.log.warning("nothing that was confirmed is cut off: the operator's word to do so is taken back")
         return start
 
     def holds(self, end: int) -> None:

@@ -46,6 +46,20 @@ class DoubtRefused(AloneRefused):
         return f"node {self.node} is not master again: {self.peers}"
 
 
+class NothingToGiveUp(TowlineError):
+    """The word to give up what was confirmed is not taken, it would stand for a later cut. Facts: store root, why."""
+
+    remedy = Remedy.FIX_CALL
+    advice = "say it when `towline slave status` shows that the node waits for it, or when the node is stopped"
+
+    def __init__(self, store: str, why: str) -> None:
+        self.store, self.why = store, why
+        super().__init__(store, why)
+
+    def describe(self) -> str:
+        return f"the node on {self.store} {self.why}: it has nothing to give up"
+
+
 class OrderUndone(TowlineError):
     """A running node was told to change and has not said how that ended. Facts: store root, the order, seconds."""
 

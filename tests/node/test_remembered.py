@@ -10,9 +10,11 @@ import pytest
 
 from towline.log.store_files import AbortFile
 from towline.node import remembered
+from towline.node.pool_left import leave
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings, read_settings
 
 GENERATION = 5
 LOG = logging.getLogger("towline")
@@ -29,8 +31,23 @@ def node(tmp_path: Path) -> tuple[Store, Runtime]:
         positions.writer(position, Duty.RECOVER).advance(value)
     ends.add("Straße".encode(), 3, 10, 20, 790)
     AbortFile(store.root).create(1)
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    believe(store, runtime, positions)
     return store, runtime
+
+
+def settings_of(*, indexing: bool = True, **more: str) -> Settings:
+    given = {"broker_role": "ASYNC_MASTER", "message_index_enable": str(indexing)} | more
+    return read_settings(None, given, {})
+
+
+def believe(store: Store, runtime: Runtime, positions: Positions | None = None, *, indexing: bool = True) -> None:
+    positions = positions or Positions.open(runtime.positions)
+    remembered.believe(store, runtime, LOG, positions, settings_of(indexing=indexing))
+
+
+def write(store: Store, runtime: Runtime, *, indexing: bool = True, clean: bool = True) -> None:
+    positions = Positions.open(runtime.positions)
+    remembered.write(store, runtime, LOG, positions, settings_of(indexing=indexing), clean=clean)
 
 
 def set_position(runtime: Runtime, position: Position, value: int) -> None:
@@ -65,7 +82,7 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     store, runtime = node
     for position in (Position.DISPATCHED, Position.INDEXED):
         set_position(runtime, position, 900)
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     AbortFile(store.root).remove()
     shutil.rmtree(runtime.root)
     runtime.root.mkdir()
@@ -76,16 +93,107 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     assert known.dispatched == known.indexed == known.appended == 900
 
 
+def test_a_node_that_stopped_in_order_with_bytes_that_nobody_confirmed_is_remembered_without_its_memory(node):
+    store, runtime = node
+    write(store, runtime, clean=False)
+    shutil.rmtree(runtime.root)
+    runtime.root.mkdir()
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert (known.clean, known.synced, known.appended, known.dispatched) == (False, True, 900, 800)
+
+
+@pytest.mark.parametrize("left", ["in memory", "in the store"])
+def test_what_a_recovery_was_told_and_found_to_be_so_is_known_to_the_next_one(node, left):
+    store, runtime = node
+    if left == "in the store":
+        write(store, runtime, clean=False)
+        runtime.page_cache.unlink()
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    assert remembered.recall(store, runtime, LOG) == known
+    assert remembered.recall(store, runtime, LOG) is None
+
+
+def test_what_is_handed_on_in_memory_is_past_with_the_page_cache(node):
+    store, runtime = node
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    copied(store, runtime)
+    assert remembered.recall(store, runtime, LOG) is None
+
+
+@pytest.mark.parametrize(
+    ("role", "flush", "confirmed"),
+    [
+        ("ASYNC_MASTER", "ASYNC_FLUSH", 900),
+        ("ASYNC_MASTER", "SYNC_FLUSH", 880),
+        ("SYNC_MASTER", "SYNC_FLUSH", 860),
+        ("SLAVE", "ASYNC_FLUSH", 840),
+    ],
+)
+def test_what_a_killed_node_had_confirmed_is_remembered_by_its_role_and_flush_mode(node, role, flush, confirmed):
+    store, runtime = node
+    for position, value in ((Position.FLUSHED, 880), (Position.REPLICATED, 860), (Position.CONFIRMED, 840)):
+        set_position(runtime, position, value)
+    given = settings_of(broker_role=role, flush_disk_type=flush)
+    remembered.believe(store, runtime, LOG, Positions.open(runtime.positions), given)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.confirmed == confirmed
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_node_that_wrote_what_it_knew_leaves_no_memory(node, clean):
+    store, runtime = node
+    write(store, runtime, clean=clean)
+    leave(store, runtime)
+    assert not runtime.root.exists()
+
+
+def test_a_node_that_could_not_say_what_it_knew_leaves_what_a_kill_would_leave(node):
+    """Not everything was synced: it had trouble, or was stopped the hard way."""
+    store, runtime = node
+    for rest in (runtime.secret, runtime.socket("put"), runtime.put_stats):
+        rest.touch()
+    leave(store, runtime)
+    left = {runtime.page_cache, runtime.wrote, runtime.positions, runtime.queue_ends}
+    assert set(runtime.root.iterdir()) == left
+    assert not remembered.may_have_lost(store, runtime)
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    assert known.appended == 900
+
+
+def test_a_start_that_failed_leaves_what_the_killed_node_had_left(node):
+    store, runtime = node
+    remembered.keep(store, runtime, LOG)
+    known = remembered.recall(store, runtime, LOG)
+    assert known is not None
+    remembered.hand_on(store, runtime, LOG, known)
+    leave(store, runtime)
+    assert set(runtime.root.iterdir()) == {runtime.known, runtime.wrote}
+    assert not remembered.may_have_lost(store, runtime)
+    assert remembered.recall(store, runtime, LOG) == known
+
+
 def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
     store, runtime = node
-    remembered.write(store, runtime, LOG, indexing=True)
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    write(store, runtime)
+    believe(store, runtime)
     assert not store.known.exists()
 
 
 def test_a_node_that_was_killed_after_a_clean_stop_does_not_go_by_that_stop(node):
     store, runtime = node
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     runtime.page_cache.unlink()
     remembered.keep(store, runtime, LOG)
     assert remembered.recall(store, runtime, LOG) is None
@@ -121,7 +229,7 @@ def a_failed_sync_of_a_queue(store: Store, runtime: Runtime) -> None:
 def a_start_with_another_runtime_directory_since(store: Store, runtime: Runtime) -> None:
     other = Runtime(runtime.root.with_name("other"))
     other.root.mkdir()
-    remembered.believe(store, other, LOG, generation=GENERATION + 1, indexing=True)
+    believe(store, other, Positions.create(other.positions, GENERATION + 1))
 
 
 def a_repair_that_did_not_see_the_runtime_directory(store: Store, runtime: Runtime) -> None:
@@ -172,12 +280,12 @@ def test_a_damaged_memory_is_none(node):
 def test_whether_the_node_indexed_is_remembered(node, indexing):
     """INDEXED moves in either case."""
     store, runtime = node
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=indexing)
+    believe(store, runtime, indexing=indexing)
     remembered.keep(store, runtime, LOG)
     known = remembered.recall(store, runtime, LOG)
     assert known is not None
     assert known.indexing is indexing
-    remembered.write(store, runtime, LOG, indexing=indexing)
+    write(store, runtime, indexing=indexing)
     AbortFile(store.root).remove()
     known = remembered.recall(store, runtime, LOG)
     assert known is not None
@@ -221,11 +329,11 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
     store, runtime = node
     for path in (store.known, runtime.known):
         (path / "in the way").mkdir(parents=True)
-    remembered.write(store, runtime, LOG, indexing=True)
+    write(store, runtime)
     remembered.keep(store, runtime, LOG)
     assert not runtime.page_cache.exists()
     assert remembered.recall(store, runtime, LOG) is None
-    remembered.believe(store, runtime, LOG, generation=GENERATION, indexing=True)
+    believe(store, runtime)
     assert caplog.text.count("the next start may have to look at everything") == 5
     assert not runtime.page_cache.exists()
 

@@ -9,12 +9,14 @@ import pytest
 from cli import node_work
 from towline.format.epochs import node_of
 from towline.format.status import PutStatus
+from towline.ha_errors import NothingToGiveUp
 from towline.log.epoch_file import EpochFile
 from towline.log.findings import Weight
 from towline.log.recovery import RecoverySettings
 from towline.log.truncation import STEPS
 from towline.log.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
 from towline.log.verify import verify
+from towline.node.orders import allow_loss
 from towline.node.status import read_status
 from towline.runtime.positions import Position
 
@@ -192,6 +194,36 @@ def test_a_master_that_was_put_back_to_an_older_copy_needs_the_operators_word(pa
     assert not slave.store.accept_loss.exists()
     assert (slave.stop(), master.stop()) == (True, True)
     assert verify(slave.store, SHAPE).weight is Weight.NOTE
+
+
+def test_a_word_to_give_up_what_was_confirmed_holds_for_the_next_join_alone(pair, tmp_path):
+    """It cut nothing then; what is to be cut later takes another word."""
+    master, slave = pair
+    slave.start()
+    master.start()
+    put(master, 1000)
+    first = await_level(master, slave)
+    slave.stop()
+    allow_loss(slave.store)
+    slave.start()
+    await_(lambda: not slave.store.accept_loss.exists(), 60.0, "the word is taken back")
+    assert await_level(master, slave) == first
+    for node, role in ((master, "is the master"), (slave, "follows its master")):
+        with pytest.raises(NothingToGiveUp, match=role):
+            allow_loss(node.store)
+        assert not node.store.accept_loss.exists()
+    master.stop()
+    shutil.copytree(master.store.root, tmp_path / "copy")
+    master.start()
+    put(master, 1000, size=400)
+    second = await_level(master, slave)
+    master.kill_all(seed=2)
+    shutil.rmtree(master.store.root)
+    (tmp_path / "copy").rename(master.store.root)
+    master.start()
+    said = f"only up to {first}, and up to {second} it was confirmed here"
+    await_(lambda: said in slave.store.node_log.read_text(), 60.0, "the slave waits for a word")
+    assert (slave.at(Position.APPENDED), slave.store.truncate.exists()) == (second, False)
 
 
 def test_an_empty_slave_may_begin_with_the_last_segment(pair):

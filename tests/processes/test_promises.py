@@ -112,3 +112,37 @@ def test_a_set_that_was_recorded_behind_a_promise_is_not_acknowledged(armed):
     assert record.ids == [0, 1, 2]
     await_(lambda: (master.now(Position.EPOCH) or 0) > number_of(1000, 2), CATCH_UP_S, "the promise was in vain")
     group.await_in_sync(0, 3)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["with bytes that nobody confirmed", "with nothing written"])
+def test_an_orderly_restart_in_an_outage_costs_a_member_no_more_than_a_kill(tmp_path, written):
+    """All that it holds was synced when it stopped: it may be promoted without the silent one, as after a kill."""
+    group = Group(tmp_path, 2)
+    master, slave = group.nodes
+    ending = ended(*group.nodes)
+    next(ending)
+    group.start()
+    group.await_in_sync(0, 2)
+    if written:
+        client = WireClient(master.endpoint)
+        client.create_topic(TOPIC.decode(), 1)
+        assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+        group.await_level(0, 1)
+        flush = slave.pids()["flush"]
+        os.kill(flush, signal.SIGSTOP)
+        end = slave.at(Position.APPENDED)
+        client.send(records_of(TOPIC, 3))
+        await_(lambda: slave.at(Position.APPENDED) == master.at(Position.APPENDED) > end, 60.0, "the slave holds it")
+        master.kill_all(seed=1)
+        os.kill(flush, signal.SIGCONT)
+        client.close()
+    else:
+        master.kill_all(seed=1)
+    for _ in range(2):
+        assert slave.stop() is not written
+        slave.start()
+        assert not slave.store.doubt.exists()
+    held = slave.at(Position.APPENDED)
+    assert group.promote(1)["role"] == "master"
+    assert slave.at(Position.APPENDED) == held
+    next(ending, None)

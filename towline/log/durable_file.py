@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from towline.errors import SyncFailed
+from towline.errors import MalformedFile, SyncFailed
 from towline.format import durable_slots
+from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
+from towline.places import Store
 
 from .checkpoint_file import CheckpointFile
 from .store_files import write_atomically
@@ -86,6 +88,20 @@ def begins_too_late(state: Durable | None, first: int, checkpoint: CheckpointFil
     A node records the minimum before it deletes anything; a real broker, which writes the checkpoint, does not.
     """
     return state is not None and state.log_min < min(first, state.flushed) and not checkpoint.others_wrote()
+
+
+def confirmed_durably(store: Store) -> int:
+    """Up to where the store's files say that the log was confirmed, by this node or its master, up to a second ago.
+
+    What queues hold was confirmed before it was dispatched. A real broker's checkpoint says something else.
+    """
+    durable = DurableFile(store.root).load()
+    file = CheckpointFile(store.root)
+    try:
+        checkpoint = Checkpoint() if file.others_wrote() else file.load() or Checkpoint()
+    except MalformedFile:  # recovery writes it anew
+        checkpoint = Checkpoint()
+    return max(checkpoint.confirm_phy_offset, durable.queues_durable if durable is not None else 0)
 
 
 def _takes_back(before: Durable, state: Durable) -> bool:

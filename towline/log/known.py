@@ -16,8 +16,9 @@ class KnownQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """Log offsets as the node that stopped had published them. `clean`: it was stopped in order.
+    """Log offsets as the node that stopped had published them. `clean`: it was stopped in order, all is dispatched.
 
+    `synced`: it was stopped in order and all that it had is on the disk, whatever holds memory; so is what is `clean`.
     `generation`: which start of the node it was. Not `indexing`: INDEXED moved, but no key got into the index.
     """
 
@@ -27,4 +28,6 @@ class Known:
     indexed: int
     indexing: bool = True
     clean: bool
+    synced: bool = False
+    confirmed: int = 0
     queues: tuple[KnownQueue, ...]

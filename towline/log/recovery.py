@@ -22,7 +22,7 @@ from .commit_log import CommitLogReader
 from .consume_queue import ConsumeQueueFiles
 from .dispatched import dispatched_behind
 from .diverged import Diverged
-from .durable_file import DurableFile, begins_too_late
+from .durable_file import DurableFile, begins_too_late, confirmed_durably
 from .epoch_file import EpochFile
 from .errors import DurableLost
 from .extents import written_end
@@ -69,6 +69,9 @@ class Recovered:
     `resumed`: nothing was cut or synced, because what the node before left behind fits (`resume`); the log is synced up
     to `durable.flushed` alone then, and the index may hold more than `indexed`: reput cuts it there.
 
+    `confirmed`: up to there the log was shown or acknowledged before, as far as anybody knows, and not less than up to
+    `dispatched`. A recovery forgets none of that, whatever it derives again.
+
     `active_base` is the segment to append to, which may not exist yet; `allocated` is behind the last one that does.
     `durable` is the state as it was written. `last_store_timestamp` is in epoch ms, 0 for an empty log.
     """
@@ -88,14 +91,16 @@ class Recovered:
     seconds: float
     stages: dict[str, float]  # seconds of each part, in their order
     indexed: int
+    confirmed: int
     epochs: Epochs = IMPLIED
     resumed: bool = False
 
 
-def recover(store: Store, settings: RecoverySettings, known: Known | None = None) -> Recovered:
+def recover(store: Store, settings: RecoverySettings, known: Known | None = None, *, sole: bool = False) -> Recovered:
     """Recovers the store; missing directories are made. The caller holds the store's lock and no process runs on it.
 
-    `known` is what the node before left behind; where it fits, recovery is short.
+    `known` is what the node before left behind; where it fits, recovery is short. `sole`: of a master that confirmed
+    what it wrote without anybody; where nothing is known, all that is found may have been shown.
 
     Raises StoreSyncFailed, CorruptLog, SegmentSizeMismatch or ForeignFile before anything was changed; SyncFailed and
     DiskFull later. After any of them the next call starts afresh.
@@ -126,7 +131,9 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         watch.lap("queues")
         derived.cut_index()
         watch.lap("index")
-        durable = _save(store, log, end, derived.watermark)
+        all_of_it = sole and known is None
+        confirmed = end.end if all_of_it else _confirmed(log, known, derived.watermark, end.end)
+        durable = _save(store, log, end, derived.watermark, confirmed)
         epochs = _cut_epochs(store, end.end, log.log_min, decided)
         watch.lap("save")
     finally:
@@ -148,6 +155,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         seconds=time.monotonic() - started,
         stages=watch.stages,
         indexed=derived.indexed,
+        confirmed=confirmed,
         epochs=epochs,
     )
 
@@ -240,6 +248,7 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
         end=end.end,
         dispatched=known.dispatched,
         indexed=known.indexed,
+        confirmed=_confirmed(log, known, known.dispatched, end.end),
         active_base=base,
         allocated=allocated,
         durable=log.durable,
@@ -253,6 +262,12 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
         stages=watch.stages,
         resumed=True,
     )
+
+
+def _confirmed(log: "_LogRecovery", known: Known | None, dispatched: int, end: int) -> int:
+    """The greatest of all marks, within the log: none is ever ahead of what was confirmed, all may be behind it."""
+    published = known.confirmed if known is not None and not log.foreign else 0
+    return min(max(dispatched, published, confirmed_durably(log.store)), end)
 
 
 class _StopWatch:
@@ -508,7 +523,7 @@ class _DerivedRecovery:
         return self.watermark if self.log.reader.queue.bases else 0
 
 
-def _save(store: Store, log: _LogRecovery, end: LogEnd, watermark: int) -> Durable:
+def _save(store: Store, log: _LogRecovery, end: LogEnd, watermark: int, confirmed: int) -> Durable:
     """The new state: everything up to the end is synced, queues and index up to the watermark."""
     segment_base = end.end - end.end % log.settings.segment_size
     state = Durable(flushed=end.end, segment_base=segment_base, queues_durable=watermark, log_min=log.log_min)
@@ -522,7 +537,7 @@ def _save(store: Store, log: _LogRecovery, end: LogEnd, watermark: int) -> Durab
         physic_msg_timestamp=last or old.physic_msg_timestamp,
         logics_msg_timestamp=0 if rebuilt else min(old.logics_msg_timestamp, last),
         index_msg_timestamp=0 if rebuilt else min(old.index_msg_timestamp, last),
-        confirm_phy_offset=watermark,
+        confirm_phy_offset=confirmed,
         logics_physical_offset=0 if rebuilt else logics_physical_offset(watermark),
     )
     if checkpoint != log.checkpoint:

@@ -38,6 +38,8 @@ def verified_end(
     marks = (durable.flushed, durable.queues_durable, known.dispatched, known.indexed)
     if known.clean and any(mark != known.appended for mark in marks):
         return f"the log was closed at {known.appended}, its marks are {marks}"
+    if known.synced and marks[:2] != (known.appended, min(known.dispatched, known.indexed)):
+        return f"the log was synced up to {known.appended} when the node stopped, its marks are {marks}"
     if durable.flushed > known.appended or durable.queues_durable > min(known.dispatched, known.indexed):
         return f"the log was published up to {known.appended}, though the durable marks are {marks[:2]}"
     newest = max(known.queues, key=lambda queue: queue.physical_end, default=None)

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from towline.errors import MalformedFile
-from towline.format.checkpoint import Checkpoint
 from towline.format.epochs import IMPLIED
 from towline.kernels.directory import QueueDirectory
 from towline.places import Store
 
-from .checkpoint_file import CheckpointFile
 from .clamping import clamp_offsets
 from .clamping_delays import Shorter
 from .commit_log import CommitLogReader
@@ -25,7 +22,7 @@ from .config_file import ConfigFile
 from .consume_queue import ConsumeQueueFiles
 from .dispatch import DispatchScan
 from .diverged import Diverged
-from .durable_file import DurableFile
+from .durable_file import DurableFile, confirmed_durably
 from .epoch_file import EpochFile
 from .errors import TruncationRefused
 from .extents import written_end
@@ -38,17 +35,6 @@ from .truncation_file import Kept, Truncation, TruncationFile, read_kept
 _FILES_OPEN_MAX: Final = 64
 STEPS: Final = ("copy", "manifest", "durable", "queues", "offsets", "segment", "epochs", "removal")
 Reached = Callable[[str], None]
-
-
-def confirmed_durably(store: Store) -> int:
-    """Up to where the store's files say that the log was confirmed, by this node or its master."""
-    durable = DurableFile(store.root).load()
-    file = CheckpointFile(store.root)
-    try:
-        checkpoint = Checkpoint() if file.others_wrote() else file.load() or Checkpoint()
-    except MalformedFile:  # recovery writes it anew
-        checkpoint = Checkpoint()
-    return max(checkpoint.confirm_phy_offset, durable.queues_durable if durable is not None else 0)
 
 
 def truncate(

@@ -49,7 +49,7 @@ class TruncationFile:
     def __init__(self, store: Store) -> None:
         self.path = store.truncate
         self._file = ConfigFile(self.path)
-        self._word = store.accept_loss
+        self._store = store
 
     def load(self) -> Truncation | None:
         """Raises MalformedFile."""
@@ -63,9 +63,22 @@ class TruncationFile:
 
     def remove(self) -> None:
         """It is done; so is the operator's word."""
-        for path in (self._file.backup, self._word, self.path):
+        take_back_word(self._store)
+        for path in (self._file.backup, self.path):
             path.unlink(missing_ok=True)
         sync_directory(self.path.parent)
+
+
+def take_back_word(store: Store) -> bool:
+    """The operator's word for what was confirmed: it was used or is not needed, and holds for nothing that comes later.
+
+    Whether there was one. Raises SyncFailed.
+    """
+    if not store.accept_loss.exists():
+        return False
+    store.accept_loss.unlink(missing_ok=True)
+    sync_directory(store.ha)
+    return True
 
 
 def read_kept(path: Path) -> Kept:

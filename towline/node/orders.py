@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import NodeNotRunning, PositionsUnusable
-from towline.ha_errors import OrderTooOld, OrderUndone
+from towline.ha_errors import NothingToGiveUp, OrderTooOld, OrderUndone
 from towline.log.in_sync_file import InSyncFile
 from towline.log.store_files import write_atomically
 from towline.places import Store
@@ -23,6 +23,7 @@ from towline.runtime.positions import Duty, Positions
 from .context import runtime_in_use
 from .failure import error_of
 from .promise import load_promise
+from .roles import MASTER
 
 PROMOTE: Final = "promote"  # {"accept_loss"?: bool, "elected"?: by etcd, "epoch"?: least number}
 AGREE: Final = "agree"  # the role is asked anew
@@ -115,8 +116,13 @@ def settle_order(store: Store, number: int, outcome: dict[str, Any]) -> None:
 def allow_loss(store: Store) -> None:
     """An operator's word: what was confirmed on this node may be cut off where its master has another log.
 
-    The truncation that comes of it takes the word back. Raises StoreNotWritable, SyncFailed, DiskFull.
+    The next time that it follows a master, cut or not, takes the word back; so does becoming one. Raises
+    NothingToGiveUp, StoreNotWritable, SyncFailed, DiskFull.
     """
+    if store_holder(store.lock):
+        role, link = (read_json_file(store.node) or {}).get("role"), read_json_file(store.link) or {}
+        if role == MASTER or link.get("connected"):
+            raise NothingToGiveUp(str(store.root), "is the master" if role == MASTER else "follows its master")
     store.ha.mkdir(parents=True, exist_ok=True)
     write_atomically(store.accept_loss, b"")
 

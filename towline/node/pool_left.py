@@ -3,6 +3,7 @@
 The supervisor imports it, so it imports little: whatever loads a kernel is the zygote's to import.
 """
 
+import contextlib
 import shutil
 from typing import Final, NamedTuple
 
@@ -40,22 +41,32 @@ def drop_pool(store: Store, runtime: Runtime) -> None:
 
 
 def leave(store: Store, runtime: Runtime) -> None:
-    """The node ends and its shared memory goes, except what is in the pool alone: that is for the next start."""
+    """The node ends and its shared memory goes, except what the next start is to go by (`remembered`).
+
+    That is what the store itself does not hold: bytes in the pool alone, and, of a node whose stop could not write
+    what it knew, or of a start that failed, what a killed node would have left.
+    """
     left = left_of(runtime)
-    if left is None or left.committed == left.appended:
-        owner = read_owner(store.pool_owner)
-        if owner is None or owner.pool == str(runtime.pool):  # else the store's pool is one that we could not see
-            drop_pool(store, runtime)
-        shutil.rmtree(runtime.root, ignore_errors=True)
-        return
-    keep_positions(runtime)
-    for entry in runtime.root.iterdir():
-        if entry == runtime.pool:
+    pooled = left is not None and left.committed != left.appended
+    owner = read_owner(store.pool_owner)
+    if not pooled and (owner is None or owner.pool == str(runtime.pool)):  # else its pool is one that we could not see
+        drop_pool(store, runtime)
+    if pooled:
+        keep_positions(runtime)
+    kept = {runtime.pool} if pooled else set()
+    if not store.known.exists():
+        kept |= {runtime.known, runtime.wrote}
+        if runtime.page_cache.exists():
+            kept |= {runtime.page_cache, runtime.positions, runtime.queue_ends}
+    for entry in runtime.root.iterdir() if runtime.root.exists() else ():
+        if entry in kept:
             continue
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # something is left there
+        runtime.root.rmdir()
 
 
 def left_of(runtime: Runtime) -> Left | None:

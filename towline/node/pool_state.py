@@ -2,9 +2,7 @@
 
 from enum import IntEnum
 
-from towline.runtime.positions import Position
-
-from .context import Node
+from towline.runtime.positions import Position, Positions
 
 
 class PoolState(IntEnum):
@@ -19,5 +17,5 @@ class PoolState(IntEnum):
     NOT_RECORDED = 6
 
 
-def has_pool(node: Node) -> bool:
-    return node.positions.get(Position.TRANSIENT_POOL) == PoolState.ON
+def has_pool(positions: Positions) -> bool:
+    return positions.get(Position.TRANSIENT_POOL) == PoolState.ON

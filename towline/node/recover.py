@@ -13,6 +13,7 @@ from towline.log.config_file import BACKUP, clear_staged, from_backups
 from towline.log.deleted_topics import settle
 from towline.log.epoch_file import EpochFile, open_epoch
 from towline.log.in_sync_file import InSyncFile
+from towline.log.known import Known
 from towline.log.queue_floors import adopt_floors
 from towline.log.recovery import Recovered, RecoverySettings, recover
 from towline.log.restore import check_restored
@@ -34,7 +35,8 @@ from .peer_door import state_of
 from .pool_left import drop_pool
 from .pool_state import PoolState
 from .promise import begin_doubt, load_promise, promise_before, save_promise
-from .remembered import forget, may_have_lost, recall
+from .remembered import forget, hand_on, may_have_lost, recall, vouch
+from .roles import wrote_as_sole_master
 from .transient import open_pool, salvage
 
 FOREVER: Final = 2**63 - 1
@@ -63,11 +65,10 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
             adopt_floors(node.store)
         known = recall(node.store, node.runtime, log)
         opened = EpochFile(node.store).load()[-1].number
-        recovered = recover(node.store, recovery_settings(node.settings), known)
+        sole = wrote_as_sole_master(node.store, node.settings.broker_id, opened)
+        recovered = recover(node.store, recovery_settings(node.settings), known, sole=sole)
         drop_pool(node.store, node.runtime)
-        shorter = known is not None and recovered.end < known.appended  # somebody put another log there
-        if node.settings.ha_peers and (shorter or (not recovered.resumed and may_have_lost(node.store, node.runtime))):
-            begin_doubt(node.store)
+        settle_doubt(node, recovered, known)
         ends = node.queue_ends(writable=True)
         table = read_table(node.store)
         if node.settings.broker_role is not BrokerRole.SLAVE:
@@ -90,6 +91,18 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     log.info("recovered in %.3f s: log %d to %d", recovered.seconds, recovered.log_min, recovered.end)
     node.line.state = State.STOPPED
     return 0
+
+
+def settle_doubt(node: Node, recovered: Recovered, known: Known | None) -> None:
+    """Whether the store lacks what nodes wrote to it; and the next recovery knows what this one was told."""
+    if recovered.resumed and known is not None:
+        hand_on(node.store, node.runtime, node.log, replace(known, appended=recovered.end))
+    shorter = known is not None and recovered.end < known.appended  # somebody put another log there
+    on_disk = known is not None and known.synced
+    if not shorter and (recovered.resumed or on_disk or not may_have_lost(node.store, node.runtime)):
+        vouch(node.store, node.runtime, node.log)
+    elif node.settings.ha_peers:
+        begin_doubt(node.store)
 
 
 def cut_off(node: Node) -> None:
@@ -150,7 +163,7 @@ def facts_of(recovered: Recovered, clamped: Clamped, backups: list[str]) -> dict
     `clamped`: file -> how many of its offsets were beyond the ends of their queues. `backups`: files of config/ of
     which the generation before was used.
     """
-    plain = ("log_min", "end", "dispatched", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
+    plain = ("log_min", "end", "dispatched", "confirmed", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
     cases = [case.name for case in recovered.cases]
     more = {"queues": len(recovered.queues), "cases": cases, "clamped": clamped.counts, "backups": backups}
     return {name: getattr(recovered, name) for name in plain} | more
@@ -170,7 +183,7 @@ def recovery_settings(settings: Settings) -> RecoverySettings:
 def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None:
     """The positions of a new generation, but COMMITTED, which the transient pool decides.
 
-    What was dispatched was confirmed, so the replicas' marks begin there.
+    What was confirmed stays so, on a master and on a slave: the replicas' marks begin there.
     """
     values = {
         Position.LOG_MIN: recovered.log_min,
@@ -178,8 +191,8 @@ def publish(positions: Positions, ends: QueueEnds, recovered: Recovered) -> None
         Position.FLUSHED: recovered.durable.flushed,
         Position.DISPATCHED: recovered.dispatched,
         Position.INDEXED: recovered.indexed,
-        Position.CONFIRMED: recovered.dispatched,
-        Position.REPLICATED: recovered.dispatched,
+        Position.CONFIRMED: recovered.confirmed,
+        Position.REPLICATED: recovered.confirmed,
         Position.ALLOCATED: recovered.allocated,
         Position.WANTED: recovered.active_base,
         Position.STORE_TIMESTAMP: recovered.last_store_timestamp,

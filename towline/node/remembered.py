@@ -15,7 +15,8 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,9 @@ from towline.places import Runtime, Store
 from towline.runtime.machine import boot_id
 from towline.runtime.positions import Position, Positions
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
+
+from .confirmed import confirmed_parts
 
 _STATX_BTIME: Final = 0x800
 _STATX_INO: Final = 0x100
@@ -36,23 +40,23 @@ _STATX_SIZE: Final = 256
 _MASK, _INODE, _BIRTH, _DEVICE, _MOUNT = struct.Struct("I"), 32, struct.Struct("qI"), struct.Struct("II"), 144
 _BIRTH_AT, _DEVICE_AT = 80, 136
 _CRC_DIGITS: Final = 8
-_LAYOUT: Final = 2  # of what is written; another version's is not read
-_FACTS: Final = ("generation", "appended", "dispatched", "indexed", "indexing", "clean")
-_INDEXING: Final = " indexing"
+_LAYOUT: Final = 3  # of what is written; another version's is not read
+_FACTS: Final = ("generation", "appended", "dispatched", "indexed", "indexing", "clean", "synced", "confirmed")
+_MEMORY: Final = "memory"  # of what is known from there: which page cache it speaks of
 _TROUBLE: Final = (Position.SYNC_FAILED, Position.DERIVED_SYNC_FAILED, Position.DISPATCH_STOPPED)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def believe(store: Store, runtime: Runtime, log: logging.Logger, *, generation: int, indexing: bool) -> None:
+def believe(store: Store, runtime: Runtime, log: logging.Logger, positions: Positions, settings: Settings) -> None:
     """Of a node that runs now: its positions are to count after a kill. What was known before is past."""
     with _only_quicker(log):
         for path in (store.known, runtime.known, _last(store)):
             path.unlink(missing_ok=True)
-        if identity := _page_cache(store.commitlog):
-            _last(store).write_text(str(generation), encoding="ascii")
-            runtime.page_cache.write_text(identity + _INDEXING * indexing, encoding="ascii")
-            runtime.wrote.write_text(f"boot {boot_id()} {identity}", encoding="ascii")
+        if memory := _memory_of(store):
+            _last(store).write_text(str(positions.generation), encoding="ascii")
+            runtime.page_cache.write_text(json.dumps({_MEMORY: memory} | _meaning(positions, settings)), "ascii")
+            runtime.wrote.write_text(memory, encoding="ascii")
 
 
 def may_have_lost(store: Store, runtime: Runtime) -> bool:
@@ -64,8 +68,13 @@ def may_have_lost(store: Store, runtime: Runtime) -> bool:
         said = runtime.wrote.read_text(encoding="ascii")
     except (OSError, ValueError):
         return True
-    identity = _page_cache(store.commitlog)
-    return not identity or said != f"boot {boot_id()} {identity}"
+    return not said or said != _memory_of(store)
+
+
+def vouch(store: Store, runtime: Runtime, log: logging.Logger) -> None:
+    """Of a store that has lost nothing until now, as its recovery found: a start that follows need not doubt it."""
+    with _only_quicker(log):
+        runtime.wrote.write_text(_memory_of(store), encoding="ascii")
 
 
 def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
@@ -74,25 +83,25 @@ def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
         return
     with _only_quicker(log):
         try:
-            said = runtime.page_cache.read_text(encoding="ascii")
-            identity, indexing = said.removesuffix(_INDEXING), said.endswith(_INDEXING)
-            known = None
-            if identity and identity == _page_cache(store.commitlog):
-                known = _read_memory(runtime, indexing=indexing)
+            said, known = _said(runtime), None
+            if said.get(_MEMORY) and said[_MEMORY] == _memory_of(store):
+                known = _read_memory(runtime, said)
             if known is None:
                 runtime.wrote.unlink(missing_ok=True)
             elif AbortFile(store.root).exists():
-                runtime.known.write_bytes(_encode(known))
+                runtime.known.write_bytes(_encode(known, said[_MEMORY]))
         finally:  # the positions that follow are not yet of a node that runs
             runtime.page_cache.unlink()
 
 
-def write(store: Store, runtime: Runtime, log: logging.Logger, *, indexing: bool) -> None:
-    """Of a node that was stopped in order: everything is synced and dispatched."""
+def write(
+    store: Store, runtime: Runtime, log: logging.Logger, positions: Positions, settings: Settings, *, clean: bool
+) -> None:
+    """Of a node that was stopped in order: everything is synced, and if it is `clean` dispatched."""
     with _only_quicker(log):
-        known = _read_memory(runtime, indexing=indexing, clean=True)
+        known = _read_memory(runtime, _meaning(positions, settings))
         if known is not None:
-            write_atomically(store.known, _encode(known))
+            write_atomically(store.known, _encode(replace(known, clean=clean, synced=True)))
 
 
 def forget(store: Store, runtime: Runtime) -> None:
@@ -104,19 +113,31 @@ def forget(store: Store, runtime: Runtime) -> None:
 def recall(store: Store, runtime: Runtime, log: logging.Logger) -> Known | None:
     """What the node before left, None if nothing is known of it: then the whole recovery is done.
 
-    Nothing is known twice: a recovery that is cut short may have changed what was true before it.
+    Nothing is known twice, but what a recovery found to be so (`hand_on`): one that is cut short may have changed what
+    was true before it.
     """
     clean = not AbortFile(store.root).exists()
-    known = None
-    for path, left_clean in ((store.known, True), (runtime.known, False)):
+    found = None
+    for path in (store.known, runtime.known):
         if path.exists():
             with _only_quicker(log):
                 data = path.read_bytes()
                 path.unlink()
-                known = _decode(data) if left_clean == clean else known
-    if known is None or known.clean != clean:
+                known, memory = _decode(data)
+                lasting = known is not None and (known.synced if path == store.known else memory == _memory_of(store))
+                found = known if lasting else found
+    if found is None or found.clean != clean:
         return None
-    return known if clean or known.generation == _last_generation(store) else None
+    return found if clean or found.generation == _last_generation(store) else None
+
+
+def hand_on(store: Store, runtime: Runtime, log: logging.Logger, known: Known) -> None:
+    """What a recovery was told, found to be so, and did not change: the next one goes by it, if no node ran between."""
+    with _only_quicker(log):
+        if known.synced:
+            write_atomically(store.known, _encode(known))
+        else:
+            runtime.known.write_bytes(_encode(known, _memory_of(store)))
 
 
 @contextlib.contextmanager
@@ -139,7 +160,22 @@ def _last_generation(store: Store) -> int | None:
         return None
 
 
-def _read_memory(runtime: Runtime, *, indexing: bool, clean: bool = False) -> Known | None:
+def _meaning(positions: Positions, settings: Settings) -> dict[str, Any]:
+    """What the positions of a node with these settings stand for."""
+    parts = [part.name for part in confirmed_parts(settings, positions)]
+    return {"indexing": settings.message_index_enable, "confirmed": parts}
+
+
+def _said(runtime: Runtime) -> dict[str, Any]:
+    """What a node that ran said of its memory; empty where that makes no sense, as of another version's."""
+    try:
+        said = json.loads(runtime.page_cache.read_bytes())
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _read_memory(runtime: Runtime, meaning: Mapping[str, Any]) -> Known | None:
     try:
         positions, ends = Positions.open(runtime.positions, writable=False), QueueEnds.open(runtime.queue_ends)
     except PositionsUnusable:
@@ -157,8 +193,9 @@ def _read_memory(runtime: Runtime, *, indexing: bool, clean: bool = False) -> Kn
             appended=positions.get(Position.APPENDED),
             dispatched=positions.get(Position.DISPATCHED),
             indexed=positions.get(Position.INDEXED),
-            indexing=indexing,
-            clean=clean,
+            indexing=bool(meaning["indexing"]),
+            clean=False,
+            confirmed=min(positions.get(Position[part]) for part in meaning["confirmed"]),
             queues=queues,
         )
     except UnicodeDecodeError:  # its directory has another name: recovery goes by that
@@ -168,23 +205,31 @@ def _read_memory(runtime: Runtime, *, indexing: bool, clean: bool = False) -> Kn
         ends.close()
 
 
-def _encode(known: Known) -> bytes:
-    facts = {name: getattr(known, name) for name in _FACTS} | {"layout": _LAYOUT, "queues": known.queues}
+def _encode(known: Known, memory: str = "") -> bytes:
+    facts = {name: getattr(known, name) for name in _FACTS}
+    facts |= {"layout": _LAYOUT, _MEMORY: memory, "queues": known.queues}
     data = json.dumps(facts).encode()
     return f"{zlib.crc32(data):08x}".encode() + data
 
 
-def _decode(data: bytes) -> Known | None:
-    """None for what is damaged or of another version: it only makes a start quicker."""
+def _decode(data: bytes) -> tuple[Known | None, str]:
+    """None for what is damaged or of another version: it only makes a start quicker. And whose memory it was in."""
     check, body = data[:_CRC_DIGITS], data[_CRC_DIGITS:]
     if check != f"{zlib.crc32(body):08x}".encode():
-        return None
+        return None, ""
     try:
         facts: dict[str, Any] = json.loads(body)
         queues = tuple(KnownQueue(*queue) for queue in facts.pop("queues"))
-        return Known(**facts, queues=queues) if facts.pop("layout") == _LAYOUT else None
+        memory = str(facts.pop(_MEMORY))
+        return (Known(**facts, queues=queues), memory) if facts.pop("layout") == _LAYOUT else (None, "")
     except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+        return None, ""
+
+
+def _memory_of(store: Store) -> str:
+    """Names what holds the bytes that are written to the store now; empty where the kernel cannot tell."""
+    identity = _page_cache(store.commitlog)
+    return f"boot {boot_id()} {identity}" if identity else ""
 
 
 def _page_cache(directory: Path) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from towline.errors import MalformedFile
+from towline.format.epochs import node_of
 from towline.log.config_file import ConfigFile
 from towline.places import Store
 from towline.runtime.settings import Settings
@@ -14,12 +15,16 @@ SLAVE = "slave"
 
 @dataclass(frozen=True)
 class Role:
-    """`epoch`: the one that this master opened, or 0. `master`: the broker_id of the master as far as known, or -1."""
+    """`epoch`: the one that this master opened, or 0. `master`: the broker_id of the master as far as known, or -1.
+
+    `sole`: of an ASYNC_MASTER, which confirms what it writes without its slaves.
+    """
 
     role: str
     epoch: int
     why: str
     master: int
+    sole: bool = False
 
 
 def load_role(store: Store) -> Role | None:
@@ -28,7 +33,8 @@ def load_role(store: Store) -> Role | None:
     if found is None:
         return None
     try:
-        role = Role(str(found["role"]), int(found["epoch"]), str(found["why"]), int(found["master"]))
+        sole = found.get("sole") is True
+        role = Role(str(found["role"]), int(found["epoch"]), str(found["why"]), int(found["master"]), sole)
     except (KeyError, TypeError, ValueError):
         raise MalformedFile(str(store.role), "it names no role and epoch") from None
     if role.role not in (MASTER, SLAVE):
@@ -40,6 +46,15 @@ def save_role(store: Store, role: Role) -> None:
     """Raises StoreNotWritable, SyncFailed, DiskFull."""
     store.ha.mkdir(exist_ok=True)
     ConfigFile(store.role).save(asdict(role))
+
+
+def wrote_as_sole_master(store: Store, own: int, newest: int) -> bool:
+    """Whether the newest bytes of the log, of the epoch `newest`, were confirmed as they were written, by node `own`.
+
+    Raises MalformedFile.
+    """
+    role = load_role(store)
+    return role is not None and role.role == MASTER and role.sole and node_of(newest) == own
 
 
 def wanted_role(store: Store, settings: Settings, asked: str) -> str:

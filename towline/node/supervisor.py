@@ -21,6 +21,7 @@ from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, S
 from towline.log.identity import IdentityFile
 from towline.log.reserve_file import ReserveFile
 from towline.log.store_files import AbortFile, write_atomically
+from towline.log.truncation_file import take_back_word
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell, Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
@@ -163,9 +164,10 @@ class Supervisor:
             self._bell.close()
         if given is not None:
             drop_order(self.store, int(given.get("number", 0)))
+        if role == MASTER:
+            take_back_word(self.store)  # it was for another master's log
         self._abort.create(os.getpid())
-        indexing = self.settings.message_index_enable
-        remembered.believe(self.store, self._runtime, self.log, generation=self.generation, indexing=indexing)
+        remembered.believe(self.store, self._runtime, self.log, self._positions, self.settings)
         self._pieces.clear()
         self._serves = True
         for duty in duties_of(role, self.settings, self.without):
@@ -187,16 +189,17 @@ class Supervisor:
         self._pieces.clear()
         self._dismiss()
         positions = self._positions
+        positions.revive(self.generation)  # what its pieces wrote is as good as what a killed node leaves
         end = positions.get(Position.APPENDED)
-        clean = end == positions.get(Position.FLUSHED) == positions.get(Position.DISPATCHED)
-        clean = clean and end == positions.get(Position.INDEXED)
-        clean = clean and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
+        synced = end == positions.get(Position.FLUSHED)
+        synced = synced and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
+        clean = synced and end == positions.get(Position.DISPATCHED) == positions.get(Position.INDEXED)
+        if synced:
+            remembered.write(self.store, self._runtime, self.log, positions, self.settings, clean=clean)
         if clean:
-            remembered.write(self.store, self._runtime, self.log, indexing=self.settings.message_index_enable)
             self._abort.remove()
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
-            self._positions.revive(self.generation)  # what its pieces wrote is as good as what a killed node leaves
         self._serves = False
         self.nursery.watch(-1)
         self._bell.close()

@@ -59,7 +59,8 @@ class Memory:
 
 def pool_of(node: Node) -> TransientPool | None:
     """The pool to which the log is appended, None where it is appended to the segment files."""
-    return TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log) if has_pool(node) else None
+    size = node.settings.mapped_file_size_commit_log
+    return TransientPool(node.runtime.pool, size) if has_pool(node.positions) else None
 
 
 def described(state: PoolState, settings: Settings) -> str:
