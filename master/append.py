@@ -79,8 +79,10 @@ class Appender:
     """The one hand on the end of a master's log."""
 
     def __init__(self, node: Node, topics: Topics, gate: Gate, waited_for: Ringer) -> None:
-        """`gate` is looked at before anything is appended. `waited_for` is rung as soon as a kernel has stored something:
-        before all that is left to do for it here."""
+        """`gate` is looked at before anything is appended.
+
+        `waited_for` is rung as soon as a kernel has stored something, before all that is left to do for it here.
+        """
         self._node = node
         self._topics = topics
         self._waited_for = waited_for
