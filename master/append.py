@@ -118,6 +118,11 @@ class Appender:
         self._offsets.raise_to(floors)
         self._open_tail()
 
+    @property
+    def store_host(self) -> str:
+        """As it stands in records and message ids, in hex digits."""
+        return self._host.tobytes().hex().upper()
+
     def queues(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue that the store has; known once it has resumed."""
         return self._offsets.queues()

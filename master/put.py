@@ -163,6 +163,7 @@ class PutAgent:
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
                 store_host_ipv6=int(":" in settings.broker_ip1),
+                store_host=self._appender.store_host,
                 append_property_crc=int(settings.enabled_append_prop_crc),
                 delay_levels=len(settings.delay_levels_ms),
                 timer_max_delay_sec=settings.timer_max_delay_sec,
