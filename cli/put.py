@@ -129,6 +129,7 @@ def _show_one(result: SendResult, as_json: bool) -> int:
         "queue_offset": result.queue_offset,
         "physical_offset": result.physical_offset,
         "unique_key": result.unique_key,
+        "offset_message_id": result.offset_message_id,
         "handle": result.handle or None,
     }
     place = f"{result.topic}/{result.queue_id} at {result.queue_offset}"

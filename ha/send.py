@@ -149,7 +149,8 @@ class SendAgent:
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Facts for the welcome; LinkRefused with both sides' values when the two logs do not fit together."""
         if facts.get("role") != "slave":
-            return {"now": self._node.clock.now_ms(), "epoch": self._epoch}
+            put_port = self._node.settings.listen_port
+            return {"now": self._node.clock.now_ms(), "epoch": self._epoch, "put_port": put_port}
         slave = Greeted.of(facts)
         self._make_room(slave.node, slave.instance)
         ours = Ours(self._oldest(), self._node.positions.get(self._written))

@@ -22,7 +22,8 @@ _SOON_MS: Final = 20
 _STOP_MS: Final = 500
 _POOL_MS: Final = 200  # a commit, and a buffer zeroed
 _CHANGE_MS: Final = 200  # of the roles in the group, or of its in-sync set
-_WATCHED: Final = (Position.SYNC_FAILED, Position.DISPATCH_STOPPED, Position.EPOCH, Position.PROMISED)
+WATCHED: Final = (Position.SYNC_FAILED, Position.DISPATCH_STOPPED, Position.PROMISED)  # also by the kernels
+_STATES: Final = (*WATCHED, Position.EPOCH)
 _OVER_MS_MAX: Final = 1 << 31
 
 
@@ -96,6 +97,7 @@ _FLAGS: Final = {
     Flag.DISK_FULL: (Cause.DISK_FULL, "the disk has no room for another segment, or is fuller than is allowed"),
     Flag.LOGIC_DISK_FULL: (Cause.LOGIC_DISK_FULL, "the disk has no room for ConsumeQueues"),
     Flag.LOGIC_QUEUE_ERROR: (Cause.QUEUE_ERROR, "a ConsumeQueue cannot be written"),
+    Flag.RUNTIME_FULL: (Cause.RUNTIME_FULL, "the runtime directory has no room for the ends of another queue"),
     Flag.INDEX_ERROR: (Cause.INDEX_ERROR, "the disk has no room for the index"),
 }
 
@@ -224,29 +226,30 @@ class Gate:
         self._positions = positions
         self._limits = limits
         self._checks = [check.by for check in CHECKS if not isinstance(check.by, str)]
-        self._open: list[int] = []  # what the watched words were when the gate was found open
+        self.open: list[int] = []  # what WATCHED and more were before the look that found the gate open
         self._asked = limits.leased or limits.in_sync_min > 1  # of more than words
 
     def look(self, waiting: int, *, stopping: bool) -> Refusal | None:
         """The refusal that every request of this slice gets, None when the gate is open."""
-        if not stopping and self._is_open(waiting):
+        states = self._positions.states(_STATES)  # before they are judged: what changes meanwhile is seen by the next
+        if not stopping and self._is_open(waiting, states):
             return None
         moment = self._moment(waiting, stopping)
         for check in self._checks:
             refused = check(self._limits, moment)
             if refused is not None:
-                self._open = []
+                self.open = []
                 return refused
-        self._open = self._positions.states(_WATCHED)
+        self.open = states
         return None
 
-    def _is_open(self, waiting: int) -> bool:
+    def _is_open(self, waiting: int, states: list[int]) -> bool:
         """Whether nothing has changed since it was open that could have shut it: a look at every check costs 8 us."""
-        if self._asked or waiting >= self._limits.waiting_max or not self._open:
+        if self._asked or waiting >= self._limits.waiting_max or states != self.open:
             return False
         get = self._positions.get
         backlog = get(Position.APPENDED) - get(Position.FLUSHED)
-        return backlog <= self._limits.flush_backlog_max and self._positions.states(_WATCHED) == self._open
+        return backlog <= self._limits.flush_backlog_max
 
     def _moment(self, waiting: int, stopping: bool) -> Moment:
         get = self._positions.get

@@ -37,7 +37,7 @@ from towline.runtime.doorbell import Ringer
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
-from .admission import Refusal, no_room, topic_in_doubt
+from .admission import Gate, Refusal, no_room, topic_in_doubt
 from .arrivals import Arrivals
 from .express import WINDOW, Express
 from .offsets import QueueOffsets
@@ -78,8 +78,11 @@ class Served:
 class Appender:
     """The one hand on the end of a master's log."""
 
-    def __init__(self, node: Node, topics: Topics, waited_for: Ringer) -> None:
-        """`waited_for` is rung as soon as a kernel has stored something: before all that is left to do for it here."""
+    def __init__(self, node: Node, topics: Topics, gate: Gate, waited_for: Ringer) -> None:
+        """`gate` is looked at before anything is appended.
+
+        `waited_for` is rung as soon as a kernel has stored something, before all that is left to do for it here.
+        """
         self._node = node
         self._topics = topics
         self._waited_for = waited_for
@@ -101,7 +104,7 @@ class Appender:
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._full: DiskFull | None = None
         size = settings.shared_memory_puts_size if settings.shared_memory_puts else 0
-        self._express = Express(node.positions, size, self._request_limit)
+        self._express = Express(node.positions, gate, size, self._request_limit)
 
     def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
         """At the published end, after zeroing what a killed writer may have left behind it (H1, H11).
@@ -114,6 +117,11 @@ class Appender:
         self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
         self._offsets.raise_to(floors)
         self._open_tail()
+
+    @property
+    def store_host(self) -> str:
+        """As it stands in records and message ids, in hex digits."""
+        return self._host.tobytes().hex().upper()
 
     def queues(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue that the store has; known once it has resumed."""

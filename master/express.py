@@ -20,6 +20,8 @@ from towline.link.native import address_of_write
 from towline.link.put_ring import NodeRing
 from towline.runtime.positions import Position, Positions
 
+from .admission import WATCHED, Gate
+
 REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the interpreter between two is little
 BYTES_MAX: Final = 2 * MIB
 WINDOW: Final = 4 * MIB  # bytes of the log that are there for a call
@@ -28,8 +30,6 @@ LOOKS_OF_ALL: Final = 8  # times what may be spent on one
 ANSWERS_SIZE: Final = 3 * kernel.ANSWER_MAX  # of one call
 _WORD: Final = 8
 _QUEUES_AT_FIRST: Final = 64
-_WATCHED: Final = (Position.SYNC_FAILED, Position.DISPATCH_STOPPED, Position.PROMISED)
-_WATCHED_WORDS: Final = tuple(each.word for each in _WATCHED)
 Queue = tuple[bytes, int]
 
 
@@ -81,8 +81,9 @@ class Known:
 class Express:
     """What the kernels need beside the appender's own."""
 
-    def __init__(self, positions: Positions, ring_size: int, request_limit: int) -> None:
-        """`ring_size` is 0 where there are no rings."""
+    def __init__(self, positions: Positions, gate: Gate, ring_size: int, request_limit: int) -> None:
+        """`gate` is looked at before a call. `ring_size` is 0 where there are no rings."""
+        self._gate = gate
         self.positions = np.frombuffer(positions.words, np.uint8)
         self.state: Numbers = np.zeros(kernel.STATE_SIZE, np.int64)
         self.limits: Numbers = np.zeros(kernel.LIMITS_SIZE, np.int64)
@@ -95,8 +96,7 @@ class Express:
         self._bell_byte = np.zeros(1, np.uint8)
         self.limits[kernel.WRITE_AT] = address_of_write()
         self.limits[kernel.BELL_BYTE] = self._bell_byte.ctypes.data
-        self._words = positions.words
-        self.watched: Numbers = np.array([number for each in _WATCHED for number in (_WORD * each.word, 0)], np.int64)
+        self.watched: Numbers = np.array([number for each in WATCHED for number in (_WORD * each.word, 0)], np.int64)
         self.answers = np.zeros(ANSWERS_SIZE if ring_size else 0, np.uint8)  # that are kept
         self.rows: Numbers = np.zeros(kernel.KEPT_SIZE * REQUESTS_MAX, np.int64)
         self.scratch = np.zeros(entry_max(ring_size) if ring_size else 0, np.uint8)
@@ -120,8 +120,8 @@ class Express:
 
         What came before `oldest_ms` (monotonic) is left.
         """
-        for place, word in enumerate(_WATCHED_WORDS):  # the gate has just been looked at
-            self._watched[2 * place + 1] = self._words[word]
+        for place, word in enumerate(self._gate.open[: len(WATCHED)]):  # as they were judged, not as they are by now
+            self._watched[2 * place + 1] = word
         self.state[:] = 0
         self._state[kernel.LOG_AT] = at
         limits = self._limits

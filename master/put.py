@@ -108,9 +108,19 @@ class PutAgent:
         self._sender_ringer = node.ringer(*sender)
         self._statistics = PutStatistics(node)
         self._schedule_ringer = node.ringer(Duty.SCHEDULE)
+        limits = Limits(
+            waiting_max=settings.put_waiting_max,
+            flush_backlog_max=settings.flush_backlog_max,
+            replicated=self._promise.replicated,
+            in_sync_min=settings.min_in_sync_replicas,
+            gap_max=settings.ha_max_gap_not_in_sync,
+            permission=settings.broker_permission,
+            leased=bool(settings.etcd_endpoints),
+        )
+        self._gate = Gate(node.positions, limits)
         # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
         waited_for = node.ringer(*((*woken, *sender) if self._promise.replicated else ()))
-        self._appender = Appender(node, self._topics, waited_for)
+        self._appender = Appender(node, self._topics, self._gate, waited_for)
         self._appender.resume(self._topics.floors())
         adopted = self._topics.adopt(self._appender.ends(), followed=bool(settings.ha_peers))
         if adopted:
@@ -127,16 +137,6 @@ class PutAgent:
             appending=lambda: self._line.turn_began_ns > 0,
             ended=node.ringer(Duty.PUT).ring,
         )
-        limits = Limits(
-            waiting_max=settings.put_waiting_max,
-            flush_backlog_max=settings.flush_backlog_max,
-            replicated=self._promise.replicated,
-            in_sync_min=settings.min_in_sync_replicas,
-            gap_max=settings.ha_max_gap_not_in_sync,
-            permission=settings.broker_permission,
-            leased=bool(settings.etcd_endpoints),
-        )
-        self._gate = Gate(node.positions, limits)
         self._context = new_context()
         terms = Terms.of(node)
         self._server = self._listen(terms)
@@ -163,6 +163,7 @@ class PutAgent:
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
                 store_host_ipv6=int(":" in settings.broker_ip1),
+                store_host=self._appender.store_host,
                 append_property_crc=int(settings.enabled_append_prop_crc),
                 delay_levels=len(settings.delay_levels_ms),
                 timer_max_delay_sec=settings.timer_max_delay_sec,
@@ -247,7 +248,7 @@ class PutAgent:
         """Appends or refuses the oldest requests that wait, as many as may go before answers leave; how many."""
         if not len(self._intake):
             return 0
-        closed = self._gate.look(len(self._waiting), stopping=self._drain_until is not None)
+        closed = self._look()
         done = taken = 0
         while len(self._intake) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
             if closed is None:
@@ -256,12 +257,16 @@ class PutAgent:
                 taken += size
                 if not len(self._intake) or done == REQUESTS_PER_TURN or taken >= BYTES_PER_TURN:
                     break
+                closed = self._look()  # the kernel leaves what is not plain, and all when something has changed
             done += 1
             arrived = self._intake.next()
             if arrived is not None:
                 taken += self._put(arrived, closed)
                 self._intake.done(arrived)
         return done
+
+    def _look(self) -> Refusal | None:
+        return self._gate.look(len(self._waiting), stopping=self._drain_until is not None)
 
     def _serve_arrivals(self, count: int) -> tuple[int, int]:
         """Stores the first of the socket's requests, as far as they are plain; how many, and their bytes."""

@@ -3,7 +3,7 @@
 import gc
 from typing import ClassVar, Final
 
-from towline.errors import DiskFull, QueueGap, TooManyQueues
+from towline.errors import DiskFull, QueueGap, RuntimeDirectoryFull, TooManyQueues
 from towline.format.halts import Halt
 from towline.format.rules import Rule
 from towline.kernels.directory import QueueDirectory
@@ -173,7 +173,7 @@ class ReputAgent:
                 reach(f"reput.before_{dispatcher.name}")
             if not self._put(dispatcher, batch):
                 return 0
-        self._line.lower_flag(Flag.LOGIC_DISK_FULL)
+        self._line.lower_flag(Flag.LOGIC_DISK_FULL | Flag.RUNTIME_FULL)
         if self._index is not None:
             self._signal_index(self._index)
         self._publish(batch.start, batch.end, len(batch.rows), _newest(batch))
@@ -222,7 +222,7 @@ class ReputAgent:
             self._queues.release()
         if at == start:
             return 0
-        self._line.lower_flag(Flag.LOGIC_DISK_FULL)
+        self._line.lower_flag(Flag.LOGIC_DISK_FULL | Flag.RUNTIME_FULL)
         self._publish(start, at, records, newest)
         return 1
 
@@ -233,7 +233,8 @@ class ReputAgent:
         except DiskFull as error:
             self._paused_until = self._node.clock.monotonic_ms() + DISK_FULL_PAUSE_MS
             self._node.log.error("%s", error)
-            self._line.raise_flag(Flag.LOGIC_DISK_FULL)
+            in_memory = isinstance(error, RuntimeDirectoryFull)
+            self._line.raise_flag(Flag.RUNTIME_FULL if in_memory else Flag.LOGIC_DISK_FULL)
         else:
             return True
         return False

@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from towline.errors import (
     DiskFull,
@@ -19,8 +19,9 @@ from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of,
 from towline.format.topics import loads_fastjson
 from towline.limits import MIB, REST_MAX_MS
 from towline.link.context import close_context, new_context
+from towline.link.endpoints import parse, tcp_endpoint
 from towline.link.greeting import BAD_FRAME
-from towline.link.keys import HA_ROLES
+from towline.link.keys import HA_ROLES, PUT_ROLES
 from towline.link.server import Request, Server
 from towline.log.config_file import ConfigFile
 from towline.log.queue_floors import NAME as QUEUE_FLOORS
@@ -28,7 +29,7 @@ from towline.log.topics_file import NAME as TOPICS
 from towline.log.topics_file import TopicsConfig
 from towline.log.undelivered import LOG_END
 from towline.node.context import Node
-from towline.node.endpoints import endpoints_of
+from towline.node.endpoints import endpoints_of, refusing
 from towline.node.greeting import own_facts
 from towline.node.master_link import MasterLink
 from towline.node.peer_door import NOT_MASTER, PEER, PeerDoor
@@ -55,6 +56,7 @@ class FollowAgent:
         # By name: the ends of the log that it speaks of, and contents, the oldest one that waits and the newest. A log
         # that is always behind the newest comes to the oldest all the same.
         self._held_back: dict[str, list[tuple[int, Any]]] = {}
+        self._master_puts = ""
         self._asked_at: int | None = None
         self._next_at = 0
         self._patience_ms = ANSWER_MS + node.settings.metadata_interval_ms
@@ -73,7 +75,18 @@ class FollowAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        self._link.watch(self._server)
+        self._refusing = Server(
+            self._context,
+            refusing(self._node.settings, self._node.runtime),
+            own=own_facts(self._node, "put"),
+            ring=ring_of(self._node),
+            roles=PUT_ROLES,
+            greet=self._refuse,
+            frame_size_max=MIB,
+            high_water=HIGH_WATER,
+        )
+        for server in (self._server, self._refusing):
+            self._link.watch(server)
         config = self._node.store.config
         self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
 
@@ -113,22 +126,28 @@ class FollowAgent:
     def on_close(self) -> None:
         if hasattr(self, "_link"):
             self._link.close()
-        if hasattr(self, "_server"):
+        if hasattr(self, "_refusing"):
             self._server.close()
+            self._refusing.close()
             close_context(self._context)
 
     # --- peers
 
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Peers may ask; whoever looks for a master is told who that is, as far as it is known here."""
-        if facts.get("role") == PEER:
-            return {"now": self._node.clock.now_ms()}
-        positions = self._node.positions
+        if facts.get("role") != PEER:
+            self._refuse(facts)
+        return {"now": self._node.clock.now_ms()}
+
+    def _refuse(self, _: dict[str, Any]) -> NoReturn:
+        positions, own = self._node.positions, self._node.settings.broker_id
         epoch = max(positions.get(Position.EPOCH), positions.get(Position.PROMISED))
         known = f"the master of epoch {epoch} is node {node_of(epoch)}" if epoch else "it knows of no master"
-        raise LinkRefused(NOT_MASTER, f"node {self._node.settings.broker_id} is a slave; {known}")
+        where = f", which takes them at {self._master_puts}" if self._link.connected and self._master_puts else ""
+        raise LinkRefused(NOT_MASTER, f"node {own} is a slave and takes no messages; {known}{where}")
 
     def _answer_peers(self) -> int:
+        self._refusing.receive()  # nobody is let in: that is done by the greeting
         done = 0
         while done < QUESTIONS_PER_TURN and (request := self._server.receive()) is not None:
             done += 1
@@ -161,7 +180,12 @@ class FollowAgent:
         for name in self._held_back:  # of another link, or another master
             self._have.pop(name, None)
         self._held_back.clear()
-        return int(self._link.connect(facts, lambda welcome: None))
+        return int(self._link.connect(facts, self._met))
+
+    def _met(self, welcome: dict[str, Any]) -> None:
+        """Producers that come here are told where the master takes messages: on the host where we found it."""
+        found, port = parse(self._link.address), welcome.get("put_port")
+        self._master_puts = tcp_endpoint(found.host, port) if isinstance(port, int) and port else ""
 
     def _floors_wanted(self) -> dict[str, int]:
         """Once, for a log that begins in the middle of the master's."""

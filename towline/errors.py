@@ -443,6 +443,18 @@ class DiskFull(TowlineError):
         return f"no room for {self.size} bytes of {self.path}"
 
 
+class RuntimeDirectoryFull(DiskFull):
+    """The file system of a node's runtime directory has no room for what its processes share. Facts as above."""
+
+    advice = (
+        "free room there, or give it more: `docker run --shm-size`, `mount -o remount,size=...`, or an XDG_RUNTIME_DIR "
+        "on a larger file system in memory"
+    )
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__(path, size)
+
+
 class SyncFailed(TowlineError):
     """The disk did not take bytes. Facts: path, range synced (0, 0: the whole file), errno, its text."""
 

@@ -1,5 +1,6 @@
 """Put's kernel for rings: what it serves is what the appender's would store, and it leaves alone what is not plain."""
 
+import mmap
 import os
 from types import SimpleNamespace
 
@@ -16,6 +17,8 @@ from towline.kernels import forms, ownership, rows, stamp
 from towline.kernels import put_ring as kernel
 from towline.link.native import address_of_write
 from towline.link.put_ring import RingBroken, answers_reader, requests_reader, requests_writer
+
+from .order import dies_of_a_store_to, shared
 
 AREA = 64 * 1024
 TOPIC = b"orders"
@@ -417,3 +420,22 @@ def test_what_its_client_says_of_its_time_stands_beside_each_request(desk, keeps
         desk.offer(record(number), stamp=said)
     assert desk.serve(keeps=keeps) == kernel.EMPTY
     assert tuple(desk.rows[kernel.STAMP : 4 * kernel.KEPT_SIZE : kernel.KEPT_SIZE]) == stamps
+
+
+class TestTheEndOfTheLog:
+    def test_moves_when_the_first_bytes_of_a_request_are_stored(self, desk):
+        desk.log, page = shared(LOG), shared(mmap.PAGESIZE)
+        desk.positions = page[:24].view(np.int64)
+        first = record(1)
+        desk.offer(first)
+        assert dies_of_a_store_to(page, desk.serve)
+        assert desk.log[:8].tobytes() == first[:8]
+
+    @pytest.mark.parametrize(("more", "stored"), [(0, 1), (1, 0)], ids=["the last byte", "a byte too many"])
+    def test_leaves_room_for_the_blank_to_the_byte(self, desk, more, stored):
+        first = record(1)
+        desk.log_end = len(first) - more
+        desk.offer(first)
+        desk.serve()
+        assert int(desk.state[kernel.REQUESTS]) == stored
+        assert desk.end == stored * len(first)

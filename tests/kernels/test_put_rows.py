@@ -1,5 +1,6 @@
 """Put's kernel for the socket's requests: what it stores and answers is what the appender's kernel would store."""
 
+import mmap
 import threading
 
 import numpy as np
@@ -14,6 +15,8 @@ from towline.format.record import MessageEncoder
 from towline.kernels import forms, ownership, put_ring, rows, stamp
 from towline.kernels import put_rows as kernel
 from towline.limits import REQUEST_GROUPS_MAX
+
+from .order import dies_of_a_store_to, shared
 
 TOPICS = (b"orders", b"a-topic-of-another-length")
 BASE = 1 << 20
@@ -361,3 +364,21 @@ def test_a_head_with_one_byte_changed_is_served_as_it_says_or_left(data):
         assert desk.end == desk.kept[1].size
     else:
         assert not desk.log.any()
+
+
+def test_the_end_of_the_log_moves_when_the_first_bytes_of_a_request_are_stored(desk):
+    desk.log, page = shared(LOG), shared(mmap.PAGESIZE)
+    desk.positions = page[:24].view(np.int64)
+    first = record(1)
+    desk.offer((QUEUES[0], [first]))
+    assert dies_of_a_store_to(page, desk.serve)
+    assert desk.log[:8].tobytes() == first[:8]
+
+
+@pytest.mark.parametrize(("more", "stored"), [(0, 1), (1, 0)], ids=["the last byte", "a byte too many"])
+def test_room_for_the_blank_is_left_to_the_byte(desk, more, stored):
+    first = record(1)
+    desk.log_end = len(first) - more
+    desk.offer((QUEUES[0], [first]))
+    desk.serve()
+    assert (desk.served, desk.end) == (stored, stored * len(first))

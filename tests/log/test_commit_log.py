@@ -276,6 +276,12 @@ class TestTheEndOfASegment:
         assert tail.blank() == 4096
         assert path.read_bytes() == bytes(3864) + bytes.fromhex("000000e8cbd43194") + bytes(224)
 
+    def test_a_kernel_may_fill_the_segment_but_for_the_blank(self, store: Store) -> None:
+        tail = store.tail()
+        assert tail.window(SIZE) == (0, SIZE - 8)
+        tail.moved(SIZE - 100)
+        assert [tail.window(size)[1] - SIZE for size in (1000, 100, 92, 91)] == [-8, -8, -8, -9]
+
     def test_the_first_record_of_the_next_segment_stands_at_its_base(self, store: Store) -> None:
         tail = store.tail()
         big = encoded(0, b"x" * 40_000)

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from master.admission import CHECKS, NEVER, Gate, Limits, expired, no_room, page_cache_busy, waited_too_long
+from master.admission import CHECKS, NEVER, Gate, Limits, Moment, expired, no_room, page_cache_busy, waited_too_long
+from master.express import Express
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format.refusals import Cause, read_sentence
 from towline.format.status import PutStatus
+from towline.kernels.put_ring import is_as_before
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Duty, Flag, Position, Positions
 
@@ -90,6 +92,8 @@ CLOSED = [
                  {"flags": 64}, id="no room for queues"),
     pytest.param(raised(Duty.REPUT, Flag.LOGIC_QUEUE_ERROR), PutStatus.SERVICE_NOT_AVAILABLE, Cause.QUEUE_ERROR,
                  {"flags": 4}, id="a queue cannot be written"),
+    pytest.param(raised(Duty.REPUT, Flag.RUNTIME_FULL), PutStatus.SERVICE_NOT_AVAILABLE, Cause.RUNTIME_FULL,
+                 {"flags": 256}, id="no room in the runtime directory"),
     pytest.param(raised(Duty.REPUT, Flag.INDEX_ERROR), PutStatus.SERVICE_NOT_AVAILABLE, Cause.INDEX_ERROR,
                  {"flags": 8}, id="the index cannot be written"),
     pytest.param(sync_failed, PutStatus.SERVICE_NOT_AVAILABLE, Cause.SYNC_FAILED, {}, id="a sync failed"),
@@ -151,6 +155,54 @@ def test_a_flag_that_is_lowered_opens_the_gate_again(positions):
     assert gate.look(0, stopping=False).cause is Cause.DISK_FULL
     positions.duty(Duty.ALLOCATE).lower_flag(Flag.DISK_FULL)
     assert gate.look(0, stopping=False) is None
+
+
+def changing_behind_the_checks(
+    gate: Gate, happens: Callable[[Positions], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next look judges is read, then this happens, then the look ends."""
+    judged = gate._moment
+
+    def moment(waiting: int, stopping: bool) -> Moment:
+        found = judged(waiting, stopping)
+        happens(gate._positions)
+        return found
+
+    monkeypatch.setattr(gate, "_moment", moment)
+
+
+NEITHER_LEASED_NOR_REPLICATED = Limits(waiting_max=10, flush_backlog_max=1000)
+IN_BETWEEN = pytest.mark.parametrize(
+    ("happens", "cause"),
+    [
+        (sync_failed, Cause.SYNC_FAILED),
+        (dispatch_stopped, Cause.DISPATCH_STOPPED),
+        (promised, Cause.FENCED),
+        (raised(Duty.ALLOCATE, Flag.DISK_FULL), Cause.DISK_FULL),
+    ],
+    ids=lambda each: each.label if isinstance(each, Cause) else "",
+)
+
+
+@IN_BETWEEN
+def test_what_changes_behind_the_checks_is_seen_by_the_next_look(positions, happens, cause, monkeypatch):
+    gate = Gate(positions, NEITHER_LEASED_NOR_REPLICATED)
+    with monkeypatch.context() as patched:
+        changing_behind_the_checks(gate, happens, patched)
+        assert gate.look(0, stopping=False) is None
+    assert gate.look(0, stopping=False).cause is cause
+
+
+@pytest.mark.parametrize("happens", [sync_failed, dispatch_stopped, promised])
+def test_what_changes_between_a_look_and_a_kernels_call_is_seen_by_the_kernel(positions, happens):
+    gate = Gate(positions, NEITHER_LEASED_NOR_REPLICATED)
+    express = Express(positions, gate, 0, 1 << 20)
+    assert gate.look(0, stopping=False) is None
+    express.begin(0, 0, 0)
+    assert is_as_before(express.positions, express.watched)
+    happens(positions)
+    express.begin(0, 0, 0)
+    assert not is_as_before(express.positions, express.watched)
 
 
 def test_too_many_requests_wait_for_the_disk_or_for_the_slaves(positions):

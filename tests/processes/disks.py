@@ -1,8 +1,9 @@
-"""Small disks: an ext4 image, mounted through a loop device. Needs root; where that is not to be had, tests say so."""
+"""Small disks: an ext4 image, mounted through a loop device, or a tmpfs. Needs root; without it tests say so."""
 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,24 @@ def small_disk(directory: Path, size: int) -> Iterator[Path]:
         yield mounted
     finally:
         subprocess.run(["umount", "--lazy", mounted], check=True)
+
+
+@contextmanager
+def small_memory(size: int) -> Iterator[Path]:
+    """A file system in memory of `size` bytes, as a container has one. Its path is short: sockets lie below it."""
+    if os.geteuid() != 0:
+        pytest.skip("a small file system in memory needs root")
+    mounted = Path(tempfile.mkdtemp(prefix="tl-", dir="/dev/shm"))
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", mounted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        mounted.rmdir()
+        pytest.skip(f"a small file system in memory cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield mounted
+    finally:
+        subprocess.run(["umount", "--lazy", mounted], check=True)
+        mounted.rmdir()
 
 
 def available(disk: Path) -> int:

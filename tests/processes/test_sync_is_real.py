@@ -86,6 +86,18 @@ def test_with_flush_stopped_no_put_is_acknowledged_until_it_goes_on(master, clie
     assert client.put(request).status == PutStatus.PUT_OK
 
 
+@pytest.mark.alone
+def test_after_a_failed_sync_nothing_is_acknowledged_whatever_counts_as_flushed(master, client):
+    """Flush moves FLUSHED no more once it has failed; put does not rely on that."""
+    with stopped(pid_of(master, Duty.FLUSH)):
+        client.send(records_of(b"orders", 1))
+        words = Positions.open(runtime_of(master).positions).words
+        await_(lambda: words[Position.APPENDED.word] > words[Position.FLUSHED.word], 60.0, "it is appended")
+        words[Position.SYNC_FAILED.word] = 1
+        words[Position.FLUSHED.word] = words[Position.APPENDED.word]
+        assert client.answer().status == PutStatus.FLUSH_DISK_TIMEOUT
+
+
 ACKNOWLEDGED = re.compile(r'(?:send|sendto|sendmsg|write|writev)\(.*"[^"]*\\x0b\\x00\\x00\\x00\\x01')
 SYNCED = re.compile(r"(?:msync|fdatasync)\(.*= 0|<\.\.\. (?:msync|fdatasync) resumed>.*= 0")
 

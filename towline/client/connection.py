@@ -99,10 +99,16 @@ class Connection:
         """Of the node, as its welcome told; 0 where it knows of none."""
         return int(self.welcome.get("epoch", 0))
 
+    @property
+    def own_port(self) -> int:
+        """Of our end of the connection; 0 where that is none of TCP."""
+        return 0 if self.link is None else self.link.own_port
+
     def open(self, timeout_ms: int) -> Link:
         """The greeted link. Raises NoAnswer, after which it may be called again, LinkRefused, InvalidEndpoint.
 
-        LinkRefused only when every endpoint has refused us, for another reason than that it is no master.
+        LinkRefused only when every endpoint has refused us, for another reason than that it is no master; or for that
+        one where the only node that was named never was ours.
         """
         if self.link is not None and self.link.lost:
             self.close()
@@ -221,7 +227,7 @@ class Connection:
                 self._put_off(endpoint, error.trouble, BROKE_S)
             except LinkRefused as error:
                 self._put_off(endpoint, error.describe())
-                if error.code != NOT_MASTER:
+                if error.code != NOT_MASTER or not (self.has_choice or self._last):
                     self._refusals[endpoint] = error
             else:
                 if welcome is None:

@@ -94,6 +94,10 @@ class TopicEncoder:
             }
         )
 
+    def born_from(self, host: Host) -> None:
+        """Records are from there from now on, which has the same address and another port."""
+        self._encoder.born_from(host)
+
     def encode(self, message: Message, queue_id: int, pairs: Iterable[tuple[str, str]] = ()) -> tuple[bytes, str]:
         """The record and its unique key. Raises MessageTooLarge, IllegalProperty, MalformedRecord.
 

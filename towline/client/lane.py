@@ -27,7 +27,8 @@ FOLLOW_MS: Final = 200  # whoever follows to a neighbour asks again so soon
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What every record of a producer has in common."""
+    """What every record of a producer has in common; the port of `born_host` is that of the link, 0 where it has none:
+    over a socket of Unix, or beside a ring."""
 
     born_host: Host
     keys: KeySource
@@ -51,12 +52,13 @@ class Lane:
         self.routes: dict[str, TopicRoute] = {}
         self.own_routes: dict[str, TopicRoute] = {}
         self._origin, self._lanes = origin, lanes
+        self._born_host = origin.born_host
         self._is_local = isinstance(way.endpoints, tuple) and len(way.endpoints) == 1
         self._is_local = self._is_local and parse(way.first).scheme == "ipc"
         self._timeout_ms = bounds.delivery_timeout_ms
         self._lock = threading.Lock()
         tell_child(self)
-        self.sender = Sender(way.endpoints, facts, rules, self._forget, linked)
+        self.sender = Sender(way.endpoints, facts, rules, self._forget, linked, self._born_at)
         self.accumulator = Accumulator(bounds, self.sender.wake)
         self.sender.begin(self.accumulator)
 
@@ -118,13 +120,20 @@ class Lane:
     def _encoder(self, topic: str) -> TopicEncoder:
         return TopicEncoder(
             topic,
-            self._origin.born_host,
+            self._born_host,
             self._origin.keys,
             self._origin.compressor,
             store_host_ipv6=bool(self.welcome.get("store_host_ipv6", False)),
             body_size_max=int(self.welcome.get("max_message_size", MESSAGE_BODY_MAX)),
             append_property_crc=bool(self.welcome.get("append_property_crc", False)),
         )
+
+    def _born_at(self, port: int) -> None:
+        """A new link: what is encoded from here on says our port there."""
+        with self._lock:
+            self._born_host = Host(self._origin.born_host.address, port)
+            for route in (*self.routes.values(), *self.own_routes.values()):
+                route.encoder.born_from(self._born_host)
 
     def _forget(self, topic: str) -> None:
         if self.own_routes.pop(topic, None) is not None:

@@ -91,7 +91,8 @@ class Sender(threading.Thread):
     """`close` ends the thread, or `leave` as soon as it has nothing to do; until then it survives whatever the node and
     the network do.
 
-    `forget_route` is called with a topic whose queues are not what they were.
+    `forget_route` is called with a topic whose queues are not what they were, `born_at` with the port that our end of
+    a new link has.
     """
 
     def __init__(
@@ -101,11 +102,12 @@ class Sender(threading.Thread):
         rules: Rules,
         forget_route: Callable[[str], None],
         linked: Callable[[], None] | None = None,
+        born_at: Callable[[int], object] = int,
     ) -> None:
         """With `linked` a link is kept also while there is nothing to send, and that is called whenever one is made."""
         super().__init__(name=f"towline producer {facts['name']}", daemon=True)
         self._rules = rules
-        self._forget_route = forget_route
+        self._forget_route, self._born_at = forget_route, born_at
         self._linked = linked
         self._bell = Bell()
         self._context = new_context()
@@ -258,6 +260,7 @@ class Sender(threading.Thread):
                 self._give_up(error, self._accumulator.take_all())
                 self._pause(IDLE_PAUSE_S if idle else 0.0)
             else:
+                self._born_at(self._connection.own_port)
                 self._transport.begin(self._connection)
                 if self._linked is not None:
                     self._linked()
@@ -395,8 +398,10 @@ class Sender(threading.Thread):
                 batch.unknown = True
             self._send_again(batches, f"{status.name}: stored, but not promised")
             return
+        store_host = str(self._connection.welcome.get("store_host", ""))
         for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
             for batch in group:
+                batch.store_host = store_host
                 batch.queue_offset, batch.physical_offset = queue_offset, physical_offset
                 queue_offset += batch.count
                 physical_offset += batch.size

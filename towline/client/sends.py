@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.errors import TowlineError
@@ -22,7 +22,7 @@ class SendResult:
     After a bulk call it stands for `count` messages: the offsets and the unique key are the first one's.
     A message that is delivered later was stored in a topic of the broker's, which `topic` names; `handle` is what
     `Producer.cancel` takes, for a message with `deliver_at`. `broker_name` is the group of nodes, where there are
-    several.
+    several. `store_host` is how the node stamps its address into records, in hex digits.
     """
 
     status: PutStatus
@@ -34,10 +34,22 @@ class SendResult:
     count: int = 1
     handle: str = ""
     broker_name: str = ""
+    store_host: str = field(default="", repr=False, compare=False)
 
     @property
     def acknowledged(self) -> bool:
         return self.status.acknowledged
+
+    @property
+    def message_id(self) -> str:
+        """RocketMQ's msgId of a sender: the unique key."""
+        return self.unique_key
+
+    @property
+    def offset_message_id(self) -> str:
+        """RocketMQ's offsetMsgId: the node's address and the physical offset, as `ReceivedMessage.message_id` and
+        `AdminClient.by_id` have it. Empty where the node did not say how it stamps its address."""
+        return f"{self.store_host}{self.physical_offset:016X}" if self.store_host else ""
 
 
 class TopicRoute:
@@ -111,6 +123,7 @@ class Batch:
         "route",
         "size",
         "status",
+        "store_host",
         "trouble",
         "unknown",
     )
@@ -135,6 +148,7 @@ class Batch:
         self.status = PutStatus.UNKNOWN_ERROR
         self.queue_offset = -1
         self.physical_offset = -1
+        self.store_host = ""
         self.error: TowlineError | None = None
         self.event: threading.Event | None = None
         self.callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] | None = None
@@ -192,6 +206,7 @@ class SendFuture:
             self._count,
             self.handle,
             batch.route.broker_name,
+            batch.store_host,
         )
 
     def exception(self, timeout_ms: float | None = None) -> TowlineError | None:

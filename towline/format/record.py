@@ -282,6 +282,11 @@ class MessageEncoder:
         assert head.size == layout.size
         self._pack_head = head.pack
 
+    def born_from(self, host: Host) -> None:
+        """From now on; of the same address family."""
+        assert len(host.packed) == len(self._born)
+        self._born = host.packed
+
     def encode(
         self,
         queue_id: int,

@@ -4,6 +4,8 @@ A link lives as long as one connection. When that is lost, the caller closes the
 reconnection is not used, because frames sent across it vanish without a word (H20).
 """
 
+import os
+import socket as sockets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -57,6 +59,7 @@ class Link:
         self._lost = False
         self._refused = False
         self.greeted_at = 0.0  # monotonic seconds
+        self.own_port = 0  # of our end of a TCP connection
         self._trouble = SILENCE
         self._context = context  # with it the sockets would go
         self._socket: Socket = context.socket(zmq.DEALER)
@@ -200,6 +203,7 @@ class Link:
                 self._refused = True
                 self._trouble = NOBODY if self._trouble == SILENCE else self._trouble
             elif event == zmq.EVENT_CONNECTED:
+                self.own_port = _port_of(value)
                 self._trouble = MUTE if self._trouble in (SILENCE, NOBODY) else self._trouble
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 self._key_refused = "our key is not let in: it is unknown there, or was revoked"
@@ -219,6 +223,16 @@ class Link:
         writable = self._connected and not self._greeted
         poller.register(self._socket, int(zmq.POLLIN | zmq.POLLOUT) if writable else int(zmq.POLLIN))
         poller.register(self._monitor, zmq.POLLIN)
+
+
+def _port_of(descriptor: int) -> int:
+    """Of this end of a TCP connection; 0 where it is none, or has ended already."""
+    try:
+        with sockets.socket(fileno=os.dup(descriptor)) as ours:
+            name = ours.getsockname()
+    except OSError:
+        return 0
+    return int(name[1]) if isinstance(name, tuple) else 0
 
 
 def await_any(links: Iterable[Link], timeout_ms: int) -> None:

@@ -18,6 +18,11 @@ def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, l
     return {service: listening(settings.listen_host, runtime, service, port) for service, port in ports.items()}
 
 
+def refusing(settings: Settings, runtime: Runtime) -> list[str]:
+    """Where a slave tells producers that it is none of their masters; the port like that of `ha` above."""
+    return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
+
+
 def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
     """The same as other machines see them: no local ones, and a host that can be connected to."""
     host = settings.listen_host

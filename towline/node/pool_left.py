@@ -7,8 +7,9 @@ import contextlib
 import shutil
 from typing import Final, NamedTuple
 
-from towline.errors import PositionsUnusable
+from towline.errors import PositionsUnusable, RuntimeDirectoryFull
 from towline.log.pool_owner import OWNER_NAME, PoolOwner, read_owner
+from towline.log.segment_files import FULL_ERRNOS
 from towline.places import Runtime, Store
 from towline.runtime.positions import Position, Positions
 
@@ -25,11 +26,20 @@ class Left(NamedTuple):
 
 
 def keep_positions(runtime: Runtime) -> None:
-    """Before a start makes new positions: those that say what the pool of an earlier start holds are put beside it."""
+    """Before a start makes new positions: those that say what the pool of an earlier start holds are put beside it.
+
+    Raises RuntimeDirectoryFull.
+    """
     kept = runtime.pool / _KEPT_POSITIONS
     if (runtime.pool / OWNER_NAME).exists() and runtime.positions.exists() and not kept.exists():
         copy = kept.with_suffix(".new")
-        shutil.copyfile(runtime.positions, copy)
+        try:
+            shutil.copyfile(runtime.positions, copy)
+        except OSError as error:
+            copy.unlink(missing_ok=True)
+            if error.errno not in FULL_ERRNOS:
+                raise
+            raise RuntimeDirectoryFull(str(kept), runtime.positions.stat().st_size) from None
         copy.rename(kept)
 
 

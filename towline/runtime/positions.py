@@ -125,6 +125,7 @@ class Flag(IntFlag):
     INDEX_ERROR = 8  # reput: an IndexFile cannot be written
     DISK_FULL = 16  # allocate: the disk ratio is above the warning level, or a segment could not be reserved
     LOGIC_DISK_FULL = 64  # reput: no room for ConsumeQueue files
+    RUNTIME_FULL = 256  # ours; reput: no room in the runtime directory for the ends of another queue
     SEGMENT_ERROR = 128  # ours; allocate: the next segment could not be made, and none was since
 
 
@@ -358,7 +359,7 @@ class Positions:
         if path.exists():  # a process of an earlier start that still lives sees that it has to leave
             with contextlib.suppress(OSError, ValueError):
                 SharedWords.open(path).words[_GENERATION] = generation
-        shared = SharedWords.create(path, SIZE)
+        shared = SharedWords.create(path, SIZE, reserved=SIZE)
         boot = boot_id().replace("-", "")
         shared.words[1] = LAYOUT_VERSION
         shared.words[_GENERATION] = generation

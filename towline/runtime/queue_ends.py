@@ -10,7 +10,7 @@
 A min above the max is the least number that may be read of a topic that was deleted, while older records of it are
 derived again: readers see such a queue as empty at its max.
 
-A sparse file in memory: slots never used cost nothing.
+A sparse file in memory, whose pages are reserved as slots are added: those never used cost nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from towline.errors import PositionsUnusable, TooManyQueues
 from towline.limits import QUEUES_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .shared import SharedWords
+from .shared import STEP, SharedWords
 
 MAGIC: Final = 0x3153444E45515754
 _HEAD_WORDS: Final = 16
@@ -56,7 +56,7 @@ class QueueEnds:
 
     @classmethod
     def create(cls, path: Path) -> "QueueEnds":
-        shared = SharedWords.create(path, _SIZE)
+        shared = SharedWords.create(path, _SIZE, reserved=STEP)
         shared.words[0] = MAGIC
         return cls(shared)
 
@@ -75,12 +75,13 @@ class QueueEnds:
         return int(self._words[8])
 
     def add(self, topic: bytes, queue_id: int, min_offset: int, max_offset: int, physical_end: int) -> int:
-        """The place of a new queue, whose min is at least its floor. Raises TooManyQueues."""
+        """The place of a new queue, whose min is at least its floor. Raises TooManyQueues, RuntimeDirectoryFull."""
         min_offset = max(min_offset, self.floors.get((topic, queue_id), 0))
         place = self.count
         if place == QUEUES_MAX:
             raise TooManyQueues(QUEUES_MAX)
         at = _HEAD_WORDS + place * _SLOT_WORDS
+        self._shared.reserve((at + _SLOT_WORDS) * 8)
         start = at * 8 + _TOPIC_BYTE
         self._shared.view[start : start + len(topic)] = topic
         for word, value in enumerate((min_offset, max_offset, physical_end, queue_id, len(topic))):

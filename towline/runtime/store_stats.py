@@ -11,7 +11,8 @@ start of the node, told by its generation, begins at zero.
         word 0   messages      word 1  bytes of records      word 2  requests, or answers
         word 3   queue id      word 4  bytes of the topic    then the topic, at most 255 bytes
 
-A sparse file in memory: slots never used cost nothing. All numbers only grow.
+A sparse file in memory, whose pages are reserved as slots are added: those never used cost nothing. All numbers only
+grow.
 """
 
 from bisect import bisect_right
@@ -23,10 +24,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import PositionsUnusable
+from towline.errors import PositionsUnusable, RuntimeDirectoryFull
 from towline.limits import QUEUES_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .shared import SharedWords
+from .shared import STEP, SharedWords
 
 MAGIC: Final = 0x3154_4154_5351_5754
 # RocketMQ's buckets of the time of a put end before so many ms: 0, 1 to 9, 10 to 49 ...
@@ -52,7 +53,7 @@ class Total(IntEnum):
     TIME_MAX_MS = 1
     SLOW = 2  # requests above SLOW_PUT_MS
     EMPTY = 3  # on the reading side: answers without messages
-    UNCOUNTED = 4  # messages of queues for which there was no slot
+    UNCOUNTED = 4  # messages of queues for which there was no slot, or no room in memory for it
 
 
 _TIME: Final = _TOTALS_AT + Total.TIME_MS
@@ -84,7 +85,7 @@ class StoreStats:
             found = None
         if found is not None and found._words[_GENERATION] == generation:
             return found
-        shared = SharedWords.create(path, _SIZE)
+        shared = SharedWords.create(path, _SIZE, reserved=STEP)
         shared.words[_GENERATION] = generation
         shared.words[_BEGAN] = now_ms
         shared.words[0] = MAGIC
@@ -130,11 +131,15 @@ class StoreStats:
         self._words[_TOTALS_AT + total] += amount
 
     def _new(self, topic: bytes, queue_id: int) -> int:
-        """The first word of a new slot; 0 when there is none left."""
+        """The first word of a new slot; 0 when there is none left, or no room for it now."""
         place = int(self._words[_COUNT])
         if place == QUEUES_MAX:
             return 0
         at = _at(place)
+        try:
+            self._shared.reserve((at + _SLOT_WORDS) * 8)
+        except RuntimeDirectoryFull:
+            return 0
         start = at * 8 + _TOPIC_BYTE
         self._shared.view[start : start + len(topic)] = topic
         self._words[at + 3], self._words[at + 4] = queue_id, len(topic)
