@@ -40,9 +40,14 @@ def topics(tmp_path, kind=Settled, **options):
     return made
 
 
-def test_a_topic_made_by_itself_has_four_queues_and_is_there_after_a_restart(tmp_path):
-    assert topics(tmp_path).route("orders").write_queue_nums == 4
-    assert topics(tmp_path, auto_create=False).write_queues(b"orders") == 4
+def test_a_topic_made_by_itself_has_the_queues_that_the_node_offers_and_is_there_after_a_restart(tmp_path):
+    assert topics(tmp_path).route("orders").write_queue_nums == 8
+    assert topics(tmp_path, auto_create=False).write_queues(b"orders") == 8
+
+
+@pytest.mark.parametrize(("asked", "made"), [(1, 1), (4, 4), (8, 8), (9, 8)])
+def test_who_asks_for_fewer_queues_gets_those_and_nobody_more_than_are_offered(tmp_path, asked, made):
+    assert topics(tmp_path).route("orders", asked).write_queue_nums == made
 
 
 def test_an_unknown_topic_is_refused_when_topics_are_not_made_by_themselves(tmp_path):
