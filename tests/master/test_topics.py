@@ -45,11 +45,6 @@ def test_a_topic_made_by_itself_has_the_queues_that_the_node_offers_and_is_there
     assert topics(tmp_path, auto_create=False).write_queues(b"orders") == 8
 
 
-@pytest.mark.parametrize(("asked", "made"), [(1, 1), (4, 4), (8, 8), (9, 8)])
-def test_who_asks_for_fewer_queues_gets_those_and_nobody_more_than_are_offered(tmp_path, asked, made):
-    assert topics(tmp_path).route("orders", asked).write_queue_nums == made
-
-
 def test_an_unknown_topic_is_refused_when_topics_are_not_made_by_themselves(tmp_path):
     with pytest.raises(UnknownTopic, match="orders"):
         topics(tmp_path, auto_create=False).route("orders")
@@ -209,7 +204,7 @@ def test_a_topic_that_clients_write_is_theirs_to_make(tmp_path, name):
 
 
 class TestMadeByThemselves:
-    @pytest.mark.parametrize(("asked", "made"), [(0, 4), (3, 3), (20, 8)])
+    @pytest.mark.parametrize(("asked", "made"), [(0, 8), (3, 3), (20, 8)])
     def test_as_many_queues_as_asked_for_and_at_most_the_templates(self, tmp_path, asked, made):
         assert topics(tmp_path).route("orders", asked).write_queue_nums == made
 
