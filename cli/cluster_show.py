@@ -24,7 +24,8 @@ def status(file: Path, names: Sequence[str], as_json: bool) -> int:
     states = [group["state"] for group in groups]
     document = {"cluster": cluster.name, "state": cluster_state(states), "groups": groups}
     show(document, as_json, lambda console: _render(console, document))
-    return 0 if all(state in (GroupState.OK, GroupState.ELSEWHERE) for state in states) else FAILED
+    still = any(node.get("standing_still") for group in groups for node in group["nodes"])
+    return FAILED if still or any(state not in (GroupState.OK, GroupState.ELSEWHERE) for state in states) else 0
 
 
 def _group(cluster: Cluster, looked: Looked) -> dict[str, Any]:
@@ -67,8 +68,8 @@ def _inside(cluster: Cluster, looked: Looked, seen: Seen) -> dict[str, Any]:
         read = read_status(node.store)
     except NodeNotRunning:  # it went while we looked
         return {}
-    kept = ("visible_end", "pss", "flags", "dispatch_stopped", "damaged", "endpoints", "seeding")
-    found = {key: read[key] for key in kept}
+    keys = ("visible_end", "pss", "flags", "standing_still", "dispatch_stopped", "damaged", "endpoints", "seeding")
+    found = {key: read[key] for key in keys}
     link = read["master"]
     why = link["why"] if link is not None and not link["connected"] else ""
     return found | {"follows_nobody": why, "older_settings": older_settings(cluster, looked.group, node)}
@@ -106,6 +107,8 @@ def render_remarks(console: Console, group: dict[str, Any]) -> None:
             console.print(f"{label}: {progress_text(progress)}", markup=False)
         if node.get("follows_nobody"):
             console.print(f"{label} follows nobody: {node['follows_nobody']}", markup=False)
+        for still in node.get("standing_still", []):
+            console.print(f"{label}: {still['sentence']}", markup=False)
         if node.get("flags"):
             console.print(f"{label}: running flags: {', '.join(node['flags'])}", markup=False)
         if node.get("dispatch_stopped"):

@@ -98,9 +98,11 @@ def accept_loss(store: Path, as_json: bool) -> None:
     show({"store": str(store.resolve()), "accept_loss": True}, as_json, lambda console: console.print(text))
 
 
-def status(store: Path, as_json: bool) -> None:
+def status(store: Path, as_json: bool) -> int:
+    """The exit status: 1 where a process stands still."""
     read = read_status(store)
     show(read, as_json, lambda console: _render(console, read))
+    return FAILED if read["standing_still"] else 0
 
 
 def _render(console: Console, read: dict[str, Any]) -> None:
@@ -114,6 +116,8 @@ def _render(console: Console, read: dict[str, Any]) -> None:
         beat = piece.get("beat_age_ms", "")
         add_row(pieces, piece["duty"], piece["pid"], piece["state"], beat, sized(piece["pss"]), piece["cpu_s"], *counts)
     console.print(pieces)
+    for still in read["standing_still"]:
+        console.print(still["sentence"], style="bold", markup=False)
     positions = table("position", "#value")
     for name, value in read["positions"].items():
         add_row(positions, name, value)

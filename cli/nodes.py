@@ -158,9 +158,10 @@ def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) 
 
 
 @master.command("status")
-def master_status(store: StoreDir, as_json: Json = False) -> None:
-    """Show the pieces, positions, lag, slaves, memory and disk of a running node."""
-    door("cli.node_work", "server").status(store, as_json)
+def master_status(store: StoreDir, as_json: Json = False) -> int:
+    """Show the pieces, positions, lag, slaves, memory and disk of a running node. Exit status 1: one stands still."""
+    status: int = door("cli.node_work", "server").status(store, as_json)
+    return status
 
 
 @slave.command("status")
@@ -169,11 +170,12 @@ def slave_status(
     wait: Annotated[bool, typer.Option("--wait", help="First wait until it has what its master has.")] = False,
     timeout: Timeout = 120.0,
     as_json: Json = False,
-) -> None:
-    """Show the pieces, positions, lag, slaves, memory and disk of a running node."""
+) -> int:
+    """Show the pieces, positions, lag, slaves, memory and disk of a running node. Exit status 1: one stands still."""
     if wait:
         door("cli.seeding", "server").await_level(store, timeout)
-    door("cli.node_work", "server").status(store, as_json)
+    status: int = door("cli.node_work", "server").status(store, as_json)
+    return status
 
 
 @slave.command("accept-loss")

@@ -65,6 +65,7 @@ class Syncer:
     def sync(self, start: int, end: int, timestamp: int) -> None:
         """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""
         self._line.say(State.SYNCING)
+        self._line.turn_began_ns = time.monotonic_ns()  # with a pool another thread beats meanwhile
         try:
             for segment, first, stop in self._segments.pieces(start, end):
                 base = first - first % self._size
@@ -79,6 +80,7 @@ class Syncer:
                 self._housekeeper.note(timestamp if stop == end else 0, rolled=stop == base + self._size)
         except SyncFailed as error:
             self.fail(error)
+        self._line.turn_began_ns = 0
         self._line.say(State.RUNNING)
         self._line.count(Counter.SYNCS)
         self._ring()

@@ -10,7 +10,6 @@ from towline.format.topics import (
     GROUP_PREFIXES,
     PERM_INHERIT,
     PERM_READ_WRITE,
-    QUEUE_NUMS_DEFAULT,
     TEMPLATE_TOPIC,
     DataVersion,
     DeletedTopic,
@@ -165,7 +164,7 @@ class Topics:
     def route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> TopicConfig:
         """The topic, made when the rules of RocketMQ allow it (spec 1.4). Raises UnknownTopic, IllegalTopic.
 
-        It takes after `template`: as many queues as asked for, at most the template's, and its permission. That needs
+        It takes after `template`: its permission, and as many queues, or fewer where fewer are asked for. That needs
         the inherit bit, which the default template has while auto_create_topic_enable is set. Topics of a group are
         made whatever the settings say, with one queue.
         """
@@ -184,7 +183,7 @@ class Topics:
         after = self._template(template)
         if after is None or not after.inherited:
             raise UnknownTopic(name)
-        queues = min(queue_nums or QUEUE_NUMS_DEFAULT, after.write_queue_nums)
+        queues = min(queue_nums or after.write_queue_nums, after.write_queue_nums)
         return TopicConfig(
             topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=after.perm & ~PERM_INHERIT
         )

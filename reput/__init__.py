@@ -1,7 +1,7 @@
 """ReputMessageService: scans what was confirmed and derives ConsumeQueues and IndexFiles from it.
 
 owns     DISPATCHED, DISPATCHED_TIMESTAMP, DISPATCH_STOPPED, the flags of queues and index; ConsumeQueue and IndexFile
-         bytes and files, the table of queue ends
+         bytes and files, the table of queue ends; on a slave put_stats of the runtime directory
 reads    the confirmed end: APPENDED, FLUSHED and REPLICATED or CONFIRMED, as role and settings demand; LOG_MIN
 asks     nobody
 answers  nobody; serve is rung when DISPATCHED moved

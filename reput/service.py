@@ -24,6 +24,7 @@ from towline.runtime.settings_model import BrokerRole
 
 from .bitmaps import CalcBitMap
 from .cleaning import DerivedCleaner
+from .counting import FollowedPuts
 from .deleted import DeletedQueues
 from .dispatchers import Dispatcher, added
 from .extensions import Extensions
@@ -70,6 +71,7 @@ class ReputAgent:
         self._extensions = self._make_extensions(files, directory)
         self._queues = QueueDispatcher(files, ends, directory, files_open_max(), self._extensions)
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
+        self._puts = None if self._is_master else FollowedPuts(node, directory)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
             slots, indexes = settings.max_hash_slot_num, settings.max_index_num
@@ -176,6 +178,8 @@ class ReputAgent:
         self._line.lower_flag(Flag.LOGIC_DISK_FULL | Flag.RUNTIME_FULL)
         if self._index is not None:
             self._signal_index(self._index)
+        if self._puts is not None:
+            self._puts.note(batch)
         self._publish(batch.start, batch.end, len(batch.rows), _newest(batch))
         return 1
 
@@ -186,6 +190,8 @@ class ReputAgent:
         self._indexed.advance(self._index.position if self._index is not None else end)
         self._timestamp.advance(max(self._timestamp.get(), newest))
         self._dispatched.advance(end)
+        if self._puts is not None:
+            self._puts.settle()
         if ARMED:
             reach("reput.after_dispatched")
         self._ringer.ring()
@@ -212,10 +218,14 @@ class ReputAgent:
                 if batch.end == at or not self._queues.gather(batch):
                     break
                 at, records, newest = batch.end, records + len(batch.rows), max(newest, _newest(batch))
+                if self._puts is not None:
+                    self._puts.note(batch)
             self._queues.settle()
         except (QueueGap, TooManyQueues, DiskFull) as error:
             self._node.log.warning("batches up to %d are dispatched one by one: %s", at, error)
             self._queues.forget()
+            if self._puts is not None:
+                self._puts.forget()
             self._plain_until = max(at, start + 1)
             return 0
         if end - at <= GATHER_BACKLOG:

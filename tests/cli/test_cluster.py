@@ -136,6 +136,20 @@ def test_status_is_a_table_of_every_group(story, cluster, towline):
     assert str(story.store("b-0")) in shown
 
 
+def test_status_names_a_process_that_stands_still(story, cluster, towline):
+    await_(lambda: cluster("status").status == 0, 60.0, "everything moves")
+    pid = node_facts(story.store("b-0"))["pieces"]["flush"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = await_(lambda: (found := cluster("status")).status and found, 60.0, "it is seen")
+        (still,) = done.document["groups"][1]["nodes"][0]["standing_still"]
+        assert (still["duty"], still["pid"]) == ("flush", pid)
+        assert f"b-0: flush (process {pid}) has done no turn for" in towline("cluster", "status", "-f", story.file).out
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await_(lambda: cluster("status").status == 0, 60.0, "everything moves again")
+
+
 def test_a_half_failed_up_says_which_node_and_why_and_the_next_completes_it(story, cluster):
     story.kill("a-1")
     identity = story.store("a-1") / "identity.json"

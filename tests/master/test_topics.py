@@ -40,9 +40,9 @@ def topics(tmp_path, kind=Settled, **options):
     return made
 
 
-def test_a_topic_made_by_itself_has_four_queues_and_is_there_after_a_restart(tmp_path):
-    assert topics(tmp_path).route("orders").write_queue_nums == 4
-    assert topics(tmp_path, auto_create=False).write_queues(b"orders") == 4
+def test_a_topic_made_by_itself_has_the_queues_that_the_node_offers_and_is_there_after_a_restart(tmp_path):
+    assert topics(tmp_path).route("orders").write_queue_nums == 8
+    assert topics(tmp_path, auto_create=False).write_queues(b"orders") == 8
 
 
 def test_an_unknown_topic_is_refused_when_topics_are_not_made_by_themselves(tmp_path):
@@ -204,7 +204,7 @@ def test_a_topic_that_clients_write_is_theirs_to_make(tmp_path, name):
 
 
 class TestMadeByThemselves:
-    @pytest.mark.parametrize(("asked", "made"), [(0, 4), (3, 3), (20, 8)])
+    @pytest.mark.parametrize(("asked", "made"), [(0, 8), (3, 3), (20, 8)])
     def test_as_many_queues_as_asked_for_and_at_most_the_templates(self, tmp_path, asked, made):
         assert topics(tmp_path).route("orders", asked).write_queue_nums == made
 

@@ -36,6 +36,8 @@ GONE_S: Final = 60.0
 ANSWERED_MS: Final = 60_000
 BAD_FILTER: Final = "price >"
 NO_QUEUE: Final = 99
+BURST: Final = 200
+FORKS: Final = 10
 
 Given = dict[str, str]
 
@@ -257,6 +259,53 @@ def forked_with_its_own(kind: Kind) -> None:
     client.close()
 
 
+def dropped_with_messages_on_their_way(kind: Kind) -> None:
+    """They have their outcome all the same."""
+    before = warm(kind)
+    producer = kind.make(GIVEN)
+    reference = weakref.ref(producer)
+    futures = [producer.send_async(Message(TOPIC, b"%d" % number)) for number in range(BURST)]
+    del producer
+    gc.collect()
+    assert all(future.result(ANSWERED_MS).acknowledged for future in futures)
+    await_nothing_left(reference, before)
+
+
+def forked_with_messages_on_their_way(kind: Kind) -> None:
+    """They are the parent's, and the child waits for none of them."""
+    with kind.make(GIVEN) as producer:
+        send(producer)
+        stop = threading.Event()
+        sender = threading.Thread(target=send_until, args=(producer, stop), daemon=True)
+        sender.start()
+        for _ in range(FORKS):
+            future = producer.send_async(Message(TOPIC, b"on its way"))
+            child = os.fork()
+            if not child:
+                with pytest.raises(ClientForked):
+                    future.result(ANSWERED_MS)
+                for ask in (send, ask_the_node):
+                    with pytest.raises(ClientForked):
+                        ask(producer)
+                return
+            await_child(child)
+            assert future.result(ANSWERED_MS).acknowledged
+        stop.set()
+        sender.join(GONE_S)
+        send(producer)
+
+
+def send_until(producer: Any, stop: threading.Event) -> None:
+    """Locks are held for much of the time."""
+    while not stop.is_set():
+        producer.send_batch([Message(TOPIC, b"one of many")] * BURST)
+
+
+def ask_the_node(producer: Any) -> None:
+    """A question to the node, which the producer's thread would ask."""
+    producer.route("a-topic-that-nobody-asked-for-before")
+
+
 def await_child(child: int) -> None:
     found: list[int] = []
 
@@ -273,10 +322,14 @@ WAYS: Final = {
     each.__name__: each
     for each in (dropped, collected, left_open, left_open_after_an_error, forked, forked_with_its_own)
 }
+PRODUCERS: Final = ("producer", "ring-producer", "cluster-producer")
+WAYS_OF_PRODUCERS: Final = {
+    each.__name__: each for each in (dropped_with_messages_on_their_way, forked_with_messages_on_their_way)
+}
 GIVEN: Given = {}
 CLIENT: Any = None
 
 
 if __name__ == "__main__":
     GIVEN.update(json.loads(sys.argv[1]))
-    WAYS[GIVEN["way"]](KINDS[GIVEN["client"]])
+    (WAYS | WAYS_OF_PRODUCERS)[GIVEN["way"]](KINDS[GIVEN["client"]])

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 
-from .dropping import KINDS, TOPIC, WAYS
+from .dropping import KINDS, PRODUCERS, TOPIC, WAYS, WAYS_OF_PRODUCERS
 from .nodes import TestNode, check_nothing_is_left, ending, free_port
 
 LIMIT_S: Final = 150
@@ -48,8 +49,7 @@ def run(told: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("client", KINDS)
+@pytest.mark.parametrize(("client", "way"), [*product(KINDS, WAYS), *product(PRODUCERS, WAYS_OF_PRODUCERS)], ids=str)
 def test_a_client_that_nobody_closes_holds_nothing_up(given: dict[str, str], client: str, way: str):
     done = run(given | {"client": client, "way": way})
     assert done.returncode == 0, done.stderr

@@ -149,7 +149,7 @@ def test_a_stop_waits_for_what_is_being_written(node: TestNode, asking: WireClie
         parts = asking.receive(60)
         assert stopped.result()
     assert parts is not None
-    assert b'"write_queues":4' in bytes(parts[1])
+    assert b'"write_queues":8' in bytes(parts[1])
     node.start()
     assert "made-at-the-end" in topics_of(node)
 

@@ -101,7 +101,8 @@ def test_where_they_are_made_a_new_one_has_the_templates_queues_at_most(tmp_path
     with ending(node):
         node.start()
         with closing(AdminClient(node.endpoint, timeout_ms=20_000)) as admin:
-            assert routed(admin, "new") == (4, 4, PERM_READ_WRITE)  # as many as RocketMQ's producers ask for
+            assert routed(admin, "new") == (QUEUES_OF_NEW, QUEUES_OF_NEW, PERM_READ_WRITE)
+            assert routed(admin, "few", queues=4) == (4, 4, PERM_READ_WRITE)  # as RocketMQ's producers ask for
             assert routed(admin, "wide", queues=50) == (QUEUES_OF_NEW, QUEUES_OF_NEW, PERM_READ_WRITE)
             assert routed(admin, "one", queues=1) == (1, 1, PERM_READ_WRITE)
             with pytest.raises(AskRefused, match="broker's own"):

@@ -32,7 +32,7 @@ class Side:
 
     @classmethod
     def read(cls, path: Path) -> "Side":
-        """Zeros where its process has not run yet, as put on a slave."""
+        """Zeros where its process has not run yet."""
         try:
             stats = StoreStats.open(path)
         except PositionsUnusable:

@@ -32,6 +32,7 @@ from .pool_state import PoolState
 from .roles import MASTER, SLAVE, load_role
 from .seeding import progress_of
 from .space import space_of
+from .stalls import GONE, standing_still
 from .statistics import summary
 from .transient import described, pool_of
 
@@ -72,6 +73,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "transient_pool": described(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
             "pieces": pieces,
+            "standing_still": standing_still(pieces),
             "pss": sum(piece["pss"] for piece in pieces),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
             "visible_end": lag.pop("visible_end"),
@@ -134,28 +136,32 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 def _pieces(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
-    found = [_piece(node, Duty.SUPERVISE, facts["pid"])]
+    kept = facts["pieces"].keys()  # what the supervisor restarts; others end in order when they are done
+    found = [_piece(node, Duty.SUPERVISE, facts["pid"], kept=True)]
     found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
     for duty in Duty:
         line = node.positions.duty(duty)
-        if duty not in (Duty.SUPERVISE, Duty.RECOVER) and line.state is not State.ABSENT:
-            found.append(_piece(node, duty, line.pid))
+        if duty is Duty.RECOVER and line.state is not State.RECOVERING:
+            continue  # it has ended in order, as every start's does
+        if duty is not Duty.SUPERVISE and line.state is not State.ABSENT:
+            found.append(_piece(node, duty, line.pid, kept=duty.label in kept))
     return found
 
 
-def _piece(node: Node, duty: Duty, pid: int) -> dict[str, Any]:
+def _piece(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
     line = node.positions.duty(duty)
-    alive = psutil.pid_exists(pid)
+    use = _use(node, pid)
+    gone = use["process"] == GONE and (kept or line.state is not State.STOPPED)
     return {
         "duty": duty.label,
         "pid": pid,
-        "state": line.state.name if alive else "GONE",
+        "state": GONE if gone else line.state.name,
         "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // _NS_PER_MS,
         "sleeping": line.sleeping,
         "turn_ms": _ms_since(line.turn_began_ns),
         "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
         "lost": line.lost,
-    } | _use(node, pid)
+    } | use
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
@@ -212,10 +218,11 @@ def _refused(refused: Refused) -> dict[str, Any]:
 def _use(node: Node, pid: int) -> dict[str, Any]:
     pss, uss = memory_of(pid, (node.store.root, node.runtime.root))
     try:
-        times = psutil.Process(pid).cpu_times()
-        return {"pss": pss, "uss": uss, "cpu_s": round(times.user + times.system, 3)}
+        process = psutil.Process(pid)
+        times = process.cpu_times()
+        return {"pss": pss, "uss": uss, "cpu_s": round(times.user + times.system, 3), "process": process.status()}
     except psutil.Error:
-        return {"pss": pss, "uss": uss, "cpu_s": 0.0}
+        return {"pss": pss, "uss": uss, "cpu_s": 0.0, "process": GONE}
 
 
 def _lag(node: Node, role: str) -> dict[str, int]:

@@ -236,7 +236,7 @@ class DutyLine:
 
     @property
     def turn_began_ns(self) -> int:
-        """CLOCK_MONOTONIC at which the turn that is under way inside the mapping began; 0 outside of one."""
+        """CLOCK_MONOTONIC at which the append (flush: the sync) that is under way inside the mapping began, else 0."""
         return int(self._words[self._at + self.TURN])
 
     @turn_began_ns.setter

@@ -251,7 +251,9 @@ class PutKeys(Group):
 
     broker_permission: int = key(6, "sum of 4 read, 2 write", "what the broker as a whole allows", lowest=0, highest=7)
     auto_create_topic_enable: bool = switch(True, "the first message of an unknown topic creates it")
-    default_topic_queue_nums: int = count(8, "queues of a topic that is created so", highest=KIB)
+    default_topic_queue_nums: int = count(
+        8, "queues of a topic that is created so; a client may ask for fewer", highest=KIB
+    )
     auto_create_subscription_group: bool = switch(True, "the first request of an unknown consumer group creates it")
     wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer for its turn is refused as busy")
     os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, other puts are refused as busy")
