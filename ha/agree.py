@@ -15,7 +15,7 @@ from towline.errors import TowlineError
 from towline.format.epochs import node_of
 from towline.ha_errors import AloneRefused, PromotionRefused
 from towline.log.epoch_file import open_epoch
-from towline.log.in_sync_file import InSyncFile, InSyncRecord, mask_of
+from towline.log.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
 from towline.log.recovery import sync_rest
 from towline.node.agreement import Verdict, awaited, next_epoch, on_start, report_of
 from towline.node.asking import Heard, ask_all, check_promotion
@@ -93,11 +93,13 @@ class Agreement:
         """In the order of H16. Raises PromotionRefused; refused before anything was promised, nothing has changed."""
         accept_loss, elected = bool(asked.get("accept_loss")), bool(asked.get("elected"))
         unchecked = accept_loss or elected  # etcd has elected one of the recorded set: the silent do not count
+        own = self._own
         if elected:
-            check_lease(asked.get("until_ns"), self._own.node)
+            check_lease(asked.get("until_ns"), own.node)
+            own = replace(own, floor=min(own.floor, floor_of(asked)))
         heard = self._ask({"op": STATE})
         if not unchecked:
-            check_promotion(self._node, self._own, heard, heard.answers.keys(), elected=elected)
+            check_promotion(self._node, own, heard, heard.answers.keys(), elected=elected)
         epoch = next_epoch(self._own, heard.answers.values(), promotion=True)
         epoch = max(epoch, least_epoch(asked.get("epoch"), self._own.node))
         before = promise_before(self._node.store)
@@ -109,12 +111,12 @@ class Agreement:
             reach("agree.after_promises")
         if not unchecked:
             try:
-                check_promotion(self._node, self._own, heard, heard.granted, elected=elected)
+                check_promotion(self._node, own, heard, heard.granted, elected=elected)
             except PromotionRefused:
                 save_promise(self._node.store, before)  # it was made to itself: it may follow a master again
                 raise
         self._sync_log()
-        record = InSyncRecord(epoch, 1, self._own.node, mask_of([self._own.node]))
+        record = InSyncRecord(epoch, 1, self._own.node, mask_of([self._own.node]), self._own.floor)
         InSyncFile(self._node.store).save(record)  # no older set has a word in what comes (H16)
         if ARMED:
             reach("agree.after_record")
@@ -163,6 +165,12 @@ def check_lease(until_ns: object, node: int) -> None:
     """
     if type(until_ns) is not int or boottime_ns() >= until_ns:
         raise PromotionRefused(node, "it was elected longer ago than a lease lasts: another node may lead by now")
+
+
+def floor_of(asked: dict[str, Any]) -> int:
+    """Of the set that etcd has, as the order of an election says it."""
+    floor = asked.get("floor")
+    return floor if type(floor) is int else FLOOR_UNKNOWN
 
 
 def least_epoch(epoch: object, node: int) -> int:

@@ -120,7 +120,7 @@ class Candidate:
         lease, _ = self._etcd.grant(math.ceil(self._node.settings.lease_ms / 1000))
         epoch = next_epoch(view, self._own, known)
         if self._leadership.claim(view, epoch, lease, self._says):
-            self._promote(epoch, lease, epoch, began_ns)
+            self._promote(epoch, lease, epoch, began_ns, self._floor_of(view))
         else:
             self._etcd.revoke(lease)
 
@@ -141,14 +141,19 @@ class Candidate:
         if failed or lost or first is not None or not self._etcd.keep_alive(leader.lease):
             self._etcd.revoke(leader.lease)
             return
-        self._promote(max(leader.epoch, number_of(term_of(known) + 1, self._own)), leader.lease, leader.epoch, began_ns)
+        epoch = max(leader.epoch, number_of(term_of(known) + 1, self._own))
+        self._promote(epoch, leader.lease, leader.epoch, began_ns, self._floor_of(view))
 
-    def _promote(self, epoch: int, lease: int, elected: int, began_ns: int) -> None:
+    def _floor_of(self, view: View) -> int:
+        """Under which the set was recorded that makes this node stand; its own where there is none."""
+        return self._node.settings.min_in_sync_replicas if view.in_sync is None else view.in_sync.floor
+
+    def _promote(self, epoch: int, lease: int, elected: int, began_ns: int, floor: int) -> None:
         """`elected`: the epoch by which etcd knows this leadership; `began_ns`: before etcd was told of its lease."""
         self._lease, self._until_ns = lease, began_ns + self._node.settings.lease_ms * NS_PER_MS
         self._node.line.count(Counter.BATCHES)
         self._node.log.warning("elected: this node becomes master in epoch %d", epoch)
-        order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "until_ns": self._until_ns}
+        order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "floor": floor, "until_ns": self._until_ns}
         give_order(self._node.store.root, order)
 
     def _hold(self) -> None:

@@ -54,11 +54,16 @@ class Rules:
     in_etcd: bool = False  # then a set is recorded there, else on every member that remains
 
 
-def first_record(own: int, epoch: int, stored: InSyncRecord | None) -> InSyncRecord:
-    """What a master begins with: the set it had itself, or, promoted or new, itself alone (H16.6)."""
+def first_record(rules: Rules, epoch: int, stored: InSyncRecord | None) -> InSyncRecord:
+    """What a master begins with: the set it had itself, or, promoted or new, itself alone (H16.6).
+
+    Under the floor that it has now: it is recorded on the members before anything counts, so they learn of it.
+    """
+    own = rules.own
     version = (stored.version // VERSIONS + 1) * VERSIONS if stored is not None and stored.epoch == epoch else 0
     kept = stored is not None and stored.master == own and own in stored
-    return InSyncRecord(epoch, version, own, stored.members if kept and stored is not None else 1 << own)
+    members = stored.members if kept and stored is not None else 1 << own
+    return InSyncRecord(epoch, version, own, members, rules.least)
 
 
 def began_with(rules: Rules, record: InSyncRecord | None, epoch_start: int) -> int:
@@ -173,7 +178,7 @@ class InSync:
         # that does not know that others went on without it.
         who = self._others(members & ~last.members if grows else members)
         self._missing = {_ETCD} if self._rules.in_etcd else who
-        self.asked = InSyncRecord(last.epoch, last.version + 1, self._rules.own, members)
+        self.asked = InSyncRecord(last.epoch, last.version + 1, self._rules.own, members, self._rules.least)
         self._open |= members
         self._count()
         return self.asked

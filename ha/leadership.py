@@ -2,7 +2,7 @@
 
     /towline/<cluster>/<name>/leader    {node, epoch, broker_role, ha, put, serve}; bound to the master's lease
     /towline/<cluster>/<name>/term      of the last leader: epochs of a new one lie above it
-    /towline/<cluster>/<name>/in_sync   {epoch, members}: nobody else may be elected (H14)
+    /towline/<cluster>/<name>/in_sync   {epoch, members, floor}: nobody else may be elected (H14)
 
 Every change is one transaction on what was read before, so of two that try one fails.
 """
@@ -16,7 +16,7 @@ from urllib.parse import quote
 from towline.errors import MalformedFile
 from towline.format.epochs import NODES, node_of, number_of, term_of
 from towline.limits import NODE_MAX
-from towline.log.in_sync_file import ids_of, mask_of
+from towline.log.in_sync_file import FLOOR_UNKNOWN, ids_of, mask_of
 from towline.node.endpoints import reachable
 from towline.node.roles import MASTER
 from towline.places import Runtime
@@ -48,9 +48,12 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class RecordedSet:
+    """`changed`: in which change of etcd, 0 before. A `floor` that is not said, by an older node, is taken for 1."""
+
     epoch: int
     members: int
-    changed: int
+    changed: int = 0
+    floor: int = FLOOR_UNKNOWN
 
     def __contains__(self, node: int) -> bool:
         return bool(self.members >> node & 1)
@@ -133,24 +136,24 @@ class Leadership:
         unchanged, absent = self._as_seen(view)
         return self._etcd.swap(unchanged, [*absent, self._key("leader")], self._leader(epoch, lease, facts))
 
-    def take(self, view: View, epoch: int, members: int, facts: Mapping[str, Any]) -> bool:
+    def take(self, view: View, begins: RecordedSet, facts: Mapping[str, Any]) -> bool:
         """The leader of `view` says in which epoch it writes, and records the in-sync set that it begins with."""
         assert view.leader is not None
-        return self._record(view, epoch, members, self._leader(epoch, view.leader.lease, facts))
+        return self._record(view, begins, self._leader(begins.epoch, view.leader.lease, facts))
 
-    def record(self, view: View, epoch: int, members: int) -> bool:
+    def record(self, view: View, wanted: RecordedSet) -> bool:
         """The leader of `view` records its in-sync set. False when it is leader no more, or the set is another one."""
-        return self._record(view, epoch, members, {})
+        return self._record(view, wanted, {})
 
-    def _record(self, view: View, epoch: int, members: int, puts: dict[str, tuple[bytes, int]]) -> bool:
+    def _record(self, view: View, wanted: RecordedSet, puts: dict[str, tuple[bytes, int]]) -> bool:
         assert view.leader is not None
         unchanged, absent = {self._key("leader"): view.leader.changed}, []
         if view.in_sync is None:
             absent.append(self._key("in_sync"))
         else:
             unchanged[self._key("in_sync")] = view.in_sync.changed
-        value = json.dumps({"epoch": epoch, "members": ids_of(members)}).encode()
-        return self._etcd.swap(unchanged, absent, puts | {self._key("in_sync"): (value, 0)})
+        value = {"epoch": wanted.epoch, "members": ids_of(wanted.members), "floor": wanted.floor}
+        return self._etcd.swap(unchanged, absent, puts | {self._key("in_sync"): (json.dumps(value).encode(), 0)})
 
     def _as_seen(self, view: View) -> tuple[dict[str, int], list[str]]:
         seen = {"term": view.term_changed, "in_sync": view.in_sync.changed if view.in_sync is not None else 0}
@@ -180,7 +183,10 @@ def _recorded(found: KeyValue) -> RecordedSet:
     members = facts.get("members")
     if not isinstance(members, list) or not all(type(node) is int and 0 <= node <= NODE_MAX for node in members):
         raise MalformedFile(found.key, f"it names no nodes: {members!r}")
-    return RecordedSet(_number(found, facts, "epoch"), mask_of(members), found.changed)
+    floor = facts.get("floor", FLOOR_UNKNOWN)
+    if type(floor) is not int or not 1 <= floor <= NODE_MAX + 1:
+        raise MalformedFile(found.key, f"its floor is {floor!r}, and a set has 1 to {NODE_MAX + 1} members")
+    return RecordedSet(_number(found, facts, "epoch"), mask_of(members), found.changed, floor)
 
 
 def _facts(found: KeyValue) -> dict[str, Any]:

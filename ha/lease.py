@@ -21,7 +21,7 @@ from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .election import Candidate
-from .leadership import Leader, Leadership, View, facts_of, may_stand
+from .leadership import Leader, Leadership, RecordedSet, View, facts_of, may_stand
 
 NS_PER_MS: Final = 1_000_000
 RENEWALS: Final = 3  # in a lease
@@ -154,9 +154,10 @@ class Keeper:
         members, known = 1 << self._own, view.in_sync
         if known is not None and node_of(known.epoch) == self._own:  # it was master before: its set stands
             members = known.members
-        stands = known is not None and (leader.epoch, known.epoch) == (self._epoch, self._epoch)
-        stands = stands and leader.role == self._says["broker_role"]
-        if not stands and not self._leadership.take(view, self._epoch, members, self._says):
+        begins = self._set_of(members)
+        stands = leader.epoch == self._epoch and leader.role == self._says["broker_role"]
+        stands = stands and known is not None and (known.epoch, known.floor) == (begins.epoch, begins.floor)
+        if not stands and not self._leadership.take(view, begins, self._says):
             return  # the next turn sees why
         self._leader, self._renew_at = leader, now_ms + self._every_ms
         self._keep(members)  # from here on puts are acknowledged
@@ -203,10 +204,13 @@ class Keeper:
         if self._leading(view) is None:
             return
         if view.in_sync is None or view.in_sync.members != wanted:
-            self._leadership.record(view, self._epoch, wanted)
+            self._leadership.record(view, self._set_of(wanted))
             view = self._leadership.read()
         if view.in_sync is not None and view.in_sync.members == wanted and self._leading(view) is not None:
             self._keep(wanted)
+
+    def _set_of(self, members: int) -> RecordedSet:
+        return RecordedSet(self._epoch, members, floor=self._node.settings.min_in_sync_replicas)
 
     def _keep(self, members: int) -> None:
         self._kept.replace(members)

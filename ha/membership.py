@@ -1,10 +1,11 @@
 """The in-sync set of a master as the sender keeps it: decided in `in_sync`, recorded here, told to the slaves."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from typing import Any, Final
 
 from towline.errors import DiskFull, MalformedFrame, StoreNotWritable, SyncFailed
-from towline.format.frames import HA_SET, Kind, expect
+from towline.format.frames import HA_SET, Kind, expect_set
 from towline.log.in_sync_file import InSyncFile, InSyncRecord, Outside, ids_of
 from towline.node.context import Node
 from towline.runtime.positions import Duty, Position
@@ -57,7 +58,7 @@ class Membership:
         self._by_node: dict[int, Peer] = {}
         self._told = ""
         self._decided_ms = 0
-        self._first = first_record(self._rules.own, epoch, self._file.load())
+        self._first = first_record(self._rules, epoch, self._file.load())
         in_etcd = self._rules.in_etcd
         if not in_etcd:
             self._file.save(self._first)
@@ -78,7 +79,7 @@ class Membership:
 
     def acknowledged(self, peer: Peer, head: Any) -> None:
         """Its answer to a set it was told of. Raises MalformedFrame for one that we never recorded."""
-        _, epoch, version, master, members = expect(HA_SET, head)
+        _, epoch, version, master, members, _ = expect_set(head)
         record = self._set.asked or self._set.record
         if record is None or (epoch, master) != (record.epoch, record.master) or version > record.version:
             raise MalformedFrame(f"it has recorded set {version} of epoch {epoch}, which is not ours")
@@ -159,7 +160,7 @@ class Membership:
             self._tell(peer, record)
 
     def _tell(self, peer: Peer, record: InSyncRecord) -> None:
-        head = HA_SET.pack(Kind.HA_SET, record.epoch, record.version, record.master, record.members)
+        head = HA_SET.pack(Kind.HA_SET, *astuple(record))
         self._say(peer, head)
 
     def _complain(self, sentence: str) -> None:

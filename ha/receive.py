@@ -6,12 +6,12 @@ import time
 from typing import Any, ClassVar, Final
 
 from towline.errors import AppendMismatch, DiskFull, LinkRefused, MalformedFrame, StoreNotWritable, SyncFailed
-from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Buffer, Kind, expect, kind_of
+from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Buffer, Kind, expect, expect_set, kind_of
 from towline.limits import MIB, REST_MAX_MS, SLEEP_MAX_MS
 from towline.log.commit_log import CommitLogReader, LogTail
 from towline.log.errors import SegmentNotMade
 from towline.log.identity import IdentityFile
-from towline.log.in_sync_file import InSyncFile, InSyncRecord
+from towline.log.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord
 from towline.log.store_files import write_atomically
 from towline.node.context import Node
 from towline.node.master_link import MasterLink
@@ -250,8 +250,8 @@ class ReceiveAgent:
 
     def _record_set(self, head: Buffer) -> None:
         """The in-sync set is on disk before the master hears of it: it may take nobody out before that (H14)."""
-        _, *fields = expect(HA_SET, head)
-        record = InSyncRecord(*fields)
+        _, *fields = expect_set(head)
+        record = InSyncRecord(*fields[:-1], max(fields[-1], FLOOR_UNKNOWN))
         if record.epoch != self._epoch or record.members < 0:
             raise MalformedFrame(f"an in-sync set of epoch {record.epoch}; the master we follow has {self._epoch}")
         if ARMED:

@@ -57,7 +57,7 @@ def node(tmp_path):
     durable = DurableFile(store.root)
     durable.save(Durable(flushed=FLUSHED, segment_base=0, log_min=0))
     durable.close()
-    InSyncFile(store).save(InSyncRecord(OWN, 1, 0, mask_of([0, 1])))
+    InSyncFile(store).save(InSyncRecord(OWN, 1, 0, mask_of([0, 1]), 2))
     EpochFile(store).save((Epoch(OWN, 0),))
     given = {"broker_role": "SYNC_MASTER", "broker_id": 0, "in_sync_replicas": 2, "min_in_sync_replicas": 2}
     given |= {"ha_peers": f"0=127.0.0.1:{free_port()},1=127.0.0.1:{free_port()}", "total_replicas": 2}

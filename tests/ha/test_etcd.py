@@ -139,28 +139,28 @@ class TestLeadership:
 
     def test_a_claim_fails_when_the_set_has_changed_meanwhile(self, etcd, leadership):
         view = claimed(etcd, leadership)
-        assert leadership.record(view, 256, 0b111)
+        assert leadership.record(view, RecordedSet(256, 0b111))
         etcd.revoke(view.leader.lease)
         stale = leadership.read()
         lease = etcd.grant(60)[0]
         assert leadership.claim(stale, 513, lease, WHERE)
-        assert leadership.record(leadership.read(), 513, 0b010)
+        assert leadership.record(leadership.read(), RecordedSet(513, 0b010))
         etcd.revoke(lease)
         assert not leadership.claim(stale, 769, etcd.grant(60)[0], WHERE)
         assert leadership.read().leader is None
 
     def test_who_was_replaced_records_nothing_any_more(self, etcd, leadership):
         old = claimed(etcd, leadership)
-        assert leadership.record(old, 256, 0b111)
+        assert leadership.record(old, RecordedSet(256, 0b111))
         etcd.revoke(old.leader.lease)
         claimed(etcd, leadership, node=1)
-        assert not leadership.record(leadership_view(old, leadership), 256, 0b001)
-        assert not leadership.take(leadership_view(old, leadership), 512, 0b001, WHERE)
+        assert not leadership.record(leadership_view(old, leadership), RecordedSet(256, 0b001))
+        assert not leadership.take(leadership_view(old, leadership), RecordedSet(512, 0b001), WHERE)
         assert leadership.read().in_sync.members == 0b111
 
     def test_who_leads_says_its_epoch_and_keeps_its_lease(self, etcd, leadership):
         view = claimed(etcd, leadership)
-        assert leadership.take(view, 1024, 0b1, WHERE)
+        assert leadership.take(view, RecordedSet(1024, 0b1), WHERE)
         found = leadership.read()
         assert (found.in_sync.epoch, found.in_sync.members) == (1024, 0b1)
         assert (found.leader.epoch, found.leader.lease, found.term) == (1024, view.leader.lease, 4)
@@ -242,7 +242,7 @@ class TestThePulseOfALeader:
         given |= {"total_replicas": "2", "in_sync_replicas": "2", "min_in_sync_replicas": str(least)}
         log = logging.getLogger("election")
         node: Any = SimpleNamespace(settings=read_settings(None, given, {}), runtime=Runtime(tmp_path), log=log)
-        assert leadership.take(claimed(etcd, leadership), 512, members, WHERE | {"broker_role": role})
+        assert leadership.take(claimed(etcd, leadership), RecordedSet(512, members), WHERE | {"broker_role": role})
         candidate = Candidate(node, etcd, leadership)
         for now_ms, listening in ((0, True), (100, False), (1200, False)):
             monkeypatch.setattr("ha.election.listens", lambda _, listening=listening: listening)
@@ -286,7 +286,7 @@ class TestAMemberThatStands:
 
     @pytest.fixture
     def candidate(self, etcd, leadership, tmp_path, said, orders):
-        assert leadership.record(claimed(etcd, leadership), self.EPOCH, 0b111)
+        assert leadership.record(claimed(etcd, leadership), RecordedSet(self.EPOCH, 0b111))
         etcd.revoke(leadership.read().leader.lease)
         given = {"broker_role": "SLAVE", "broker_id": "1", "ha_peers": "0=127.0.0.1:1,1=127.0.0.1:2,2=127.0.0.1:3"}
         given |= {"lease_ms": "60000", "total_replicas": "3", "in_sync_replicas": "2", "min_in_sync_replicas": "2"}

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ha.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, began_with, first_record
-from towline.log.in_sync_file import InSyncFile, InSyncRecord, ids_of, mask_of
+from towline.errors import MalformedFile, MalformedFrame
+from towline.format.frames import HA_SET, Kind, expect_set
+from towline.log.config_file import ConfigFile
+from towline.log.in_sync_file import InSyncFile, InSyncRecord, facts_of, ids_of, mask_of, record_of
 from towline.places import Store
 
 RULES = Rules(own=0, floor=2, least=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)
@@ -210,17 +213,41 @@ class TestInEtcd:
 
 def test_a_master_goes_on_with_its_set_and_a_promoted_one_begins_alone():
     own = InSyncRecord(256, 3, 0, 0b111)
-    assert first_record(0, 512, own) == InSyncRecord(512, 0, 0, 0b111)
-    assert first_record(1, 513, own) == InSyncRecord(513, 0, 1, 0b010)
-    assert first_record(0, 256, None) == InSyncRecord(256, 0, 0, 0b001)
-    assert first_record(0, 256, own).version == VERSIONS
+    other = replace(RULES, own=1)
+    assert first_record(RULES, 512, own) == InSyncRecord(512, 0, 0, 0b111, RULES.least)
+    assert first_record(other, 513, own) == InSyncRecord(513, 0, 1, 0b010, RULES.least)
+    assert first_record(RULES, 256, None) == InSyncRecord(256, 0, 0, 0b001, RULES.least)
+    assert first_record(RULES, 256, own).version == VERSIONS
 
 
 def test_the_set_is_read_as_it_was_saved(tmp_path):
     file = InSyncFile(Store(tmp_path))
     assert file.load() is None
-    file.save(InSyncRecord(256, 3, 0, mask_of([0, 5, 62])))
-    assert file.load() == InSyncRecord(256, 3, 0, mask_of([0, 5, 62]))
+    file.save(InSyncRecord(256, 3, 0, mask_of([0, 5, 62]), 2))
+    assert file.load() == InSyncRecord(256, 3, 0, mask_of([0, 5, 62]), 2)
+
+
+def test_a_set_of_an_older_version_which_says_no_floor_may_have_been_left_to_the_master_alone(tmp_path):
+    store = Store(tmp_path)
+    facts = facts_of(InSyncRecord(256, 3, 0, 0b11, 2))
+    del facts["floor"]
+    store.ha.mkdir()
+    ConfigFile(store.in_sync).save(facts)
+    assert InSyncFile(store).load() == InSyncRecord(256, 3, 0, 0b11, 1)
+
+
+def test_a_set_is_read_of_a_node_too_that_says_no_floor():
+    said = HA_SET.pack(Kind.HA_SET, 256, 3, 0, 0b11, 2)
+    assert expect_set(said) == (Kind.HA_SET, 256, 3, 0, 0b11, 2)
+    assert expect_set(said[:-8]) == (Kind.HA_SET, 256, 3, 0, 0b11, 0)
+    with pytest.raises(MalformedFrame):
+        expect_set(said[:-9])
+
+
+@pytest.mark.parametrize("floor", [0, -1, 65, "x"])
+def test_a_floor_that_no_set_has_is_refused(floor):
+    with pytest.raises(MalformedFile):
+        record_of(facts_of(InSyncRecord(256, 3, 0, 0b11)) | {"floor": floor}, "here")
 
 
 class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
@@ -247,7 +274,7 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
     @rule()
     def start(self):
         """The sender begins, at first or again: only what is on disks is known to it."""
-        first = first_record(0, self.epoch, self.own)
+        first = first_record(self.rules, self.epoch, self.own)
         self.own = first
         self.connected, self.on_their_way = {}, []
         self.set = InSync(self.rules, first, self.now)

@@ -10,6 +10,8 @@ from towline.ha_errors import AloneRefused, DoubtRefused, PromotionRefused
 from towline.log.in_sync_file import InSyncRecord, mask_of
 from towline.node.agreement import Report, may_promote, next_epoch, on_start, report_of
 
+MANY = 9  # a floor that lowers no other one
+
 
 def epoch_of(term: int, node: int) -> int:
     return number_of(term, node)
@@ -27,7 +29,8 @@ def node(number: int, *, term: int = 1, of: int = 0, end: int = 1000, members: t
         confirmed=end,
         promised=0,
         promised_node=-1,
-        in_sync=InSyncRecord(epoch, 1, of, mask_of(members)),
+        in_sync=InSyncRecord(epoch, 1, of, mask_of(members), MANY),
+        floor=MANY,
     )
 
 
@@ -183,9 +186,24 @@ class TestMayPromote:
             may_promote(own, {one.node: one for one in answers}, granted, self.KNOWN, floor=floor)
 
     def test_the_newest_record_that_anybody_has_counts(self):
-        later = replace(node(1), in_sync=InSyncRecord(256, 2, 2, mask_of([1, 2])))
+        later = replace(node(1), in_sync=InSyncRecord(256, 2, 2, mask_of([1, 2]), MANY))
         with pytest.raises(PromotionRefused, match="which is 1, 2"):
             may_promote(OWN, {1: later}, [1], self.KNOWN, floor=2)
+
+    @pytest.mark.parametrize(
+        ("recorded", "answered", "granted", "promoted"),
+        [(2, 2, [2], True), (1, 2, [2], False), (2, 1, [2], False), (1, 1, [1, 2], True)],
+        ids=["both", "of the set that was recorded", "of a node that answers", "all promise"],
+    )
+    def test_the_least_floor_that_is_known_decides_who_may_be_silent(self, recorded, answered, granted, promoted):
+        """While it is raised node by node: here it is 2 already."""
+        own = replace(OWN, in_sync=replace(OWN.in_sync, floor=recorded))
+        answers = {peer: replace(node(peer), floor=answered) for peer in granted}
+        if promoted:
+            may_promote(own, answers, granted, self.KNOWN, floor=2)
+        else:
+            with pytest.raises(PromotionRefused, match="is 2 here, and was 1 elsewhere"):
+                may_promote(own, answers, granted, self.KNOWN, floor=2)
 
     def test_who_was_elected_need_not_hear_the_silent(self):
         may_promote(OWN, {}, [], self.KNOWN, floor=1, elected=True)
@@ -248,6 +266,9 @@ class TestReports:
         report = report_of(FACTS)
         assert (report.node, report.reach, report.in_sync.ids) == (1, (256, 20), [0, 1])
         assert report_of(FACTS | {"in_sync": []}).in_sync is None
+        assert (report.floor, report.in_sync.floor) == (1, 1), "of a node that does not say"
+        said = report_of(FACTS | {"floor": 3, "in_sync_floor": 2})
+        assert (said.floor, said.in_sync.floor) == (3, 2)
         assert (report.doubted, report_of(FACTS | {"doubted": False}).doubted) == (True, False)
 
     def test_an_epoch_of_which_it_holds_nothing_does_not_count(self):

@@ -1,8 +1,9 @@
 """Nodes that crash, part, restart, are promoted and change their in-sync set: no acknowledged byte is ever missing.
 
 The log is a list of tokens; what was acknowledged must be the beginning of whatever is acknowledged later, and what was
-once visible on any node the beginning of whatever is visible later, and of each promoted log. The rules of joining and leaving are those of ha/in_sync.py: a larger set is recorded on who joins, a smaller one on all that remain,
-and acknowledgements wait for everybody who is in the old or the new one meanwhile.
+once visible on any node the beginning of whatever is visible later, and of each promoted log. The rules of joining and
+leaving are those of ha/in_sync.py: a larger set is recorded on who joins, a smaller one on all that remain, and
+acknowledgements wait for everybody who is in the old or the new one meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Node:
             promised=self.promise.epoch,
             promised_node=self.promise.node,
             in_sync=self.record,
+            floor=FLOOR,
         )
 
 
@@ -92,7 +94,7 @@ class Cluster(RuleBasedStateMachine):
         node.role, node.epoch = MASTER, epoch
         kept = node.record is not None and node.record.master == node.number and not promoted
         members = node.record.members if kept and node.record is not None else mask_of([node.number])
-        node.record = InSyncRecord(epoch, 0, node.number, members)
+        node.record = InSyncRecord(epoch, 0, node.number, members, FLOOR)
         node.held, node.counted = {}, set(node.record.ids)
 
     def _answers(self, node: Node, peers: set[int]) -> list[Node]:
@@ -307,7 +309,7 @@ class Cluster(RuleBasedStateMachine):
 
     def _next(self, master: Node, members: set[int]) -> InSyncRecord:
         self.versions = getattr(self, "versions", 0) + 1
-        return InSyncRecord(master.epoch, self.versions, master.number, mask_of(members))
+        return InSyncRecord(master.epoch, self.versions, master.number, mask_of(members), FLOOR)
 
     # --- what must hold
 
@@ -335,7 +337,7 @@ def test_a_tail_that_one_promoted_master_had_for_itself_is_not_shown_before_anot
     cluster.replace(1, 2)
     cluster.what_was_once_visible_never_disappears()
     assert cluster.nodes[1].role == MASTER
-    assert len(cluster.nodes[1].log) > len(cluster.nodes[1].visible), "the tail of the master before, and who else has it"
+    assert len(cluster.nodes[1].log) > len(cluster.nodes[1].visible), "it has a tail for itself"
     cluster.replace(2, 0)
     cluster.what_was_once_visible_never_disappears()
     assert cluster.nodes[2].role == MASTER

@@ -1,5 +1,6 @@
 """What a refused promotion says of the peers that were asked."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +10,12 @@ from tests.node.test_agreement import node
 from towline.ha_errors import PromotionRefused
 from towline.node.asking import MASTERS_ADDRESS, Heard, check_promotion
 
-ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}, min_in_sync_replicas=1))
+ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}))
 
 
 def refusal(heard: Heard) -> str:
     with pytest.raises(PromotionRefused) as raised:
-        check_promotion(ASKER, node(0), heard, heard.granted)
+        check_promotion(ASKER, replace(node(0), floor=1), heard, heard.granted)
     return raised.value.why
 
 

@@ -1,5 +1,7 @@
 """What `min_in_sync_replicas` keeps over failovers: nothing is shown, and nobody is promoted, below it (H14, H15)."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -7,6 +9,8 @@ import pytest
 
 from towline.format.record import MessageEncoder
 from towline.format.status import PutStatus
+from towline.ha_errors import PromotionRefused
+from towline.log.in_sync_file import InSyncFile
 from towline.runtime.positions import Duty, Position
 
 from .groups import Group
@@ -106,3 +110,50 @@ def test_what_a_promoted_master_shows_while_it_is_alone_stays_though_it_dies(thr
     second.start()
     three.await_level(0, 1, 2)
     assert shown(second) == after
+
+
+@pytest.fixture
+def two(tmp_path) -> Iterator[Group]:
+    """The master may go on alone."""
+    settings = {"min_in_sync_replicas": 1, "enable_auto_in_sync_replicas": True, "slave_timeout": 2000}
+    yield from running(Group(tmp_path, 2, **settings))
+
+
+def test_a_floor_that_was_raised_on_the_slave_first_promotes_nobody_whom_the_master_left_behind(two):
+    """Under the floor of 2 that the slave has by now its own word would do; the set was recorded under 1."""
+    master, slave = two.nodes
+    assert slave.stop()
+    slave.flags += ["--set", "min_in_sync_replicas=2"]
+    slave.start()
+    two.await_in_sync(0, 2)
+    two.await_level(0, 1)
+    receiver = slave.pids()["receive"]
+    with stopped(receiver):
+        await_(lambda: put(master, named("alone")) == PutStatus.PUT_OK, CATCH_UP_S, "the master goes on alone")
+        acknowledged = master.at(Position.REPLICATED)
+        master.kill_all(seed=1)
+        os.kill(receiver, signal.SIGKILL)  # what it did not read goes with it
+    assert slave.at(Position.APPENDED) < acknowledged
+    with pytest.raises(PromotionRefused, match="min_in_sync_replicas is 2 here, and was 1 elsewhere"):
+        two.promote(1)
+    assert two.role(1) == "slave"
+    master.start()
+    two.await_in_sync(0, 2)
+    assert two.await_level(0, 1) >= acknowledged
+
+
+def test_a_floor_that_was_raised_on_every_node_is_recorded_and_counts(two):
+    """Slaves first, the master last; then the slave takes over without anybody's word."""
+    for node in reversed(two.nodes):
+        assert node.stop()
+        node.flags += ["--set", "min_in_sync_replicas=2"]
+        node.start()
+    two.await_in_sync(0, 2)
+
+    def recorded() -> bool:
+        return all(InSyncFile(node.store).load().floor == 2 for node in two.nodes)
+
+    await_(recorded, CATCH_UP_S, "both have recorded the set under it")
+    assert put(two.nodes[0], named("both")) == PutStatus.PUT_OK
+    two.nodes[0].kill_all(seed=1)
+    assert two.promote(1)["role"] == "master"

@@ -137,8 +137,10 @@ HA_SET = Layout(
     Field("version", "q", "counts the sets of an epoch"),
     Field("master", "q", "its broker_id"),
     Field("members", "q", "the in-sync set: bit n is the node with broker_id n"),
+    Field("floor", "q", "min_in_sync_replicas as the master recorded it; 0 where it is left out, as older nodes do"),
 )
 
+_FLOOR_SIZE: Final = 8
 PULL_HAS_EXPRESSION: Final = 1
 PULL_READS_FILES: Final = 2  # who asks is on the node's machine: a STRETCH will do in place of the part `records`
 SQL92: Final = "SQL92"
@@ -174,6 +176,13 @@ def expect(layout: Layout, head: Buffer) -> tuple[Any, ...]:
     if len(view) < layout.size:
         raise MalformedFrame(f"a head of {len(view)} bytes where {layout.size} are needed")
     return layout.unpack_from(view)
+
+
+def expect_set(head: Buffer) -> tuple[Any, ...]:
+    """The fields of an HA_SET or HA_SET_ACK, of a node too that does not know of `floor`."""
+    view = memoryview(head)
+    missing = HA_SET.size - len(view)
+    return expect(HA_SET, bytes(view) + bytes(missing) if missing == _FLOOR_SIZE else view)
 
 
 def json_part(facts: dict[str, Any]) -> bytes:

@@ -15,6 +15,8 @@ from towline.places import Store
 
 from .config_file import ConfigFile
 
+FLOOR_UNKNOWN: Final = 1  # what a floor that is not said is taken for: the one that asks most of a promotion
+
 
 class Outside(IntEnum):
     """Why a connected slave is no member of the in-sync set; the word stands in its line of the positions file."""
@@ -41,12 +43,17 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True)
 class InSyncRecord:
-    """A set that `master` recorded in `epoch`. `version` counts the records of an epoch."""
+    """A set that `master` recorded in `epoch`. `version` counts the records of an epoch.
+
+    `floor`: the master's min_in_sync_replicas as it recorded the set: it may have gone on with so many. A record that
+    does not say, of an older version, is taken for 1: with the master alone.
+    """
 
     epoch: int
     version: int
     master: int
     members: int
+    floor: int = FLOOR_UNKNOWN
 
     @property
     def order(self) -> tuple[int, int]:
@@ -89,7 +96,8 @@ class InSyncFile:
 
 
 def facts_of(record: InSyncRecord) -> dict[str, Any]:
-    return {"epoch": record.epoch, "version": record.version, "master": record.master, "members": record.ids}
+    numbers = {"epoch": record.epoch, "version": record.version, "master": record.master, "floor": record.floor}
+    return numbers | {"members": record.ids}
 
 
 def record_of(facts: dict[str, Any], where: str) -> InSyncRecord:
@@ -97,9 +105,12 @@ def record_of(facts: dict[str, Any], where: str) -> InSyncRecord:
     try:
         members = [int(node) for node in facts["members"]]
         numbers = [int(facts[name]) for name in ("epoch", "version", "master")]
+        floor = int(facts.get("floor", FLOOR_UNKNOWN))
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedFile(where, f"it is no in-sync set: {error!r}") from None
     if not all(0 <= node <= NODE_MAX for node in members) or min(numbers) < 0:
         raise MalformedFile(where, f"no node has one of the ids {members}, or a number is below 0: {numbers}")
+    if not 1 <= floor <= NODE_MAX + 1:
+        raise MalformedFile(where, f"its floor is {floor}, and a set has 1 to {NODE_MAX + 1} members")
     epoch, version, master = numbers
-    return InSyncRecord(epoch, version, master, mask_of(members))
+    return InSyncRecord(epoch, version, master, mask_of(members), floor)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from towline.errors import MalformedFile, MalformedFrame
 from towline.format.epochs import IMPLIED, Epochs, checked, node_of, number_of, term_of
 from towline.ha_errors import AloneRefused, DoubtRefused, PromotionRefused
-from towline.log.in_sync_file import InSyncRecord, record_of
+from towline.log.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, record_of
 
 from .roles import MASTER, SLAVE
 
@@ -23,6 +23,8 @@ PROMOTION_TERMS: Final = 2
 @dataclass(frozen=True)
 class Report:
     """What a node says of itself. `following`: the epoch of the master that it is or follows.
+
+    `floor`: its min_in_sync_replicas.
 
     `doubted`: it may have lost what it acknowledged from memory, and was level with no master since.
     """
@@ -37,6 +39,7 @@ class Report:
     promised_node: int
     in_sync: InSyncRecord | None
     doubted: bool = False
+    floor: int = FLOOR_UNKNOWN
 
     @property
     def written(self) -> int:
@@ -80,10 +83,11 @@ def report_of(facts: Mapping[str, Any]) -> Report:
             if not record
             else record_of(
                 {"epoch": facts["in_sync_epoch"], "version": facts["in_sync_version"], "members": record}
-                | {"master": facts["in_sync_master"]},
+                | {"master": facts["in_sync_master"], "floor": facts.get("in_sync_floor", FLOOR_UNKNOWN)},
                 "a peer's report",
             ),
             doubted=bool(facts.get("doubted", True)),
+            floor=int(facts.get("floor", FLOOR_UNKNOWN)),
         )
     except (KeyError, TypeError, ValueError, MalformedFile) as error:
         raise MalformedFrame(f"a node's report of itself lacks a fact or has a wrong one: {error!r}") from None
@@ -179,14 +183,16 @@ def may_promote(
 ) -> None:
     """Whether `own` may become master. `known`: every node of the name; `granted`: those that promised, or will.
 
-    `elected`: etcd knows the in-sync set and has made it leader, so the silent do not matter. Raises PromotionRefused
-    saying why not and who could.
+    `floor`: its own, or what else is known; the least of that, of the newest record's and of those of who answered is
+    what a master may have gone on with. `elected`: etcd knows the in-sync set and has made it leader, so the silent do
+    not matter. Raises PromotionRefused saying why not and who could.
     """
     records = [one.in_sync for one in (own, *answers.values()) if one.in_sync is not None]
     newest = max(records, key=lambda record: record.order, default=None)
+    least = min([floor, *(one.floor for one in (newest, *answers.values()) if one is not None)])
     # Of a member nobody needs more than is confirmed: it acknowledged all that was promised. That holds while it has
     # lost none of it, and where no master can have gone on alone (floor).
-    holds_all = floor > 1 and newest is not None and own.node in newest
+    holds_all = least > 1 and newest is not None and own.node in newest
     for peer in answers.values():
         enough = not own.doubted and (holds_all or peer.role == MASTER)
         theirs = (peer.written, peer.confirmed if enough else peer.end)
@@ -204,9 +210,10 @@ def may_promote(
     # A set that left us behind is known to each of its members, and has at least `floor` of them.
     members = set(known) | (set(newest.ids) if newest is not None else set())
     left = sorted(members - {own.node} - set(granted))
-    if len(left) >= floor:
+    if len(left) >= least:
         who = ", ".join("the master" if node < 0 else f"node {node}" for node in left)
-        raise PromotionRefused(own.node, f"without a promise of {who}, these could have gone on without it")
+        lower = f": min_in_sync_replicas is {floor} here, and was {least} elsewhere" if len(left) < floor else ""
+        raise PromotionRefused(own.node, f"without a promise of {who}, these could have gone on without it{lower}")
 
 
 def next_epoch(own: Report, answers: Iterable[Report], *, promotion: bool) -> int:

@@ -138,8 +138,7 @@ def check_promotion(node: Node, own: Report, heard: Heard, granted: Collection[i
     known = {own.node, *node.settings.peers, *heard.answers}
     known |= {-1} if MASTERS_ADDRESS in heard.silent else set()
     try:
-        floor = node.settings.min_in_sync_replicas
-        may_promote(own, heard.answers, granted, known, floor=floor, elected=elected)
+        may_promote(own, heard.answers, granted, known, floor=own.floor, elected=elected)
     except PromotionRefused as error:
         notes = []
         if heard.granted:

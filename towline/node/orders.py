@@ -25,7 +25,7 @@ from .failure import error_of
 from .promise import load_promise
 from .roles import MASTER
 
-PROMOTE: Final = "promote"  # {"accept_loss"?: bool, "elected"?: by etcd, "epoch"?: least number}
+PROMOTE: Final = "promote"  # {"accept_loss"?: bool, "elected"?: by etcd, "floor"?: of its set, "epoch"?: least number}
 AGREE: Final = "agree"  # the role is asked anew
 TRUNCATE: Final = "truncate"  # ha/truncate.json is there
 OUTCOME_MAX_S: Final = 60.0

@@ -9,7 +9,7 @@ from towline.errors import MalformedFrame
 from towline.format.epochs import node_of
 from towline.log.epoch_file import EpochFile
 from towline.log.identity import IdentityFile
-from towline.log.in_sync_file import InSyncFile
+from towline.log.in_sync_file import FLOOR_UNKNOWN, InSyncFile
 from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole
 
@@ -49,6 +49,8 @@ def state_of(node: Node) -> dict[str, Any]:
         "in_sync_epoch": 0 if record is None else record.epoch,
         "in_sync_version": 0 if record is None else record.version,
         "in_sync_master": -1 if record is None else record.master,
+        "in_sync_floor": FLOOR_UNKNOWN if record is None else record.floor,
+        "floor": node.settings.min_in_sync_replicas,
         "store": identity.store_id if identity is not None else "",
     } | reachable(node.settings, node.runtime, SLAVE if is_slave else MASTER)
 
