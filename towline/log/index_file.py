@@ -91,14 +91,17 @@ class IndexFile:
             self.store_header(Header(*(int(number) for number in state[: kernels.INDEX_COUNT + 1])))
         return count
 
-    def cut(self, physical_offset: int, time_of: Callable[[int], int]) -> int:
+    def cut(self, physical_offset: int, time_of: Callable[[int], int], floor: int = 0) -> int:
         """Keeps the entries of records before `physical_offset`, to which the file is whole; returns the count left.
+
+        The count of the header is not believed: what is of a record before `floor`, where the file before this one
+        ends, was never written.
 
         Slots are computed anew from the entries that stay, and stored where they differ, before the header: a reader
         meanwhile misses none of those entries. `time_of` reads a record's store time from the log, -1 if it cannot.
         """
         before = self.header
-        count = self._count_below(physical_offset, min(before.index_count, self.indexes))
+        count = self._count_below(physical_offset, min(before.index_count, self.indexes), floor)
         heads = np.zeros(self.slots, dtype=np.int32)
         file = self.mapped.array
         used = 0
@@ -139,16 +142,17 @@ class IndexFile:
         """Raises SyncFailed."""
         self.mapped.sync(0, self.mapped.size)
 
-    def _count_below(self, physical_offset: int, count: int) -> int:
-        """The number of the first entry of a record at `physical_offset` or later, or that breaks their order."""
-        offsets = self.entries["physical_offset"]
+    def _count_below(self, physical_offset: int, count: int, floor: int) -> int:
+        """The number of the first entry that is none of a record in [floor, physical_offset), or breaks their order."""
+        entries, last = self.entries, floor
         for first in range(1, count, _ENTRIES_AT_ONCE):
-            stop = min(first + _ENTRIES_AT_ONCE, count)
-            part = offsets[first - 1 : stop].astype(np.int64)
-            part[0] = part[0] if first > 1 else -1
-            bad = (part[1:] >= physical_offset) | (part[1:] < part[:-1]) | (part[1:] < 0)
+            part = entries[first : min(first + _ENTRIES_AT_ONCE, count)]
+            offsets = np.concatenate(([last], part["physical_offset"])).astype(np.int64)
+            bad = (offsets[1:] >= physical_offset) | (offsets[1:] < offsets[:-1])
+            bad |= (offsets[1:] == 0) & (part["key_hash"] == 0)  # zeros, which also are in the order of a log from 0 on
             if bad.any():
                 return first + int(bad.argmax())
+            last = int(offsets[-1])
         return max(count, 1)
 
     def _end_timestamp(self, before: Header, count: int, stored: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import DiskFull
-from towline.format.index_file import HEADER_SIZE, decode_header, file_name, key_hash
+from towline.format.index_file import HEADER_SIZE, Header, decode_header, file_name, key_hash
 from towline.kernels import index as kernels
 from towline.kernels.index import (
     BEGIN_PHYSICAL_OFFSET,
@@ -142,10 +142,12 @@ class IndexService:
         assert self.writable
         self._remove_unfinished()
         removed = 0
-        for name in reversed(list(self._files)):
+        names = list(self._files)
+        for number, name in reversed(list(enumerate(names))):
             file = self.file(name)
             self._dirty.add(name)
-            if file.cut(physical_offset, time_of):
+            floor = self._header(names[number - 1]).end_physical_offset if number else 0
+            if file.cut(physical_offset, time_of, floor):
                 break
             self._remove(name)
             removed += 1
@@ -171,9 +173,7 @@ class IndexService:
         """
         removed = []
         for name in list(self._files)[:-1]:
-            with (self.directory / name).open("rb") as file:
-                header = decode_header(file.read(HEADER_SIZE))
-            if header.end_physical_offset >= log_min:
+            if self._header(name).end_physical_offset >= log_min:
                 break
             self._remove(name)
             removed.append(name)
@@ -230,6 +230,11 @@ class IndexService:
         self._state[END_PHYSICAL_OFFSET] = header.end_physical_offset
         self._state[kernels.HASH_SLOT_COUNT] = header.hash_slot_count
         self._state[INDEX_COUNT] = header.index_count
+
+    def _header(self, name: str) -> Header:
+        """Of a file that need not be mapped."""
+        with (self.directory / name).open("rb") as file:
+            return decode_header(file.read(HEADER_SIZE))
 
     def _remove(self, name: str) -> None:
         self._forget(name)

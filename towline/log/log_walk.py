@@ -70,9 +70,18 @@ class LogWalk:
         self._timestamp = 0
         self._borders: list[int] = []  # starts of records, one for each step
 
-    def boundary(self, below: int, otherwise: int) -> int:
-        """The greatest start of a record that the walk knows at or before `below`; `otherwise` if it knows none."""
-        return max((border for border in self._borders if otherwise <= border <= below), default=otherwise)
+    def boundary(self, below: int) -> int:
+        """A start of a record at or before `below`, at most one step before it.
+
+        In a segment that this walk did not come through, the heads of its records lead there, or to a bad one.
+        """
+        base = self._log.segment_of(below)
+        if base not in self._borders and self._log.queue.base_of(base) is not None:
+            heads = LogWalk(self._log, 0, Checks(crc=False, form=False))
+            for _ in heads.steps(base, 0, below - base):
+                pass
+            self._borders += heads._borders
+        return max((border for border in self._borders if base <= border <= below), default=base)
 
     def run(self, start: int) -> LogEnd:
         """Walks from `start`, a record's or a segment's. Raises CorruptLog, which names file, byte and rule."""

@@ -52,21 +52,16 @@ class Tail:
 
     @classmethod
     def of(cls, log: CommitLogReader, start: int, end: int) -> "Tail":
-        """`start` is a record's start."""
+        """`start` is a record's start. Raises CorruptLog where a record in between is bad."""
         directory = QueueDirectory()
-        scan = DispatchScan(log, directory)
         ends = np.zeros(0, dtype=np.int64)
         last_keyed = -1
-        while start < end:
-            batch = scan.read(start, end)
-            if batch.end == start:
-                break
+        for batch in DispatchScan(log, directory).whole(start, end):
             ends = np.concatenate((ends, np.zeros(len(directory) - len(ends), dtype=np.int64)))
             counted = batch.rows[(batch.rows["transaction"] & TRANSACTION_PREPARED) == 0]
             np.maximum.at(ends, counted["queue_index"], counted["queue_offset"] + 1)
             if len(batch.keys):
                 last_keyed = int(batch.rows[batch.keys["record"][-1]]["phy"])
-            start = batch.end
         names = [(directory.topic(n).decode("utf-8", "replace"), directory.queue_id(n)) for n in range(len(ends))]
         return cls({name: int(end) for name, end in zip(names, ends, strict=True) if end}, last_keyed)
 

@@ -498,7 +498,7 @@ class _DerivedRecovery:
         log, durable, settings = self.log, self.log.durable, self.settings
         chosen = log.start if durable is None else durable.queues_durable
         watermark = max(log.log_min, min(chosen, end))
-        self._tail = Tail.of(log.reader, log.walk.boundary(watermark - TAIL, log.start), watermark)
+        self._tail = Tail.of(log.reader, log.walk.boundary(max(log.log_min, watermark - TAIL)), watermark)
         self._queues = QueueRecovery(self.store, settings.queue_file_size, log.reader, log.log_min, self.decided)
         self._queues.look(watermark, self._tail)
         self.watermark = self.indexed = self._queues.watermark
