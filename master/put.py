@@ -171,6 +171,7 @@ class PutAgent:
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
                 **terms.offer(),
             ),
+            counted=lambda: self._intake.peer_cut(),
             frame_size_max=FRAME_SIZE_MAX,
         )
 

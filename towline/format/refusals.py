@@ -42,6 +42,7 @@ class Cause(IntEnum):
     TRANSIENT_POOL = 19, "commits do not keep up: raise transient_store_pool_size, or give the store a faster disk"
     LEASE = 20, "leadership could not be renewed in time: look at etcd; puts go on by themselves"
     FENCED = 21, "another node is master now, or about to be: producers find it among their endpoints"
+    PEER_CUT = 22, "a client sent faster than put takes, or read no answers: the log of put names it"
 
     def __new__(cls, number: int, remedy: str) -> "Cause":
         member = int.__new__(cls, number)
