@@ -62,6 +62,7 @@ class Connection:
     inode: int
     counted: bool  # the kernel counts its bytes
     where: str
+    early: bool = False  # the monitor has not told of it yet: what it tells of this descriptor is another one's
     peer: bytes = b""
     name: str = ""  # of who has greeted
     strays: int = 0  # requests that came without a greeting
@@ -143,22 +144,23 @@ class Shares:
         self._thread = threading.Thread(target=self._run, name="shares", daemon=True)
         self._thread.start()
 
-    def find(self, descriptor: int) -> Connection | None:
+    def find(self, descriptor: int, *, early: bool = True) -> Connection | None:
         """The connection that has this descriptor now; None when it is gone."""
         with self._lock:
             known = self._connections.get(descriptor)
             try:
                 inode = os.fstat(descriptor).st_ino
-                if known is not None and known.inode == inode:
-                    return known
-                made = _connection(descriptor, inode)
-                self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
-            except FileExistsError:
-                pass
+                if known is None or known.inode != inode:
+                    if known is not None:
+                        self._end(known)
+                    known = self._connections[descriptor] = _connection(descriptor, inode)
+                    known.early = True
+                    with contextlib.suppress(FileExistsError):
+                        self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
             except OSError:
                 return None
-            self._connections[descriptor] = made
-            return made
+            known.early = known.early and early
+            return known
 
     def close(self) -> None:
         """Before the socket is closed."""
@@ -195,12 +197,16 @@ class Shares:
             message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             descriptor = int(message["value"])
             if message["event"] == zmq.EVENT_ACCEPTED:
-                self.find(descriptor)
+                self.find(descriptor, early=False)
             elif message["event"] == zmq.EVENT_DISCONNECTED:
-                with self._lock:
-                    connection = self._connections.pop(descriptor, None)
-                if connection is not None:
-                    self._end(connection)
+                self._part(descriptor)
+
+    def _part(self, descriptor: int) -> None:
+        with self._lock:
+            connection = self._connections.get(descriptor)
+            if connection is not None and not connection.early:
+                del self._connections[descriptor]
+                self._end(connection)
 
     def _woken(self) -> list[Connection]:
         """Those on which something came."""
