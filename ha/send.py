@@ -35,6 +35,7 @@ from .metadata import Metadata
 from .peers import Flow, Peer
 
 REQUESTS_PER_TURN: Final = 256
+ASKED_NS: Final = 5_000_000  # spent on requests per turn: slaves wait for the log meanwhile
 FRAMES_PER_TURN: Final = 64
 HIGH_WATER: Final = 1024
 GRACE_MS: Final = 100  # a link outlives its last frame so long: a slave loses what it has not read when it ends
@@ -86,6 +87,7 @@ class SendAgent:
             roles=HA_ROLES,
             greet=self._greet,
             refused=self._note_refused,
+            counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
@@ -251,8 +253,12 @@ class SendAgent:
     # --- what slaves say
 
     def _take_requests(self) -> int:
-        done = 0
-        while done < REQUESTS_PER_TURN and (request := self._server.receive()) is not None:
+        done, began_ns = 0, time.monotonic_ns()
+        while (
+            done < REQUESTS_PER_TURN
+            and time.monotonic_ns() - began_ns < ASKED_NS
+            and (request := self._server.receive()) is not None
+        ):
             done += 1
             try:
                 self._handle(request)

@@ -53,6 +53,9 @@ class Arrivals:
         self._address = self._messages.ctypes.data
         self._calls[kernel.TABLE] = self._address
         self._taken: Numbers = np.zeros(2, np.int64)
+        self._unheard: tuple[bytes, ...] = ()
+        self._unheard_names = np.zeros(kernel.UNHEARD_MAX * kernel.PEER_SIZE_MAX, np.uint8)
+        self._unheard_sizes: Numbers = np.zeros(kernel.UNHEARD_MAX, np.int64)
         self._marks: Numbers = np.zeros(kernel.MARKS_SIZE, np.int64)
         self._mark = self._marks.data
         self.marks = self._marks.view(np.uint8)
@@ -77,6 +80,8 @@ class Arrivals:
         self.drained = False
         while done < count_max:
             self._calls[kernel.SOCKET] = self._server.begin()
+            if self._server.unheard is not self._unheard:
+                self._leave_out(self._server.unheard)
             room = min(count_max - done, kernel.ROWS - 1 - (self._tail - self._head))
             if not self._calls[kernel.SOCKET] or room <= 0:
                 break
@@ -90,6 +95,8 @@ class Arrivals:
                 time.monotonic_ns() // 1_000_000,
                 looks,
                 self._taken,
+                self._unheard_names,
+                self._unheard_sizes,
             )
             if why < 0:
                 raise failure(-why)
@@ -101,9 +108,22 @@ class Arrivals:
             elif why == kernel.ENOUGH:
                 break
             elif not self._server.has_more():
+                self._server.emptied()
                 self.drained = True
                 break
         return done
+
+    def _leave_out(self, unheard: tuple[bytes, ...]) -> None:
+        """Nobody is there any more who would hear what becomes of these peers' puts: those that wait, and that come."""
+        self._unheard = unheard
+        self._unheard_sizes[:] = 0
+        for place, peer in enumerate(unheard[-kernel.UNHEARD_MAX :]):
+            at = place * kernel.PEER_SIZE_MAX
+            self._unheard_names[at : at + len(peer)] = np.frombuffer(peer, np.uint8)
+            self._unheard_sizes[place] = len(peer)
+        for number in range(self._open, self._tail):
+            if self._peer_of(number) in unheard:
+                self._set_mark(number, kernel.STRANGE)
 
     def _judge(self) -> int:
         """Who sent the rows that came; how many these are."""
@@ -111,7 +131,8 @@ class Arrivals:
         count, memory = taken
         greeted = self._server.greeted
         for number in range(self._tail, self._tail + count):
-            session = greeted(self._peer_of(number), self._came(number))
+            size = self._get(number, kernel.HEAD_SIZE) + self._get(number, kernel.RECORDS_SIZE)
+            session = greeted(self._peer_of(number), self._came(number), size)
             if session is None:
                 self._server.meet(self._peer_of(number), [self._head_of(number)], self._came(number))
                 self._set_mark(number, kernel.STRANGE)
@@ -138,12 +159,20 @@ class Arrivals:
         """The first row that waits, and how many there are up to `count`: they are a kernel's until `returned`."""
         if self._left:
             return self._head, 0
+        self._pass_strange()
         assert self._head == self._open, "somebody has a row"
         self._lent_end = self._open = min(self._head + count, self._tail)
         self._mark[kernel.STOP] = 0
         self._mark[kernel.CURRENT] = self._head
         self._lent = self._open > self._head
         return self._head, self._open - self._head
+
+    def _pass_strange(self) -> None:
+        """Over rows that nobody waits for."""
+        while self._open < self._tail and self._get(self._open, kernel.MARK) == kernel.STRANGE:
+            self.memory -= self._get(self._open, kernel.MEMORY)
+            self._open += 1
+            self._close(self._open - 1)
 
     def recall(self) -> None:
         """From another thread: what the kernel has not begun waits again, for this one."""
@@ -181,7 +210,7 @@ class Arrivals:
         error = self._get(number, kernel.ANSWER_AT)
         if error not in UNDELIVERED:
             raise failure(error)
-        self._server.forget(self._peer_of(number))  # it has to greet again
+        self._server.cut_unread(self._peer_of(number))
 
     def arrived_ms(self, count: int) -> list[int]:
         """When the first rows came."""

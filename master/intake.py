@@ -137,7 +137,7 @@ class Intake:
         if isinstance(peer, NodeRing):
             self.rings.answer(peer, answer, groups)
         elif self._server.send(peer, [answer]) is Sent.PAUSED:
-            self._server.forget(peer)  # it does not read its answers: it has to greet again (H20)
+            self._server.cut_unread(peer)
 
     def refuse(self, arrived: Arrived, refusal: Refusal) -> None:
         self._count(refusal.cause)
@@ -151,6 +151,10 @@ class Intake:
         )
         answer = answer if isinstance(arrived.peer, bytes) else shortened(answer)
         self.send(arrived.peer, answer, len(arrived.groups))
+
+    def peer_cut(self) -> None:
+        """One took more than its share."""
+        self._count(Cause.PEER_CUT)
 
     def _malformed(self, why: str) -> None:
         self._count(Cause.MALFORMED)

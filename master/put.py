@@ -172,6 +172,7 @@ class PutAgent:
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
                 **terms.offer(),
             ),
+            counted=lambda: self._intake.peer_cut(),
             frame_size_max=FRAME_SIZE_MAX,
         )
 
@@ -425,7 +426,10 @@ class PutAgent:
         return len(arrived.records)
 
     def _prepare(self) -> int:
-        """Populates ahead while there is nothing else to do: into the mapping, so the front stands by."""
+        """Populates ahead while there is nothing else to do: into the mapping, so the front stands by.
+
+        What the front took meanwhile is not in the socket any more, and would not wake us.
+        """
         positions = self._node.positions
         ends = positions.get(Position.APPENDED), positions.get(Position.ALLOCATED)
         if ends == self._prepared:
@@ -436,7 +440,7 @@ class PutAgent:
         finally:
             self._front.leave()
         self._prepared = None if done else ends
-        return int(done)
+        return int(done) + len(self._intake)
 
     def _tell(self, refusal: Refusal) -> None:
         """The log hears once of what an operator has to look at, until a put is stored again."""

@@ -145,6 +145,7 @@ class ServeAgent:
                 ),
                 partial(read_secret, node.runtime.secret),
             ),
+            counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )

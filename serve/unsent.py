@@ -15,8 +15,8 @@ import numpy as np
 from towline.format.frames import Buffer
 from towline.limits import MIB
 
-PEER_MAX: Final = 32 * MIB  # one peer has to read before more is copied for it
-ALL_MAX: Final = 256 * MIB  # and all of them together: a third of what the process may hold
+PEER_MAX: Final = 16 * MIB  # one peer has to read before more is copied for it
+ALL_MAX: Final = 64 * MIB  # and all of them together: less than costs the one that holds most its connection
 STUCK_MS: Final = 1_000  # who has read nothing for so long gives way to the others
 
 

@@ -72,6 +72,7 @@ class FollowAgent:
             ring=ring_of(self._node),
             roles=HA_ROLES,
             greet=self._greet,
+            counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )

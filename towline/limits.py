@@ -32,7 +32,11 @@ PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more 
 # --- the link
 FRAME_SIZE_MAX: Final = REQUEST_SIZE_MAX + MIB  # bytes of one ZeroMQ part; more costs the sender its connection
 LINK_HIGH_WATER: Final = 1024  # messages queued for one peer
-LINK_MEMORY_MAX: Final = 768 * MIB  # of a server's process, mapped files not counted; above it all peers are cut (H21)
+# What peers may make a server's process hold, mapped files not counted (H21).
+LINK_SHARE_MAX: Final = 48 * MIB  # bytes that one peer has sent and that wait; more costs it the connection
+LINK_PEERS_MAX: Final = 80 * MIB  # of memory for all of them; above it the one that holds most is cut
+LINK_MEMORY_MAX: Final = 160 * MIB  # above it, which only a fault explains, all are cut
+CLIENT_SHARE_MAX: Final = 32 * MIB  # bytes of requests that a client of ours leaves without an answer
 SESSIONS_MAX: Final = 4096  # peers of one server that may stay greeted; the one silent for longest greets again
 GREETING_SIZE_MAX: Final = 16 * KIB  # JSON facts of one greeting
 
@@ -64,3 +68,4 @@ assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX
 assert REQUEST_SIZE_MAX + BLANK_SIZE_MIN <= SEGMENT_SIZE_DEFAULT
 assert TOPIC_QUEUES_MAX <= QUEUES_MAX
 assert RECORD_SIZE_MAX < FRAME_SIZE_MAX < KERNEL_BYTES_MAX
+assert CLIENT_SHARE_MAX + REQUEST_SIZE_MAX < LINK_SHARE_MAX < LINK_PEERS_MAX < LINK_MEMORY_MAX

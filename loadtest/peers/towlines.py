@@ -169,6 +169,8 @@ class _Client(PutClient):
                 continue
             answer = link.receive()
             if answer is None:
+                if link.lost:
+                    raise BenchFailed(f"the link to put was lost after {len(us)} answers")
                 wait_s = (due - clock()) / 1e9 if open_ else SILENT_S
                 # Nothing is there to be read, so the descriptor says when there is; ZeroMQ's own poll counts in ms.
                 if not select.select([descriptor], [], [], max(0.0, wait_s))[0] and not open_:

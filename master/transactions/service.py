@@ -89,6 +89,7 @@ class TransactionService:
             greet=welcome(node),
             ring=ring_of(node),
             roles=PUT_ROLES,
+            counted=lambda: node.line.count(Counter.REFUSED),
         )
         poller.add(self._server)
         self._topics_made = self._topics_asked = False
@@ -383,14 +384,14 @@ class TransactionService:
         status: int = 0,
         records: list[bytes] | None = None,
     ) -> bool:
-        """A peer that does not read its answers has to greet again (H20)."""
+        """A peer that does not read its answers is cut off (H20)."""
         records = records or []
         parts = [ANSWER.pack(Kind.ANSWER, status, request_id, len(records)), json_part(facts)]
         if records:
             parts += [sizes_of(records), b"".join(records)]
         sent = self._server.send(peer, parts)
         if sent is Sent.PAUSED:
-            self._server.forget(peer)
+            self._server.cut_unread(peer)
         return sent is Sent.SENT
 
     def _now(self) -> int:

@@ -292,7 +292,7 @@ class TestSending:
         assert not second.lost
         (session,) = server.sessions.values()
         assert session.connection is not None
-        session.connection = session.connection[0], 0  # that descriptor is another socket's by now
+        session.connection.inode = 0  # that descriptor is another socket's by now
         server.cut(session.peer)
         assert not server.sessions
         assert second.send(REQUEST)

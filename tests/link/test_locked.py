@@ -15,6 +15,7 @@ from tests.link.meeting import greet, receive, until
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.frames import ASK, Kind
 from towline.link import server as server_module
+from towline.link import shares as shares_module
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
@@ -267,7 +268,7 @@ def test_two_pollers_of_one_server_both_follow_its_new_socket(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put's front has a poller of its own."""
-    monkeypatch.setattr(server_module, "_allowed", lambda held: 1)
+    monkeypatch.setattr(shares_module.Shares, "memory_max", 1)
     server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
     pollers = Poller(server), Poller(server)
     pollers[0].poll(0)
@@ -297,7 +298,9 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = server_module.anonymous_bytes()
-    monkeypatch.setattr(server_module, "_allowed", lambda held: before + (64 << 20))
+    monkeypatch.setattr(shares_module.Shares, "memory_max", before + (64 << 20))
+    monkeypatch.setattr(shares_module.Shares, "_look", lambda *_: None)  # nobody is cut alone
+    monkeypatch.setattr(shares_module.Shares, "_weigh", lambda *_: None)
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
     server = Server(context, [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"], own=OWN)
     endpoints = list(server.endpoints)

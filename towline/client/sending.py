@@ -17,6 +17,7 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.frames import ANSWER, Buffer, Group, Kind, PutAnswer, decode_put_answer, encode_put, expect, kind_of
 from towline.format.refusals import read_sentence
 from towline.format.status import PutStatus
+from towline.limits import CLIENT_SHARE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
@@ -295,9 +296,16 @@ class Sender(threading.Thread):
         # What is held may go again: with one request at a time nothing of its queue may pass it.
         if len(self._in_flight) + len(self._held) >= self._rules.in_flight_max or self._leave_at < math.inf:
             return False
-        if self._transport.is_full:
+        if self._transport.is_full or self._fills_its_share:
             return False
         return time.monotonic() >= self._paused_until
+
+    @property
+    def _fills_its_share(self) -> bool:
+        """A node cuts off who has it keep much more."""
+        if len(self._in_flight) * self._rules.request_bytes_max < CLIENT_SHARE_MAX:
+            return False
+        return sum(batch.size for request in self._in_flight.values() for batch in request.batches) >= CLIENT_SHARE_MAX
 
     def _send_request(self, link: Link, batches: list[Batch]) -> bool:
         groups = _by_queue(batches)

@@ -44,6 +44,7 @@ class Cause(IntEnum):
     FENCED = 21, "another node is master now, or about to be: producers find it among their endpoints"
     TOPICS_FILE = 22, "topics.json could not be saved: look at the disk; these topics go on when it takes the file"
     RUNTIME_FULL = 23, "the runtime directory's file system is full: free room there, or give it more; puts go on then"
+    PEER_CUT = 24, "a client sent faster than put takes, or read no answers: the log of put names it"
 
     def __new__(cls, number: int, remedy: str) -> "Cause":
         member = int.__new__(cls, number)

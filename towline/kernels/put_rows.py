@@ -35,6 +35,7 @@ from .words import copy_bytes, full_fence, load_i32, load_i64, load_shared, load
 
 ROWS: Final = 4096  # of a table; a power of two
 PEER_SIZE_MAX: Final = 256  # bytes of a ROUTER's name for a peer
+UNHEARD_MAX: Final = 16  # peers whose puts are thrown away as they come; each has PEER_SIZE_MAX bytes for its name
 MESSAGES: Final = 3  # of a row: peer, head, records
 MESSAGE_SIZE: Final = 64  # bytes of a zmq_msg_t
 
@@ -90,6 +91,7 @@ TAKEN_MEMORY: Final = 1
 DONE: Final = 8
 STOPPED: Final = 9
 
+THROWN_MAX: Final = 65_536  # of a call
 GROUP_MEMORY: Final = 256  # bytes that a group takes beside its topic: a request may be all groups, no records
 _NOW: Final = 1  # ZMQ_DONTWAIT
 _NOW_MORE: Final = 3  # and ZMQ_SNDMORE
@@ -125,6 +127,13 @@ def _receive(calls: Numbers, message: int) -> int:
             return -error
         size = call_int(calls[MSG_RECV], message, calls[SOCKET], _NOW, 0)
     return size
+
+
+@helper
+def _close(calls: Numbers, rows: Numbers, number: int) -> None:
+    for which in range(MESSAGES):
+        call_int(calls[MSG_CLOSE], _message(calls, number, which), 0, 0, 0)
+    rows[(number & (ROWS - 1)) * ROW_SIZE + MARK] = CLOSED
 
 
 @helper
@@ -170,7 +179,24 @@ def _take_one(calls: Numbers, rows: Numbers, peers: Bytes, number: int, now_ms: 
     return groups
 
 
-@kernel(I64(NUMBERS_READ, NUMBERS, WRITE, I64, I64, I64, I64, I64, NUMBERS))
+@helper
+def _is_unheard(peers: Bytes, place: int, size: int, unheard: Bytes, sizes: Numbers) -> bool:
+    """Whether the name at `place` is one of those."""
+    for each in range(UNHEARD_MAX):
+        if sizes[each] == 0:
+            return False
+        if sizes[each] == size:
+            same = True
+            for step in range(size):
+                if peers[place + step] != unheard[each * PEER_SIZE_MAX + step]:
+                    same = False
+                    break
+            if same:
+                return True
+    return False
+
+
+@kernel(I64(NUMBERS_READ, NUMBERS, WRITE, I64, I64, I64, I64, I64, NUMBERS, READ, NUMBERS_READ))
 def take_rows(
     calls: Numbers,
     rows: Numbers,
@@ -181,14 +207,18 @@ def take_rows(
     now_ms: int,
     looks: int,
     taken: Numbers,
+    unheard: Bytes,
+    unheard_sizes: Numbers,
 ) -> int:
     """Receives puts into the rows from `first` on, until there is nothing more; or why else it came back.
 
     At most `count_max`, and no other once they hold `bytes_max`. It looks `looks` times for the first one. `peers`
-    holds their senders' names. What is ODD stands in the row behind them, and is the caller's to close.
+    holds their senders' names. What is ODD stands in the row behind them, and is the caller's to close. Puts of
+    `unheard` senders are thrown away: so many names, the first with a size of 0 behind the last.
     """
     taken[TAKEN] = taken[TAKEN_MEMORY] = 0
-    while taken[TAKEN] < count_max and taken[TAKEN_MEMORY] < bytes_max:
+    thrown = 0
+    while taken[TAKEN] < count_max and taken[TAKEN_MEMORY] < bytes_max and thrown < THROWN_MAX:
         number = first + taken[TAKEN]
         peer_size = _receive(calls, _message(calls, number, 0))
         while peer_size == -_AGAIN and looks > 0 and taken[TAKEN] == 0:
@@ -200,6 +230,11 @@ def take_rows(
         groups = _take_one(calls, rows, peers, number, now_ms, peer_size)
         if groups == 0:
             return ODD
+        place = (number & (ROWS - 1)) * PEER_SIZE_MAX
+        if unheard_sizes[0] and _is_unheard(peers, place, peer_size, unheard, unheard_sizes):
+            _close(calls, rows, number)
+            thrown += 1
+            continue
         taken[TAKEN] += 1
         taken[TAKEN_MEMORY] += rows[(number & (ROWS - 1)) * ROW_SIZE + MEMORY]
     return ENOUGH
@@ -278,13 +313,6 @@ def serve_rows(
         written = end
         state[HELD] += rows[at + MEMORY]
     return DONE
-
-
-@helper
-def _close(calls: Numbers, rows: Numbers, number: int) -> None:
-    for which in range(MESSAGES):
-        call_int(calls[MSG_CLOSE], _message(calls, number, which), 0, 0, 0)
-    rows[(number & (ROWS - 1)) * ROW_SIZE + MARK] = CLOSED
 
 
 @kernel(I64(NUMBERS_READ, NUMBERS, READ, I64, I64, I64))

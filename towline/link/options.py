@@ -8,7 +8,7 @@ from .context import Socket
 
 # Messages from one peer that may wait here: any number. With a limit libzmq (4.3.5) stops reading that connection when
 # it is reached, notes it when the connection ends, and aborts the process (`!_io_error`) at the next heartbeat. What a
-# peer may have under way is bounded by its own credit, and in the end by LINK_MEMORY_MAX (H21).
+# peer may have under way is bounded by its own credit, and by its share (`shares`, H21).
 RECEIVED_MAX: Final = 0
 HANDSHAKE_MS: Final = 5_000
 HEARTBEAT_MS: Final = 2_000

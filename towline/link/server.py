@@ -3,10 +3,7 @@
 Nothing here waits. A peer that cannot take an answer is PAUSED or GONE, and the caller decides (H20).
 """
 
-import contextlib
 import logging
-import os
-import socket as sockets
 import stat
 import time
 from collections import OrderedDict
@@ -20,7 +17,7 @@ import zmq
 
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.frames import Buffer, Kind, kind_of
-from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, LINK_MEMORY_MAX, MIB, PARTS_MAX, SESSIONS_MAX
+from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
 from .ceiling import anonymous_bytes, give_back
 from .context import Context, Socket
@@ -30,18 +27,24 @@ from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_we
 from .keys import NODE_ROLES, KeyRing
 from .native import Came
 from .options import set_common
+from .shares import OF_MESSAGE, Connection, Shares
 
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 256
 UNANSWERED_PER_TURN: Final = 64  # greetings, refusals and strays dealt with in one `receive`
+STRAYS_MAX: Final = 256  # requests of one connection that nobody greeted on; each is answered
+DROPPED_S: Final = 1.0  # at least: what a peer that was cut has left is thrown away for so long
+LEFT_PER_TURN: Final = 4_096  # messages of dropped peers thrown away in one `receive`
 DRAINED_PER_TURN: Final = 1_024  # parts of a flood thrown away in one `receive`
 # Linux lets a stream within the machine grow to several MiB on its way, and each byte leaves the CPU's caches before it
 # is read: 3 GB/s, against 6 with this. Over a network it is left to Linux, as the way there may hold more.
 LOOPBACK_SEND_BUFFER: Final = MIB
 SYSTEM_CHOOSES: Final = -1
+NAME_MAX: Final = 100  # characters of what a peer calls itself, in the log
 AGAIN_S: Final = 0.02  # between two attempts to bind again
 TEND_S: Final = 1.0  # between two looks at the memory and at keys that were revoked
+_GIVEN: Final = b"\0"  # how names begin that ZeroMQ gave
 _LAST: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -60,14 +63,14 @@ class Sent(Enum):
 class Session:
     """A peer that greeted: the facts it stated, the protocol version agreed on, its key where the door is locked.
 
-    `connection` is the descriptor and the inode of the socket that the greeting came on.
+    `connection` is the one that the greeting came on.
     """
 
     peer: bytes
     version: int
     facts: dict[str, Any]
     key: str = ""
-    connection: tuple[int, int] | None = None
+    connection: Connection | None = None
 
 
 @dataclass(slots=True)
@@ -88,12 +91,17 @@ def tell_nobody(facts: Mapping[str, Any], refused: LinkRefused) -> None:
     return
 
 
+def count_nowhere() -> None:
+    return
+
+
 class Server:
     """Binds `endpoints` (port 0 lets the kernel choose) and answers greetings.
 
     `own` are this side's facts (role, cluster, store, name), compared with the peer's and sent in every welcome.
     `greet` gets the facts of a peer that passed, and returns more facts for its welcome or raises LinkRefused.
     `refused` hears of every greeting that is refused: its facts, if they could be read, and why.
+    `counted` is called for each peer that was cut because it took more than its share.
     With a `ring`, TCP endpoints are for its keys alone, in those of `roles` that a key is for.
     Raises InvalidEndpoint, and OSError when an address is taken.
     """
@@ -106,6 +114,7 @@ class Server:
         own: Mapping[str, Any],
         greet: Greet = welcome_all,
         refused: Callable[[Mapping[str, Any], LinkRefused], None] = tell_nobody,
+        counted: Callable[[], None] = count_nowhere,
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
         ring: KeyRing | None = None,
@@ -115,8 +124,11 @@ class Server:
         self._limits = frame_size_max, high_water
         self._door = Door(context, ring, roles) if ring is not None else None
         self._tend_at = 0.0
-        self._memory_max = _allowed(anonymous_bytes())
         self.dropped_all = 0  # how often too much memory made it cut every peer
+        self._counted = counted
+        self._dropped: dict[bytes, float] = {}  # what is left of these is thrown away, since when
+        self._vanished: dict[bytes, float] = {}  # their connection has ended
+        self.unheard: tuple[bytes, ...] = ()  # both: nobody is there to hear an answer
         self._own = dict(own)
         self._greet = greet
         self._refused = refused
@@ -128,6 +140,7 @@ class Server:
         try:
             self.endpoints = self._bind_all(endpoints)
         except BaseException:
+            self._shares.close()
             self._socket.close(linger=0)
             raise
 
@@ -147,16 +160,32 @@ class Server:
             if self._draining and not self._drain():
                 return None
             try:
-                peer = self._socket.recv(zmq.NOBLOCK)
+                peer = self._next_sender()
             except zmq.Again:
                 if self.has_more():
                     continue
+                self.emptied()
                 return None
             frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             request = self.meet(peer, [frame.bytes], frame, more=frame.more)
             if request is not None:
                 return request
         return None
+
+    def _next_sender(self) -> bytes:
+        """Of the next message, the rest of which is still in the socket. Raises zmq.Again.
+
+        Requests that a dropped peer left are thrown away, LEFT_PER_TURN at a time.
+        """
+        peer = self._socket.recv(zmq.NOBLOCK)
+        for _ in range(LEFT_PER_TURN if peer in self._dropped else 0):
+            frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            while frame.more:
+                frame = self._socket.recv(zmq.NOBLOCK, copy=False)
+            peer = self._socket.recv(zmq.NOBLOCK)
+            if peer not in self._dropped:
+                break
+        return peer
 
     def begin(self) -> int:
         """For a kernel that receives in place of `receive`: the address of the socket, as it is for this turn.
@@ -184,19 +213,66 @@ class Server:
             self._forget_and_cut(peer, frame)
             self._draining = True
             return None
-        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame)
+        if peer in self._dropped:
+            return None
+        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame, sum(map(len, parts)))
         if session is None:
             self._answer_stranger(peer, parts, frame)
             return None
         return Request(peer, session, parts, frame)
 
-    def greeted(self, peer: bytes, frame: Came) -> Session | None:
-        """The session of a peer of which something was heard just now."""
+    def greeted(self, peer: bytes, frame: Came, size: int) -> Session | None:
+        """The session of a peer of which a message of `size` bytes was taken just now."""
         session = self._sessions.get(peer)
         if session is None or not self._is_of(session, frame):
             return None
         self._sessions.move_to_end(peer)
+        if session.connection is not None:
+            session.connection.taken += size + OF_MESSAGE
         return session
+
+    def emptied(self) -> None:
+        """Nothing is left in the socket, so nothing of who has gone some time ago."""
+        if self.unheard:
+            self._shares.leftovers = False
+            until = time.monotonic() - DROPPED_S
+            self._dropped = {peer: since for peer, since in self._dropped.items() if since > until}
+            self._vanished = {peer: since for peer, since in self._vanished.items() if since > until}
+            self._list_unheard()
+
+    def _list_unheard(self) -> None:
+        self.unheard = (*self._dropped, *self._vanished)
+
+    def look_after(self) -> None:
+        """Takes note of who was cut for what it took, and of who has left."""
+        shares = self._shares
+        while shares.cut:
+            connection, why = shares.cut.popleft()
+            log.warning("%s is cut off: %s", connection.who, why)
+            self._counted()
+            self._drop_rest(connection)
+        while shares.left:
+            connection = shares.left.popleft()
+            if connection.is_cut:
+                self._drop_rest(connection)
+            elif connection.name and self._is_on(connection):
+                self._vanished[connection.peer] = time.monotonic()
+                self._list_unheard()
+
+    def _is_on(self, connection: Connection) -> bool:
+        """Whether its peer has not greeted on another one since."""
+        session = self._sessions.get(connection.peer)
+        return session is None or session.connection is connection
+
+    def _drop_rest(self, connection: Connection) -> None:
+        if connection.peer and self._is_on(connection):
+            self._drop(connection.peer)
+
+    def _drop(self, peer: bytes) -> None:
+        self._sessions.pop(peer, None)
+        self._dropped[peer] = time.monotonic()
+        self._shares.leftovers = True
+        self._list_unheard()
 
     def send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
         """Sends one message. With `copy` False large parts are sent from where they stand: keep them unchanged.
@@ -204,7 +280,15 @@ class Server:
         That a full peer is gone, a server notices only while it goes on to `receive`. Behind a lock only who is greeted
         is sent anything: what was held for a key that was revoked goes nowhere.
         """
-        return Sent.GONE if self._door is not None and peer not in self._sessions else self._send(peer, parts, copy)
+        session = self._sessions.get(peer)
+        if self._door is not None and session is None:
+            return Sent.GONE
+        sent = self._send(peer, parts, copy)
+        if session is not None and session.connection is not None and sent is Sent.SENT:
+            size = sum(map(len, parts))
+            session.connection.handed += size
+            session.connection.copied += size if copy else 0
+        return sent
 
     def _send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
         send = self._socket.send
@@ -232,12 +316,16 @@ class Server:
         A peer that names itself may have come back on another: then it only has to greet again.
         """
         session = self._sessions.pop(peer, None)
-        if session is None or session.connection is None:
-            return
-        descriptor, inode = session.connection
-        with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(descriptor)) as connection:
-            if os.fstat(connection.fileno()).st_ino == inode:  # libzmq may have closed it, and another have its number
-                connection.shutdown(sockets.SHUT_RDWR)
+        if session is not None and session.connection is not None and session.connection.cut():
+            self._drop(peer)
+
+    def cut_unread(self, peer: bytes) -> None:
+        """Cuts a peer that does not read its answers (H20)."""
+        session = self._sessions.get(peer)
+        if session is not None and session.connection is not None:
+            log.warning("%s is cut off: it does not read its answers", session.connection.who)
+            self._counted()
+        self.cut(peer)
 
     def drop(self, request: Request) -> None:
         """Cuts the connection a request came on, just received: its bytes are not ours to understand."""
@@ -268,18 +356,19 @@ class Server:
             self._tend_door(self._door)
         if self._cut:
             give_back()
-        held = anonymous_bytes()
-        if self._cut:  # the allocator keeps some for itself
-            self._memory_max, self._cut = _allowed(held), False
-        if held <= self._memory_max:
+            self._cut = False
+        held, memory_max = anonymous_bytes(), self._shares.memory_max
+        if held <= memory_max:
             return
-        log.error(
-            "%d bytes of memory where %d are allowed: every peer is cut off, may come again", held, self._memory_max
-        )
+        log.error("%d bytes of memory where %d are allowed: every peer is cut off, may come again", held, memory_max)
         self.dropped_all += 1
         self._cut = True
         self._sessions.clear()
+        self._dropped.clear()
+        self._vanished.clear()
+        self._list_unheard()
         self._draining = False
+        self._shares.close()
         self._socket.close(linger=0)
         self._make_socket()
         self._unbound = True
@@ -287,6 +376,8 @@ class Server:
 
     def _tend_in_time(self) -> None:
         """Whoever is busy does not poll."""
+        if self._shares.cut or self._shares.left:
+            self.look_after()
         if time.monotonic() >= self._tend_at:
             self.tend()
 
@@ -304,6 +395,7 @@ class Server:
 
     def close(self) -> None:
         self._sessions.clear()
+        self._shares.close()
         self._socket.close(linger=0)
         if self._door is not None:
             self._door.close()
@@ -314,6 +406,7 @@ class Server:
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be delivered is an error, never dropped
         self._socket.set(zmq.ROUTER_HANDOVER, 0)  # nobody takes over another's identity
         self._socket.set(zmq.BACKLOG, BACKLOG)
+        self._shares = Shares(self._socket)
 
     def _bind_all(self, endpoints: Sequence[str]) -> list[str]:
         """libzmq takes the options as they stand at each bind: local sockets first, then the lock."""
@@ -329,6 +422,7 @@ class Server:
             self._bind_all(self.endpoints)
             self._unbound = False
         except OSError:
+            self._shares.close()
             self._socket.close(linger=0)
             self._make_socket()
             self._tend_at = now + AGAIN_S
@@ -365,7 +459,14 @@ class Server:
         return False
 
     def _answer_stranger(self, peer: bytes, parts: list[Buffer], frame: Came) -> None:
+        connection = self._connection_of(frame)
+        if connection is None or connection.is_cut or not self._takes(connection, peer):
+            self._drop(peer)  # it has gone, and this is what it left
+            return
+        connection.taken += sum(map(len, parts)) + OF_MESSAGE
         if kind_of(parts[0]) != Kind.GREETING:
+            if self._strays(connection):
+                return
             refused = LinkRefused(NOT_GREETED, "a request came before a greeting; the server may have been restarted")
             self._send(peer, encode_refusal(refused))
             return
@@ -386,34 +487,56 @@ class Server:
             self._sessions.pop(peer, None)
             self._send(peer, encode_refusal(refused))
             return
-        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key, _connection_of(frame))
+        if self._vanished.pop(peer, None) is not None:  # a name of its own, on another connection
+            self._list_unheard()
+        connection.name = f"{facts.get('role')} {facts.get('name')!r}"[:NAME_MAX]
+        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key, connection)
         self._sessions.move_to_end(peer)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         self._send(peer, encode_welcome(greeting.version, welcome))
 
+    def _takes(self, connection: Connection, peer: bytes) -> bool:
+        """Whether this is the peer of that connection. Two names came on one descriptor: it was another connection's
+        before, of whose peer something is left. Names that ZeroMQ gives are counted up."""
+        known = connection.peer
+        if known not in (b"", peer):
+            if peer[:1] == known[:1] == _GIVEN and _number(peer) < _number(known):
+                return False
+            self._drop(known)
+        connection.peer = peer
+        return True
+
+    def _strays(self, connection: Connection) -> bool:
+        """Whether a peer goes on without a greeting, and is cut for it: an answer to each costs more than it does."""
+        connection.strays += 1
+        if connection.strays <= STRAYS_MAX:
+            return False
+        log.warning("%s is cut off: it sends requests and does not greet", connection.who)
+        self._counted()
+        connection.cut()
+        self._drop_rest(connection)
+        return True
+
     def _forget_and_cut(self, peer: bytes, frame: Came) -> None:
         """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
         self._sessions.pop(peer, None)
+        connection = self._connection_of(frame)
+        if connection is not None:
+            connection.peer = peer
+            connection.cut()
+            self._drop_rest(connection)
+
+    def _connection_of(self, frame: Came) -> Connection | None:
+        """None when it is gone already."""
         try:
-            with sockets.socket(fileno=os.dup(int(frame.get(zmq.SRCFD)))) as connection:
-                connection.shutdown(sockets.SHUT_RDWR)
-        except (OSError, zmq.ZMQError):
-            return  # it is gone already
+            return self._shares.find(int(frame.get(zmq.SRCFD)))
+        except zmq.ZMQError:
+            return None
 
 
-def _connection_of(frame: Came) -> tuple[int, int] | None:
-    """None when it is gone already."""
-    try:
-        descriptor = int(frame.get(zmq.SRCFD))
-        return descriptor, os.fstat(descriptor).st_ino
-    except (OSError, zmq.ZMQError):
-        return None
-
-
-def _allowed(held: int) -> int:
-    """Bytes of memory for a process that holds so much for reasons of its own: that costs nobody the link."""
-    return max(LINK_MEMORY_MAX, held + LINK_MEMORY_MAX // 2)
+def _number(name: bytes) -> int:
+    return int.from_bytes(name[1:], "big")
 
 
 def _unlink_stale(path: Path) -> None:
