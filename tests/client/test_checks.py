@@ -5,7 +5,7 @@ import pytest
 
 from tests.client.standin import Standin
 from towline.client import body_crcs as crcs_of_client
-from towline.client.body_crcs import body_crcs
+from towline.client.body_crcs import body_crcs, prepare
 from towline.client.checks import Checks, parsed
 from towline.client.columns import SIZES, Columns
 from towline.format.record import LAYOUT, Record, encode
@@ -92,30 +92,39 @@ class TestHeads:
         assert found.damage.record == records[row]
 
 
-class TestPace:
+class TestKernel:
     DATA = np.frombuffer(b"".join(MADE), np.uint8)
     STARTS, SIZES = np.array([0, 5, 9]), np.array([4, 60, 0])
 
     @pytest.fixture(autouse=True)
-    def pace(self, monkeypatch):
-        """A process that has read nothing yet; how often the kernel was loaded."""
+    def loaded(self, monkeypatch):
+        """Of a process that has read nothing yet: how often the kernel was loaded."""
         asked: list[int] = []
         load = crcs_of_client.load_kernel
         monkeypatch.setattr(crcs_of_client, "load_kernel", lambda: asked.append(1) or load())
-        for name, value in (("kernel", None), ("asked", False), ("size", 0), ("since", 0.0)):
-            monkeypatch.setattr(f"towline.client.body_crcs._Pace.{name}", value)
+        for name, value in (("kernel", None), ("asked", False), ("seconds", 0.0), ("since", 0.0)):
+            monkeypatch.setattr(f"towline.client.body_crcs._Spent.{name}", value)
         return asked
 
-    def test_a_slow_reader_has_no_kernel_loaded(self, pace, monkeypatch):
-        monkeypatch.setattr(crcs_of_client, "WORTH", len(self.DATA) + 1)
-        monkeypatch.setattr(crcs_of_client, "PACE_S", 0.0)
-        for _ in range(5):
-            body_crcs(self.DATA, self.STARTS, self.SIZES)
-        assert not pace
+    def found(self):
+        return body_crcs(self.DATA, self.STARTS, self.SIZES).tolist()
 
-    def test_a_fast_one_has_it_once_and_finds_the_same(self, pace, monkeypatch):
-        before = body_crcs(self.DATA, self.STARTS, self.SIZES).tolist()
-        monkeypatch.setattr(crcs_of_client, "WORTH", len(self.DATA) + 1)
-        for _ in range(5):
-            assert body_crcs(self.DATA, self.STARTS, self.SIZES).tolist() == before
-        assert pace == [1]
+    def test_who_reads_little_at_a_time_does_without(self, loaded, monkeypatch):
+        monkeypatch.setattr(crcs_of_client, "WINDOW_S", 0.0)
+        monkeypatch.setattr(crcs_of_client, "WORTH_S", 60.0)
+        assert self.found() == self.found()
+        assert not loaded
+
+    def test_who_spends_as_much_as_it_costs_has_it_once(self, loaded, monkeypatch):
+        before = self.found()
+        assert not loaded
+        monkeypatch.setattr(crcs_of_client, "WORTH_S", 0.0)
+        assert [self.found() for _ in range(3)] == [before] * 3
+        assert loaded == [1]
+
+    def test_it_can_be_had_before(self, loaded):
+        before = self.found()
+        for _ in range(2):
+            prepare()
+        assert loaded == [1]
+        assert self.found() == before
