@@ -14,10 +14,11 @@ from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.columns import Columns
+from towline.client.errors import DamagedMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.reader import Moved
-from towline.format.record import LAYOUT, Record, encode
+from towline.format.record import Record, encode
 from towline.format.status import GetStatus
 from towline.node.context import runtime_of
 from towline.runtime.positions import Position
@@ -215,15 +216,12 @@ class Jumping:
 
 
 class Garbling(Jumping):
-    """Its broker sends a message of which a byte is not what was stored."""
+    """No node of its group has message 9 whole."""
 
     def poll_columns(self, timeout_ms):
-        columns = super().poll_columns(timeout_ms)
-        if columns is None or self._at != 10:
-            return columns
-        data = bytearray(columns.records)
-        data[LAYOUT.size] ^= 1
-        return Columns(columns.size.astype(">u4").tobytes(), bytes(data), queue_id=0)
+        if self._at == 9:
+            raise DamagedMessage("t", 0, 9, 4711, "BODYCRC differs")
+        return super().poll_columns(timeout_ms)
 
 
 class TestGapsOfABroker:
@@ -250,17 +248,20 @@ class TestDamageOfABroker:
     @pytest.fixture
     def partition(self, monkeypatch):
         monkeypatch.setattr(remote, "Consumer", Garbling)
-        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueuePiece("t", 0, 8, 10),))
+        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueuePiece("t", 0, 8, 11),))
 
-    def test_is_named_by_its_queue_and_number(self, partition):
-        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "checkCrcs": "true"})
-        with pytest.raises(DamagedAnswer, match="message 9 of queue 0 of t: BODY_CRC"):
-            list(partition.read(Reading.of(parsed, ("body",), selection_of(parsed))))
-
-    def test_or_left_out(self, partition, caplog):
-        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "checkCrcs": "true", "onCorruption": "skip"})
+    def rows(self, partition, **options):
+        parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1"} | options)
         batches = partition.read(Reading.of(parsed, ("body",), selection_of(parsed)))
-        assert [row["body"] for batch in batches for row in batch.to_pylist()] == [b"8"]
+        return [row["body"] for batch in batches for row in batch.to_pylist()]
+
+    def test_is_named_by_its_queue_number_and_byte(self, partition):
+        with pytest.raises(DamagedAnswer, match="message 9 of queue 0 of t: at byte 4711 of the log: BODYCRC differs"):
+            self.rows(partition)
+
+    @pytest.mark.parametrize(("mode", "left"), [("skip", [b"8", b"10"]), ("stop", [b"8"])])
+    def test_or_left_out(self, partition, caplog, mode, left):
+        assert self.rows(partition, onCorruption=mode) == left
         assert "message 9 of queue 0" in caplog.text
 
 

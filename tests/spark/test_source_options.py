@@ -13,7 +13,7 @@ def parsed(**options: str) -> SourceOptions:
 
 
 def test_names_come_in_any_case():
-    found = parsed(STARTINGTIMESTAMP="17", readmode="SCAN", VerifyCRC="True", batchBYTES="64k")
+    found = parsed(STARTINGTIMESTAMP="17", readmode="SCAN", CheckCRCs="True", batchBYTES="64k")
     assert (found.starting_timestamp, found.read_mode, found.check_crcs) == (17, "scan", True)
     assert found.batch_bytes == 64 * 1024
 
@@ -23,7 +23,7 @@ def test_without_options_everything_is_read():
     assert (found.read_mode, found.fail_on_data_loss, found.check_crcs, found.on_corruption) == (
         "auto",
         True,
-        False,
+        None,
         "fail",
     )
     assert (found.batch_rows, found.batch_bytes, found.split_bytes) == (16_384, 32 * MIB, 64 * MIB)
@@ -36,6 +36,7 @@ def test_without_options_everything_is_read():
     [
         ("startingOffset", "startingOffsets"),
         ("check_crcs", "checkCrcs"),
+        ("checkCrc", "checkCrcs"),
         ("topics", ""),
         ("failOnDataloss1", "failOnDataLoss"),
     ],

@@ -407,15 +407,22 @@ class TestDamage:
         left = [one for one in own.rows if not at <= one["commitLogOffset"] < at - at % SEGMENT + SEGMENT]
         assert read(own.root, onCorruption="stop") == left
 
-    def test_a_wrong_body_shows_with_its_crc_alone(self, own):
+    @pytest.mark.parametrize("mode", ["scan", "queue"])
+    def test_a_wrong_body_is_named_by_message_and_byte(self, own, mode):
         row = own.rows[50]
         own.write(row["commitLogOffset"] + LAYOUT.size + 2, b"~~")
-        assert len(read(own.root)) == len(own.rows)
-        for mode in ("scan", "queue"):
-            with pytest.raises(DamagedRecord, match=str(row["commitLogOffset"])):
-                read(own.root, checkCrcs="true", readMode=mode)
-            rows = read(own.root, checkCrcs="true", readMode=mode, onCorruption="skip")
-            assert by_place(rows) == [one for one in own.rows if one is not row]
+        named = rf"{row['commitLogOffset']} .*message {row['queueOffset']} of queue {row['queueId']} of {row['topic']}"
+        with pytest.raises(DamagedRecord, match=named):
+            read(own.root, readMode=mode)
+        rows = read(own.root, readMode=mode, onCorruption="skip")
+        assert by_place(rows) == [one for one in own.rows if one is not row]
+
+    def test_bodies_that_nobody_reads_are_checked_on_request(self, own):
+        own.write(own.rows[50]["commitLogOffset"] + LAYOUT.size + 2, b"~~")
+        assert len(read(own.root, ["commitLogOffset"])) == len(own.rows)
+        with pytest.raises(DamagedRecord):
+            read(own.root, ["commitLogOffset"], checkCrcs="true")
+        assert len(read(own.root, checkCrcs="false")) == len(own.rows)
 
     def test_an_entry_that_leads_elsewhere(self, own, caplog):
         files = ConsumeQueueFiles(own.store.consumequeue, QUEUE_FILE, 8)

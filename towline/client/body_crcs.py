@@ -6,35 +6,42 @@ from typing import Final
 
 from towline.format.columns import Bytes, Integers
 from towline.format.crcs import Crcs, Kernel, crcs
-from towline.limits import MIB
 
-WORTH: Final = 32 * MIB  # of records within PACE_S are worth the kernel: it takes half a second, once for a process
-PACE_S: Final = 1.0
+WORTH_S: Final = 0.5  # of a window spent on CRCs are worth the kernel: it takes as long to load, once for a process
+WINDOW_S: Final = 10.0
 
 
-class _Pace:
-    """How much this process reads; without numba the kernel stays None."""
+class _Spent:
+    """What CRCs cost this process in the window that began at `since`; without numba the kernel stays None."""
 
     kernel: Kernel | None = None
     asked = False
-    size = 0
+    seconds = 0.0
     since = 0.0
 
 
 def body_crcs(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
     """Of data[start : start + size] for each pair."""
-    if not _Pace.asked:
-        _keep_pace(len(data))
-    return crcs(data, starts, sizes, _Pace.kernel)
+    if _Spent.asked:
+        return crcs(data, starts, sizes, _Spent.kernel)
+    began = time.monotonic()
+    found = crcs(data, starts, sizes)
+    _spend(began, time.monotonic())
+    return found
 
 
-def _keep_pace(size: int) -> None:
-    now = time.monotonic()
-    if now - _Pace.since > PACE_S:
-        _Pace.since, _Pace.size = now, 0
-    _Pace.size += size
-    if _Pace.size >= WORTH:
-        _Pace.asked, _Pace.kernel = True, load_kernel()
+def prepare() -> None:
+    """Loads the kernel now: for a program that is going to read much."""
+    if not _Spent.asked:
+        _Spent.asked, _Spent.kernel = True, load_kernel()
+
+
+def _spend(began: float, ended: float) -> None:
+    if ended - _Spent.since > WINDOW_S:
+        _Spent.since, _Spent.seconds = began, 0.0
+    _Spent.seconds += ended - began
+    if _Spent.seconds >= WORTH_S:
+        prepare()
 
 
 def load_kernel() -> Kernel | None:

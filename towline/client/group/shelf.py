@@ -72,9 +72,13 @@ class Shelf:
             return False
 
     def refuse(self, handed: Handed) -> None:
-        """A piece that cannot be read is not passed over: it comes again, until somebody seeks behind it."""
+        """A piece that cannot be read is not passed over: it comes again, until somebody seeks behind it.
+
+        Nobody has it in hand meanwhile, so a member that leaves can give its queue away.
+        """
         with self.lock:
             handed.given = handed.at
+            self._finish_newest()
 
     def cut(self, handed: Handed, sizes: Buffer, records: Buffer, offset: int) -> None:
         """A piece that cannot be read from `offset` on is these records; what is behind them goes back, as a piece."""
