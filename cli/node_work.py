@@ -162,6 +162,12 @@ def _render_in_sync(console: Console, read: dict[str, Any]) -> None:
     console.print(f"in-sync set of epoch {kept['epoch']}: {members}{' (degraded)' if kept['degraded'] else ''}")
     if kept["promised"] > kept["epoch"]:
         console.print(f"epoch {kept['promised']} was promised to another node: nothing is acknowledged")
+    if (held := read["held_back"]) is not None:
+        bytes_ = sized(held["bytes"])
+        console.print(
+            f"readers see nothing behind byte {held['from']:,} of the log, {bytes_} less than is stored: {held['why']}",
+            markup=False,
+        )
     if lease is not None:
         left = f"{lease['left_ms']} ms of {lease['lease_ms']} ms are left" if lease["left_ms"] else "it is over"
         console.print(f"lease: {left}")

@@ -126,7 +126,7 @@ class InSync:
         self._seen |= slaves.keys()
         if last is None or (self.asked is not None and self._rules.in_etcd):
             return None
-        leaving = self._leaving(slaves, end, now_ms)
+        leaving = self._leaving(slaves, end, now_ms) | self._fallen(slaves, replicated)
         wanted = self.counted & ~leaving
         for node in ids_of(leaving):
             self._not_before[node] = now_ms + PAUSE_MS
@@ -185,6 +185,13 @@ class InSync:
 
     def _others(self, members: int) -> set[int]:
         return set(ids_of(members & ~(1 << self._rules.own)))
+
+    def _fallen(self, slaves: Mapping[int, Slave], replicated: int) -> int:
+        """Members that hold less than they acknowledged: of a machine that was set back, or whose disk lied.
+
+        No floor keeps them. A set below it may be recorded, for nothing is acknowledged or shown under that.
+        """
+        return mask_of(node for node in ids_of(self.counted) if node in slaves and slaves[node].held < replicated)
 
     def _leaving(self, slaves: Mapping[int, Slave], end: int, now_ms: int) -> int:
         rules, counted = self._rules, self.counted

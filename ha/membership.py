@@ -24,12 +24,11 @@ Say = Callable[[Peer, bytes], Any]
 
 def rules_of(settings: Settings) -> Rules:
     """What the settings say about the set; see docs/decisions/0026."""
-    auto = settings.enable_auto_in_sync_replicas
     catch_up_ms = settings.ha_max_time_slave_not_catchup
     waits_for_all = settings.all_ack_in_sync_state_set or settings.broker_role is not BrokerRole.SYNC_MASTER
     return Rules(
         own=settings.broker_id,
-        floor=max(1, settings.min_in_sync_replicas if auto else settings.in_sync_replicas),
+        floor=settings.in_sync_floor,
         least=settings.min_in_sync_replicas,
         enough=settings.in_sync_replicas,
         gap_max=settings.ha_max_gap_not_in_sync,

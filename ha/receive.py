@@ -251,21 +251,34 @@ class ReceiveAgent:
     def _record_set(self, head: Buffer) -> None:
         """The in-sync set is on disk before the master hears of it: it may take nobody out before that (H14)."""
         _, *fields = expect_set(head)
-        record = InSyncRecord(*fields[:-1], max(fields[-1], FLOOR_UNKNOWN))
+        epoch, version, master, members, floor = fields
+        record = InSyncRecord(epoch, version, master, members, max(floor, FLOOR_UNKNOWN))
         if record.epoch != self._epoch or record.members < 0:
             raise MalformedFrame(f"an in-sync set of epoch {record.epoch}; the master we follow has {self._epoch}")
         if ARMED:
             reach("receive.before_set")
         known = self._in_sync.load()
-        if known is None or record.order > known.order:
+        if known is not None and known != record and known.order >= record.order:
+            self._not_recorded(record, known)
+            return
+        if known != record:
             self._in_sync.save(record)
-            known = record
-        self._in_sync_published.replace(known.members)
+        self._in_sync_published.replace(record.members)
         # A promise that was given meanwhile may have told of the set before this one, and whoever asked for it goes by
         # that. Looked at behind the writing: one that is not seen here has told of this set.
         if outdated := self._joining.outdated():
             raise LinkRefused("EPOCH", outdated)
         self._link.send([HA_SET.pack(Kind.HA_SET_ACK, *fields)])
+
+    def _not_recorded(self, record: InSyncRecord, known: InSyncRecord) -> None:
+        """It is not on the disk, so the master does not hear that it is.
+
+        Raises LinkRefused where another master has recorded a set since.
+        """
+        newer = f"set {known.version} of epoch {known.epoch}, of node {known.master}, is recorded here"
+        if known.epoch > record.epoch:
+            raise LinkRefused("EPOCH", f"the in-sync set {record.ids} of epoch {record.epoch} comes too late: {newer}")
+        self._node.log.warning("the in-sync set %s, version %d, is not recorded: %s", record.ids, record.version, newer)
 
     def _acknowledge(self, now: int) -> None:
         held = (self._appended.get(), self._node.positions.get(Position.FLUSHED))

@@ -14,13 +14,17 @@ import pytest
 
 from ha.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, Pulse, listens
 from ha.leadership import Leader, Leadership, RecordedSet, Standing, View, better, may_stand, next_epoch
+from ha.lease import NS_PER_MS, Keeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
 from towline.errors import MalformedFile
 from towline.format.epochs import number_of
 from towline.ha_errors import EtcdUnavailable
+from towline.node.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd
+from towline.runtime.clock import SystemClock
+from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 
 EMPTY = View(None, 0, 0, None)
@@ -256,6 +260,46 @@ class TestThePulseOfALeader:
             assert listens(f"127.0.0.1:{server.getsockname()[1]}")
 
 
+class SlowEtcd:
+    """CLOCK_BOOTTIME of a machine on which each answer about a lease takes a second to come."""
+
+    def __init__(self, etcd, monkeypatch):
+        self.now_ns = self.asked_ns = 1000 * NS_PER_MS
+        for name in ("grant", "keep_alive"):
+            monkeypatch.setattr(etcd, name, self._slowly(getattr(etcd, name)))
+        for module in ("ha.election", "ha.lease"):
+            monkeypatch.setattr(f"{module}.boottime_ns", lambda: self.now_ns)
+
+    def _slowly(self, ask):
+        def answer(*args):
+            self.asked_ns = self.now_ns
+            said = ask(*args)
+            self.now_ns += 1000 * NS_PER_MS
+            return said
+
+        return answer
+
+
+@pytest.fixture
+def clock(etcd, monkeypatch):
+    return SlowEtcd(etcd, monkeypatch)
+
+
+def test_a_master_counts_its_lease_from_before_etcd_was_asked(etcd, leadership, clock, tmp_path):
+    """Etcd counts from when it heard of it: the lease is over there before the answer has lasted as long here."""
+    view = claimed(etcd, leadership)
+    runtime = Runtime(tmp_path)
+    settings = read_settings(None, {"broker_role": "SYNC_MASTER", "broker_id": "0", "lease_ms": "9000"}, {})
+    positions = Positions.create(runtime.positions, 1)
+    positions.writer(Position.EPOCH, Duty.RECOVER).advance(view.leader.epoch)
+    log, store = logging.getLogger("lease"), Store(tmp_path)
+    node = Node(store, runtime, settings, positions, Duty.LEASE, 1, log, SystemClock())
+    Keeper(node, etcd, leadership).turn(0)
+    until_ns = positions.get(Position.LEASE_UNTIL)
+    positions.close()
+    assert until_ns == clock.asked_ns + 9000 * 9 // 10 * NS_PER_MS
+
+
 class TestAMemberThatStands:
     """Node 1 of three, all of which are in the recorded set of epoch 512; node 0 led."""
 
@@ -327,6 +371,19 @@ class TestAMemberThatStands:
         del said[0], said[2]
         self.stand(candidate)
         assert len(orders) == 1
+
+    def test_its_order_is_void_a_lease_after_etcd_was_asked_however_long_that_took(
+        self, candidate, clock, said, orders
+    ):
+        del said[0]
+        self.stand(candidate)
+        assert orders[0]["until_ns"] == clock.asked_ns + 60_000 * NS_PER_MS
+
+    def test_nor_one_that_it_takes_up_again(self, candidate, etcd, leadership, clock, said, orders):
+        del said[0]
+        claimed(etcd, leadership, node=1)
+        candidate.turn(0)
+        assert orders[0]["until_ns"] == clock.asked_ns + 60_000 * NS_PER_MS
 
     def test_in_doubt_it_gives_back_what_it_won_before(self, candidate, etcd, leadership, said, orders):
         claimed(etcd, leadership, node=1)

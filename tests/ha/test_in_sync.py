@@ -157,6 +157,22 @@ class TestWhoLeaves:
         slaves = {1: Slave(500, caught_up_ms=200), 2: Slave(400, caught_up_ms=100)}
         assert ids(turn(recorded([0, 1, 2]), slaves, now=60_000)) == [0, 1]
 
+    def test_one_that_lost_what_it_acknowledged_whatever_the_floor_is(self):
+        made = recorded([0, 1])
+        assert turn(made, {1: Slave(900)}, replicated=900) is None
+        slaves = {1: Slave(899)}
+        assert ids(turn(made, slaves, replicated=900)) == [0]
+        made.settle()
+        assert made.replicated(slaves, 1000) == 0
+        slaves[1].held = 1000
+        assert turn(made, slaves, replicated=900, now=LATER + PAUSE_MS - 1) is None
+        assert ids(turn(made, slaves, replicated=900, now=LATER + PAUSE_MS)) == [0, 1]
+
+    def test_one_that_lost_it_though_another_one_is_away(self):
+        made = recorded([0, 1, 2])
+        assert ids(turn(made, {1: Slave(899)}, replicated=900, now=START_MS - 1)) == [0, 2]
+        assert not made.complete, "node 2 has not recorded it"
+
     def test_one_that_is_too_far_behind(self):
         assert ids(turn(recorded([0, 1, 2]), {1: Slave(20_000), 2: Slave(9999)}, end=20_000)) == [0, 1]
 
@@ -261,6 +277,7 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
         self.rules = Rules(own=0, floor=floor, least=floor, enough=floor, gap_max=400, near=50, **times)
         self.now = self.end = self.replicated = self.epoch = 0
         self.logs = dict.fromkeys(range(1, 5), 0)  # what each has, connected or not
+        self.fallen = set()
         self.connected = {}
         self.files = {}
         self.own = None
@@ -302,6 +319,13 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
         self.connected.pop(node, None)
         self.on_their_way = [(to, record) for to, record in self.on_their_way if to != node]
         self.work()
+
+    @rule(node=SLAVES, left=st.integers(0, 400))
+    def set_back(self, node, left):
+        """Its machine goes back to an earlier state: it has lost what it acknowledged since, and does not know."""
+        self.part(node)
+        self.logs[node] = min(self.logs[node], left)
+        self.fallen.add(node)
 
     @rule(ms=st.integers(1, 6000))
     def time_goes_by(self, ms):
@@ -345,14 +369,22 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
             dropped = mask_of(ids_of(counted)) & ~settled.members
             if dropped:
                 assert all(self.files[node].order >= settled.order for node in settled.ids if node)
-            if before is not None and before.members.bit_count() >= self.rules.floor:
+            if before is not None and before.members.bit_count() >= self.rules.floor and not self.fallen:
                 assert settled.members.bit_count() >= self.rules.floor
         self.replicated = max(self.replicated, self.set.replicated(self.connected, self.end))
+
+    def is_set_back(self, node):
+        return node != 0 and node in self.fallen and self.logs[node] < self.replicated
+
+    @invariant()
+    def one_that_was_set_back_has_no_place_from_its_join_on(self):
+        for node in filter(self.is_set_back, self.connected):
+            assert node not in (self.set.asked or self.set.record)
 
     @invariant()
     def every_recorded_member_holds_what_is_replicated(self):
         for node in self.own.ids:
-            assert node == 0 or self.logs[node] >= self.replicated
+            assert node == 0 or self.is_set_back(node) or self.logs[node] >= self.replicated
 
     @invariant()
     def whoever_may_be_promoted_holds_what_is_replicated(self):
@@ -360,7 +392,7 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
         if self.files and self.replicated:
             newest = max(self.files.values(), key=lambda record: record.order)
             for node in newest.ids:
-                assert node == 0 or self.logs[node] >= self.replicated
+                assert node == 0 or self.is_set_back(node) or self.logs[node] >= self.replicated
 
 
 TestASetOfNodesThatComeAndGo = ASetOfNodesThatComeAndGo.TestCase

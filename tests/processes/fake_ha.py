@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from towline.errors import LinkRefused
-from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, kind_of
+from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, expect_set, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.greeting import LEFT, encode_refusal, read_refusal
@@ -122,6 +122,19 @@ class FakeMaster:
             return request, epoch, appended
 
         return await_(acked, 60.0, "the slave acknowledges")
+
+    def await_recorded(self, count: int) -> list[int]:
+        """Versions of the next in-sync sets that the slave says it has recorded."""
+        versions: list[int] = []
+
+        def told() -> bool:
+            request = self._turn()
+            if request is not None and kind_of(request.parts[0]) == Kind.HA_SET_ACK:
+                versions.append(expect_set(request.parts[0])[2])
+            return len(versions) == count
+
+        await_(told, 60.0, "the slave says what it has recorded")
+        return versions
 
     def send(self, peer: bytes, parts: list[Buffer]) -> None:
         self.server.send(peer, parts)

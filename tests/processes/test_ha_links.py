@@ -7,8 +7,9 @@ import pytest
 from tests.log.stores import StoreMaker
 from towline.errors import LinkRefused
 from towline.format.epochs import number_of
-from towline.format.frames import HA_ACK, HA_DATA, Kind
+from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Kind
 from towline.log.epoch_file import EpochFile
+from towline.log.in_sync_file import InSyncFile, InSyncRecord
 from towline.node.asking import ask_peers
 from towline.node.context import open_node
 from towline.node.peer_door import PROMISE
@@ -421,6 +422,28 @@ def test_what_was_confirmed_is_not_cut_off_for_a_master_that_lacks_it(fake_and_s
     assert not slave.store.truncate.exists()
     fake.until(lambda: said in read_status(slave.store.root)["master"]["why"], "status says so too")
     assert held(slave)[: starts[60]] == log[: starts[60]]
+
+
+def test_a_set_that_is_older_than_the_recorded_one_is_neither_recorded_nor_acknowledged(fake_and_slave, source):
+    fake, slave = fake_and_slave
+    peer, _ = linked(fake, slave, source)
+    for version in (5, 3, 6):
+        fake.send(peer, [HA_SET.pack(Kind.HA_SET, NEXT, version, 2, 0b110, 2)])
+    assert fake.await_recorded(2) == [5, 6]
+    assert InSyncFile(slave.store).load() == InSyncRecord(NEXT, 6, 2, 0b110, 2)
+    assert "version 3, is not recorded: set 5 of epoch" in slave.store.node_log.read_text()
+
+
+def test_a_set_of_a_master_that_was_replaced_ends_its_link(fake_and_slave, source):
+    fake, slave = fake_and_slave
+    later = InSyncRecord(NEXT + 256, 1, 3, 0b1010, 2)
+    InSyncFile(slave.store).save(later)
+    peer, end = linked(fake, slave, source)
+    fake.facts = welcome(source, end)
+    fake.send(peer, [HA_SET.pack(Kind.HA_SET, NEXT, 7, 2, 0b110, 2)])
+    fake.await_greeting()
+    assert "comes too late: set 1 of epoch" in fake.told.pop()
+    assert InSyncFile(slave.store).load() == later
 
 
 def test_a_slave_leaves_a_master_below_its_promise_and_follows_none_again(fake_and_slave, source):

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import termios
@@ -13,13 +14,15 @@ import pytest
 
 from towline.format.refusals import Cause, read_sentence
 from towline.format.status import PutStatus
+from towline.ha_errors import PromotionRefused
 from towline.log.in_sync_file import InSyncFile
 from towline.node.context import runtime_of
 from towline.node.status import read_status
 from towline.runtime.positions import Duty, Position
 
 from .groups import Group
-from .nodes import PATIENT, TestNode, end, ended
+from .nodes import PATIENT, Pair, TestNode, end, ended, ending
+from .readable import read_all
 from .waiting import await_
 from .wire import WireClient, records_of
 
@@ -181,6 +184,95 @@ def test_where_two_are_asked_for_a_put_is_refused_before_it_is_written(two):
     assert master.at(Position.APPENDED) == end
     assert recorded(two, 0) == [0, 1]
     client.close()
+
+
+def test_a_slave_whose_machine_was_set_back_leaves_the_set_at_its_join(tmp_path):
+    """To a copy of its store, which knows nothing of what was acknowledged since and has no doubt."""
+    group = Group(tmp_path, 2, slave_timeout=60_000)
+    master, slave = group.nodes
+    with ending(*group.nodes):
+        group.start()
+        await_in_sync(group, 0, 1)
+        client = WireClient(master.endpoint)
+        client.create_topic(TOPIC.decode(), 1)
+        client.close()
+        assert slave.stop()
+        shutil.copytree(slave.store.root, tmp_path / "copy", symlinks=True)
+        slave.start()
+        group.await_level(0, 1)
+        client = WireClient(master.endpoint)
+        put = records_of(TOPIC, 50, size=4000)
+        await_(lambda: client.put(put).status == PutStatus.PUT_OK, APPEARS_S, "both have it")
+        client.close()
+        acknowledged = master.at(Position.REPLICATED)
+        assert slave.stop()
+        shutil.rmtree(slave.store.root)
+        shutil.copytree(tmp_path / "copy", slave.store.root, symlinks=True)
+        assert not slave.store.doubt.exists()
+        slave.start("--set", "seed_byte_in_second=10000")  # it takes its time to catch up
+        alone = [[0], [0]]
+        await_(lambda: [recorded(group, number) for number in (0, 1)] == alone, APPEARS_S, "it is out of the set")
+        assert slave.at(Position.APPENDED) < acknowledged
+        master.kill_all(seed=1)
+        with pytest.raises(PromotionRefused, match="it is not in the in-sync set"):
+            group.promote(1)
+        slave.stop()
+        slave.start()  # at any speed again
+        master.start()
+        await_in_sync(group, 0, 1)
+        assert group.await_level(0, 1) >= acknowledged
+
+
+class TestWhatReadersSeeWhileTheOnlySlaveIsAway:
+    """Under the defaults of SYNC_MASTER, where the set is never smaller than two."""
+
+    @pytest.fixture
+    def pair(self, tmp_path):
+        made = Pair(tmp_path, slave_timeout=1000)
+        with ending(*made.nodes):
+            made.start()
+            client = WireClient(made.master.endpoint)
+            client.create_topic(TOPIC.decode(), 1)
+            put = records_of(TOPIC, 3)
+            await_(lambda: client.put(put).status == PutStatus.PUT_OK, APPEARS_S, "both have it")
+            client.close()
+            made.await_caught_up()
+            yield made
+
+    def held_back(self, node):
+        return read_status(node.store.root)["held_back"]
+
+    def readable(self, node):
+        return len(read_all(node, TOPIC.decode()))
+
+    def test_is_what_was_there_before_and_status_says_why(self, pair):
+        master, slave = pair.nodes
+        before = self.readable(master)
+        assert self.held_back(master) is None
+        assert slave.stop()
+        client = WireClient(master.endpoint)
+        assert client.put(records_of(TOPIC, 3)).status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        client.close()
+        held = await_(lambda: self.held_back(master), 60.0, "status names it")
+        assert (held["away"], held["why"]) == ([1], "node 1 of the in-sync set is not connected")
+        assert held["bytes"] == master.at(Position.APPENDED) - master.at(Position.DISPATCHED) > 0
+        assert self.readable(master) == before
+        slave.start()
+        pair.await_caught_up()
+        assert (self.held_back(master), self.readable(master)) == (None, before + 3)
+
+    def test_is_nothing_at_all_where_the_queues_are_derived_anew(self, pair):
+        master, slave = pair.nodes
+        before = self.readable(master)
+        assert (slave.stop(), master.stop()) == (True, True)
+        shutil.rmtree(master.store.consumequeue)
+        master.start()
+        held = await_(lambda: self.held_back(master), 60.0, "status names it")
+        assert (held["from"], held["bytes"], held["away"]) == (0, master.at(Position.APPENDED), [1])
+        assert self.readable(master) == 0
+        slave.start()
+        pair.await_caught_up()
+        assert (self.held_back(master), self.readable(master)) == (None, before)
 
 
 def test_a_master_that_is_alone_wakes_its_sender_with_each_put(tmp_path):

@@ -3,12 +3,14 @@
 The slave is a test on a real socket; the master is a node under SYNC_MASTER that waits for it.
 """
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from towline.errors import LinkRefused
-from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Kind, expect, kind_of
+from towline.format.epochs import number_of
+from towline.format.frames import ASK, HA_ACK, HA_DATA, HA_SET, Kind, expect, json_part, kind_of, read_json
 from towline.format.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
@@ -16,7 +18,8 @@ from towline.link.poller import Poller
 from towline.log.identity import IdentityFile
 from towline.runtime.positions import Counter, Duty, Position
 
-from .nodes import TestNode, ended
+from .nodes import TestNode, ended, ending
+from .stopping import stopped
 from .waiting import await_
 from .wire import WireClient, records_of
 
@@ -24,13 +27,18 @@ TOPIC = b"orders"
 TIMEOUT_MS = 700
 APPEARS_S = 60.0
 CREDIT = 1 << 40
+SETTINGS = {
+    "broker_role": "SYNC_MASTER",
+    "listen_port": 0,
+    "ha_listen_port": 0,
+    "slave_timeout": TIMEOUT_MS,
+    "ha_send_heartbeat_interval": 100,  # a link that has gone is noticed when something is sent on it
+}
 
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory) -> Iterator[TestNode]:
-    settings = {"broker_role": "SYNC_MASTER", "listen_port": 0, "ha_listen_port": 0, "slave_timeout": TIMEOUT_MS}
-    settings |= {"ha_send_heartbeat_interval": 100}  # a link that has gone is noticed when something is sent on it
-    node = TestNode("master", tmp_path_factory.mktemp("lies") / "master", **settings)
+    node = TestNode("master", tmp_path_factory.mktemp("lies") / "master", **SETTINGS)
     ending = ended(node)
     next(ending)
     node.start()
@@ -116,6 +124,16 @@ class FakeSlave:
         """Receives without a word, up to `upto` bytes of the log."""
         await_(lambda: self.received() is not None and self.sent >= upto, APPEARS_S, "the bytes are here")
 
+    def ask(self, question: dict[str, object]) -> dict[str, object]:
+        """The answer to a question that the master reads behind all that was said before."""
+        assert self.link.send([ASK.pack(Kind.ASK, 0), json_part(question)])
+
+        def answered() -> dict[str, object] | None:
+            answers = [parts for parts in self.received() if kind_of(parts[0]) == Kind.ANSWER]
+            return read_json(answers[0][1]) if answers else None
+
+        return await_(answered, APPEARS_S, "the master answers")
+
     def lost(self) -> bool:
         self.received()
         return self.link.lost
@@ -198,6 +216,30 @@ def test_a_lie_costs_the_link_is_counted_and_moves_nothing(master, slave, waitin
     assert refusals(master) > refused
     assert said in slave.told
     assert f"is cut: {slave.told}" in master.store.node_log.read_text()
+
+
+def test_an_acknowledgement_that_comes_behind_a_promise_confirms_nothing(tmp_path):
+    """Another one may be master by then, without these bytes; so no reader is to see them."""
+    node = TestNode("master", tmp_path / "master", **SETTINGS)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ending(node))
+        node.start()
+        client = WireClient(node.endpoint)
+        stack.callback(client.close)
+        client.create_topic(TOPIC.decode(), 1)
+        slave = FakeSlave(node).join()
+        stack.callback(slave.close)
+        client.send(records_of(TOPIC, 3))
+        await_(lambda: node.at(Position.APPENDED) > node.at(Position.REPLICATED), APPEARS_S, "it is stored")
+        slave.take(node.at(Position.APPENDED))
+        stack.enter_context(stopped(node.pids()["supervisor"]))  # or it has another role at once
+        candidate = WireClient(f"ipc://{node.runtime}/ha.sock")
+        stack.callback(candidate.close)
+        assert candidate.ask({"op": "promise", "epoch": number_of(1000, 1), "node": 1})["granted"] is True
+        before = node.at(Position.REPLICATED)
+        slave.say(slave.sent, slave.sent)
+        assert slave.ask({"op": "state"})["confirmed"] == before  # asked behind it on the same link
+        assert node.at(Position.REPLICATED) == before < node.at(Position.APPENDED)
 
 
 @pytest.mark.parametrize(

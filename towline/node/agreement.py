@@ -24,9 +24,8 @@ PROMOTION_TERMS: Final = 2
 class Report:
     """What a node says of itself. `following`: the epoch of the master that it is or follows.
 
-    `floor`: its min_in_sync_replicas.
-
-    `doubted`: it may have lost what it acknowledged from memory, and was level with no master since.
+    `floor`: its min_in_sync_replicas. `doubted`: it may have lost what it acknowledged from memory, and was level with
+    no master since.
     """
 
     node: int

@@ -25,7 +25,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
 from .archiving import archive_of
-from .confirmed import confirmed_of
+from .confirmed import confirmed_of, written_of
 from .context import Node, open_node
 from .orders import read_json_file
 from .pool_state import PoolState
@@ -85,6 +85,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "refused": _refused(positions.refused),
             "slaves": _slaves(positions),
             "in_sync": _in_sync(node),
+            "held_back": _held_back(node),
             "agreed": _agreed(node),
             "master": link,
             "seeding": progress_of(positions, followed=followed) if facts["role"] == SLAVE else None,
@@ -282,6 +283,23 @@ def _in_sync(node: Node) -> dict[str, Any]:
         "epoch": positions.get(Position.EPOCH),
         "promised": positions.get(Position.PROMISED),
     }
+
+
+def _held_back(node: Node) -> dict[str, Any] | None:
+    """Of a SYNC_MASTER: what is stored and no reader sees, for nodes are away that have to hold it first; None else."""
+    positions, settings = node.positions, node.settings
+    end, visible = positions.get(written_of(node)), positions.get(Position.REPLICATED)
+    if settings.broker_role is not BrokerRole.SYNC_MASTER or visible >= end:
+        return None
+    connected = {slave.node for slave in positions.slaves() if slave.connected}
+    members = ids_of(positions.get(Position.IN_SYNC))
+    away = [member for member in members if member not in connected and member != settings.broker_id]
+    if not away and len(members) >= settings.in_sync_floor:
+        return None  # who is connected is on its way
+    who = f"{'nodes' if len(away) > 1 else 'node'} {', '.join(map(str, away))} of the in-sync set"
+    few = f"the in-sync set has {len(members)} of the {settings.in_sync_floor} nodes that it needs"
+    why = f"{who} {'are' if len(away) > 1 else 'is'} not connected" if away else few
+    return {"from": visible, "bytes": end - visible, "away": away, "why": why}
 
 
 def _delayed(node: Node, role: str) -> dict[str, Any] | None:

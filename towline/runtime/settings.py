@@ -102,6 +102,11 @@ class Settings(
         return parse_peers(self.ha_peers)
 
     @property
+    def in_sync_floor(self) -> int:
+        """Fewer nodes than these are never left in the in-sync set, and nothing counts as replicated below it."""
+        return max(1, self.min_in_sync_replicas if self.enable_auto_in_sync_replicas else self.in_sync_replicas)
+
+    @property
     def etcd_urls(self) -> list[str]:
         return parse_urls(self.etcd_endpoints)
 
