@@ -64,7 +64,7 @@ class FollowAgent:
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
         self._door = PeerDoor(self._node)
-        self._context, self._other_context = new_context(), new_context()  # a context has one door
+        self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
             endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
