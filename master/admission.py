@@ -181,7 +181,7 @@ CHECKS: Final = (
     Check(0, (PutStatus.EXPIRED,), "master.put: its deadline has passed"),
     Check(0, (PutStatus.NO_PERMISSION,), _permission),
     Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
-    Check(2, (PutStatus.SERVICE_NOT_AVAILABLE,), "a slave has no put process, so nobody can ask it"),
+    Check(2, (PutStatus.NOT_MASTER,), "slave.follow: it refuses the greeting, and names the master"),
     Check(2, (PutStatus.NOT_MASTER,), _fenced),
     Check(2, (PutStatus.NOT_MASTER,), _lease),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),  # before its flag, as it names the offset

@@ -64,7 +64,7 @@ class FollowAgent:
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
         self._door = PeerDoor(self._node)
-        self._context = new_context()
+        self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
             endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
@@ -76,9 +76,21 @@ class FollowAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        self._refusing = Server(
-            self._context,
-            refusing(self._node.settings, self._node.runtime),
+        endpoints = refusing(self._node.settings, self._node.runtime)
+        try:
+            self._refusing = self._listen_for_producers(endpoints)
+        except OSError as error:  # of the port: it is wanted when this node is master, not before
+            self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], error)
+            self._refusing = self._listen_for_producers(endpoints[:1])
+        for server in (self._server, self._refusing):
+            self._link.watch(server)
+        config = self._node.store.config
+        self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
+
+    def _listen_for_producers(self, endpoints: list[str]) -> Server:
+        return Server(
+            self._other_context,
+            endpoints,
             own=own_facts(self._node, "put"),
             ring=ring_of(self._node),
             roles=PUT_ROLES,
@@ -86,10 +98,6 @@ class FollowAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        for server in (self._server, self._refusing):
-            self._link.watch(server)
-        config = self._node.store.config
-        self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
@@ -128,9 +136,9 @@ class FollowAgent:
         if hasattr(self, "_link"):
             self._link.close()
         if hasattr(self, "_refusing"):
-            self._server.close()
-            self._refusing.close()
-            close_context(self._context)
+            for server, context in ((self._server, self._context), (self._refusing, self._other_context)):
+                server.close()
+                close_context(context)
 
     # --- peers
 

@@ -1,5 +1,8 @@
 """What a producer is told of a message, and what the message says of its producer: ids, and where it was born."""
 
+import contextlib
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,10 +43,14 @@ def read(node: TestNode, topic: str, count: int) -> list[ReceivedMessage]:
 
 
 def ports_of_connections_to(port: int) -> set[int]:
-    """On this machine, of the ends that connected."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ends = [(int(line[1].partition(":")[2], 16), int(line[2].partition(":")[2], 16)) for line in lines]
-    return {own for own, other in ends if other == port}
+    """Of this process's ends."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as connection:
+            peer = connection.getpeername()
+            if isinstance(peer, tuple) and peer[1] == port:
+                found.add(connection.getsockname()[1])
+    return found
 
 
 def test_a_result_has_both_ids_that_rocketmq_gives_a_message(pair: Pair, port: int) -> None:

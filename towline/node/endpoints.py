@@ -19,7 +19,7 @@ def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, l
 
 
 def refusing(settings: Settings, runtime: Runtime) -> list[str]:
-    """Where a slave tells producers that it is none of their masters; the port like that of `ha` above."""
+    """Where a slave tells producers that it is no master; without peers its master may have the same port, as above."""
     return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
 
 
