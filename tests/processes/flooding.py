@@ -60,6 +60,12 @@ def greeted(port: int, role: str) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read waits there, not here
     facts = {"role": role, "cluster": "", "store": "", "name": NAME, "node": 9}
     connection.sendall(_HANDSHAKE + b"\x04" + bytes([len(_READY)]) + _READY)
+    came = b""
+    while b"READY" not in came:  # whatever comes before is no message to libzmq
+        some = connection.recv(4096)
+        if not some:
+            raise ConnectionResetError
+        came += some
     connection.sendall(message([bytes(part) for part in encode_greeting(facts)]))
     return connection
 

@@ -36,10 +36,12 @@ def test_no_single_round_trip_takes_a_second(tmp_path: Path, count: int) -> None
     seed = int(os.environ.get("TOWLINE_SEED") or random.SystemRandom().getrandbits(32))
     print(f"\nTOWLINE_SEED={seed}, load {os.getloadavg()[0]:.1f}")
     port = free_port()
-    node = TestNode("master", tmp_path, listen_port=port, ha_listen_port=free_port(), flush_disk_type="ASYNC_FLUSH")
+    settings = {"flush_disk_type": "ASYNC_FLUSH", "wait_time_mills_in_send_queue": 60_000}  # a load is no refusal here
+    node = TestNode("master", tmp_path, listen_port=port, ha_listen_port=free_port(), **settings)
     node.start()
     ending = ended(node)
     next(ending)
+    clients: dict[str, subprocess.Popen[str]] = {}
     try:
         client = WireClient(node.endpoint)
         client.create_topic(TOPIC, queues=1)
@@ -63,4 +65,7 @@ def test_no_single_round_trip_takes_a_second(tmp_path: Path, count: int) -> None
         print(f"{count} of each way, the slowest: {slowest}; load {os.getloadavg()[0]:.1f}")
         assert max(slowest.values()) < SLOWEST_S
     finally:
+        for process in clients.values():
+            process.kill()
+            process.wait()
         next(ending, None)
