@@ -119,7 +119,7 @@ def bloom_of(settings: Settings) -> Bloom:
 
 
 def facts_of(error: TowlineError) -> dict[str, Any]:
-    """What a peer is told: the error's name, its sentence, and the position where it has one."""
+    """What a peer is told: the error's name, its sentence, and where in an expression or a queue it is, if anywhere."""
     facts: dict[str, Any] = {"error": type(error).__name__, "sentence": str(error)}
-    position = getattr(error, "position", None)
-    return facts if position is None else {**facts, "position": position}
+    where = {name: getattr(error, name, None) for name in ("position", "offset", "problem")}
+    return facts | {name: value for name, value in where.items() if value is not None}

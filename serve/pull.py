@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import MalformedFile, NotInLog, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import NotInLog, QueueDamaged, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
@@ -107,7 +107,7 @@ class Puller:
     def run(self, pull: Pull, passing: Passing | None = None) -> Outcome:
         """One answer, out of one ConsumeQueue file and one log segment. `passing` is the pull's expression.
 
-        Raises MalformedFile when an entry cannot be one, SegmentSizeMismatch, ForeignFile.
+        Raises QueueDamaged when the first entry cannot be one, SegmentSizeMismatch, ForeignFile.
         """
         allowed = self._topics.allows(pull.topic, pull.queue_id)
         if allowed is False:
@@ -122,7 +122,16 @@ class Puller:
         found = outside(low, high, pull.offset, corrects=corrects)
         if found is not None:
             return Outcome(*found, low, high)
-        chosen = self._choose(pull, high) if passing is None else self._evaluated(pull, high, passing)
+        try:
+            return self._within(pull, low, high, high, passing)
+        except QueueDamaged as damage:
+            if damage.offset <= pull.offset:
+                raise
+            return self._within(pull, low, high, damage.offset, passing)  # what stands before it
+
+    def _within(self, pull: Pull, low: int, high: int, stop: int, passing: Passing | None) -> Outcome:
+        """Of the entries before number `stop`, in a queue [low, high)."""
+        chosen = self._choose(pull, stop) if passing is None else self._evaluated(pull, stop, passing)
         nothing = Outcome(GetStatus.OFFSET_FOUND_NULL, chosen.after, low, high)
         if chosen.after == pull.offset:
             per_file = self._queues.file_size // SIZE
@@ -254,8 +263,9 @@ class Puller:
         floor = self._get(Position.LOG_MIN)
         if rows.physical[0] < floor and rows.physical[0] >= 0:
             raise NotInLog(int(rows.physical[0]), floor, floor)
+        self._check_first(pull, rows)
         segment = self._log.array(base)
-        self._check(pull, rows.physical, rows.sizes, base)
+        self._check(pull, rows, base)
         self._expect(rows.physical, rows.sizes)
         return segment
 
@@ -276,8 +286,7 @@ class Puller:
         Where the first of them have left the log, the answer says so and leads to the first that has not.
         """
         physical = chosen.physical
-        if physical[0] < 0:
-            raise self._damaged(pull, int(physical[0]), int(chosen.sizes[0]))
+        self._check_first(pull, chosen)
         floor = self._get(Position.LOG_MIN)
         while True:
             first = int(np.searchsorted(physical, floor))
@@ -297,7 +306,7 @@ class Puller:
             count = min(count, SCATTERED_MAX)
         after = nothing.next_offset if count == len(chosen) else int(chosen.offsets[count])
         kept = chosen.first(count)
-        self._check(pull, kept.physical, kept.sizes, base)
+        self._check(pull, kept, base)
         self._expect(kept.physical, kept.sizes)
         records, stretch, copied = self._records(segment, kept, base, told=pull.reads_files)
         return replace(
@@ -340,19 +349,24 @@ class Puller:
         allowed = self._rules.memory if cached else self._rules.disk
         return Limits(min(pull.max_count, allowed.count), min(pull.max_bytes, allowed.size))
 
-    def _check(self, pull: Pull, physical: Integers, sizes: Integers, base: int) -> None:
+    def _check_first(self, pull: Pull, rows: Chosen) -> None:
+        """Before its segment is looked for: one that never was could have been deleted."""
+        if not 0 <= rows.physical[0] < self._get(self._rules.written):
+            raise _damaged(pull, rows, 0)
+
+    def _check(self, pull: Pull, rows: Chosen, base: int) -> None:
         """Entries were written by reput: one that leads out of the log is damage, and is named, not followed."""
         end = min(base + self._log.segment_size, self._get(self._rules.written))
-        bad = (physical < base) | (sizes < SIZE_MIN) | (physical + sizes > end)
-        bad[1:] |= physical[1:] < physical[:-1] + sizes[:-1]
+        bad = (rows.physical < base) | (rows.sizes < SIZE_MIN) | (rows.physical + rows.sizes > end)
+        bad[1:] |= rows.physical[1:] < rows.physical[:-1] + rows.sizes[:-1]
         if bad.any():
-            row = int(bad.argmax())
-            raise self._damaged(pull, int(physical[row]), int(sizes[row]))
+            raise _damaged(pull, rows, int(bad.argmax()))
 
-    def _damaged(self, pull: Pull, physical: int, size: int) -> MalformedFile:
-        path = self._queues.root / pull.topic.decode() / str(pull.queue_id)
-        problem = f"an entry names {size} bytes at {physical} of the log, which holds no such record"
-        return MalformedFile(str(path), problem)
+
+def _damaged(pull: Pull, rows: Chosen, row: int) -> QueueDamaged:
+    size, place = int(rows.sizes[row]), int(rows.physical[row])
+    problem = f"it names {size} bytes at {place} of the log, which holds no such record"
+    return QueueDamaged(pull.topic.decode(), pull.queue_id, int(rows.offsets[row]), problem)
 
 
 def _dense(physical: Integers, sizes: Integers) -> bool:

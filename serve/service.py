@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from towline.errors import LinkRefused, MalformedFrame, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
 from towline.format.consume_queue import SIZE
 from towline.format.frames import (
     ANSWER,
@@ -115,6 +115,7 @@ class ServeAgent:
         get = node.positions.get
         self._settling = Settling(get, node.clock)
         self._settled = self._settling.settled()
+        self._damaged_last: tuple[object, ...] = ()
         self._puller = Puller(queues, self._log, ends, topics, get, rules, self._settling.settled, _extension(node))
         epochs, rules_of_lookup = EpochFile(node.store), lookup_rules(settings)
         damage = Damage(node.writer(Position.DAMAGED), node.writer(Position.DAMAGED_NEWEST), node.log)
@@ -294,6 +295,12 @@ class ServeAgent:
             return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
         try:
             return self._puller.run(pull, passing)
+        except QueueDamaged as error:  # the rest of the queue, and the others of the peer, can be read
+            if self._damaged_last != error.args:  # a reader asks again and again
+                self._damaged_last = error.args
+                self._node.log.error("%s", error)
+            self._line.count(Counter.REFUSED)
+            return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
         except TowlineError as error:
             self._node.log.error("a pull cannot be answered: %s", error)
             self._line.count(Counter.REFUSED)

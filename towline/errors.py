@@ -339,6 +339,23 @@ class UnknownQueue(TowlineError):
         return f"the topic {self.topic!r} has no queue {self.queue_id}"
 
 
+class QueueDamaged(TowlineError):
+    """An entry of a queue leads to no record of the log. Facts: topic, queue id, queue offset, what it names."""
+
+    remedy = Remedy.FIX_DISK
+    advice = (
+        "stop the node and run `towline store repair`, which derives its queues anew; with `seek` a reader goes on "
+        "behind the entry"
+    )
+
+    def __init__(self, topic: str, queue_id: int, offset: int, problem: str) -> None:
+        self.topic, self.queue_id, self.offset, self.problem = topic, queue_id, offset, problem
+        super().__init__(topic, queue_id, offset, problem)
+
+    def describe(self) -> str:
+        return f"entry {self.offset} of queue {self.queue_id} of {self.topic!r} is damaged: {self.problem}"
+
+
 class TopicExists(TowlineError):
     """Facts: topic."""
 

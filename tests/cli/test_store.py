@@ -85,6 +85,26 @@ class TestVerify:
         done = towline("store", "verify", "--store", maker.root, "--json")
         assert (done.status, done.document["log"]["records"]) == (0, 300)
 
+    @pytest.mark.parametrize("torn", ["", "{", '{"max_index_num": 4', "[]", "\x00" * 40], ids=repr)
+    def test_settings_that_a_crash_tore_are_healed_by_a_start(self, maker, towline, torn):
+        maker.store.settings.write_text(torn)
+        done = towline("store", "verify", "--store", maker.root, "--json")
+        assert done.status == 1
+        (row,) = done.document["findings"]
+        assert (row["file"], row["rule"], row["remedy"]) == (
+            "run/settings.json",
+            "SETTINGS",
+            "start the node: recovery heals it",
+        )
+
+    @pytest.mark.parametrize("name", ["in_sync.json", "role.json", "promise.json", "truncate.json"])
+    def test_what_refuses_a_start_in_ha_is_damage(self, maker, towline, name):
+        maker.store.ha.mkdir()
+        (maker.store.ha / name).write_text('{"epoch": 1')
+        done = towline("store", "verify", "--store", maker.root, "--json")
+        assert done.status == 2
+        assert [row["file"] for row in done.document["findings"]] == [f"ha/{name}"]
+
     def test_a_store_whose_lock_is_taken_but_where_no_node_is_says_so(self, maker, towline, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         with _locked_elsewhere(maker):

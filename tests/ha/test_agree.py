@@ -16,6 +16,7 @@ from towline.log.epoch_file import EpochFile
 from towline.log.errors import WordLost
 from towline.log.in_sync_file import InSyncFile, InSyncRecord, mask_of
 from towline.log.segment_files import segment_name
+from towline.log.word_file import WordFile
 from towline.node.context import Node
 from towline.node.promise import NOTHING, Promise, begin_doubt, load_promise, save_promise
 from towline.places import Runtime, Store
@@ -146,29 +147,61 @@ def epochs(node):
     return node.store.epochs.read_text()
 
 
-@pytest.mark.parametrize("name", ["promise", "in_sync"])
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff", None], ids=["empty", "torn", "no text", "edited"])
-def test_a_damaged_word_is_not_answered_by_the_one_before(node, name, damage):
-    """A lower promise lets the node follow a master that was deposed; an older set has members that are none."""
-    for term in (4, 5):
+def record_both(node, terms=(4, 5)):
+    for term in terms:
         save_promise(node.store, Promise(number_of(term, 1), 1))
         InSyncFile(node.store).save(InSyncRecord(OWN, term, 0, mask_of([0])))
-    path = getattr(node.store, name)
-    assert path.with_name(path.name + ".bak").exists()
+
+
+def damaged(path, damage):
     if damage is None:
         facts = json.loads(path.read_text())
-        facts[min(key for key in facts if key != "towlineCheck")] = 1
+        facts[min(key for key in facts if key not in ("towlineCheck", "isCopy"))] = 1
         damage = json.dumps(facts).encode()
     path.write_bytes(damage)
+
+
+DAMAGES = {"empty": b"", "torn": b"{", "no text": b"\xff", "edited": None}
+
+
+@pytest.mark.parametrize("name", ["promise", "in_sync"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("which", ["", ".bak"], ids=["file", "copy"])
+def test_of_two_copies_of_a_word_one_answers_for_the_other(node, name, damage, which):
+    record_both(node)
+    path = getattr(node.store, name)
+    damaged(path.with_name(path.name + which), damage)
+    said = Agreement(node)._own
+    assert (said.promised, said.in_sync.version) == (number_of(5, 1), 5)
+    file = WordFile(path)
+    assert not file.is_whole
+    assert file.heal()
+    assert file.is_whole
+    assert not file.heal()
+
+
+@pytest.mark.parametrize("name", ["promise", "in_sync"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("release", ["this one", "one that kept the word before"])
+def test_a_damaged_word_is_not_answered_by_the_one_before(node, name, damage, release):
+    """A lower promise lets the node follow a master that was deposed; an older set has members that are none."""
+    path = getattr(node.store, name)
+    backup = path.with_name(path.name + ".bak")
+    record_both(node, [4])
+    before = path.read_bytes()
+    record_both(node, [5])
+    damaged(path, damage)
+    if release == "this one":
+        damaged(backup, damage)
+    else:
+        backup.write_bytes(before)
     with pytest.raises(WordLost, match=str(path)):
         Agreement(node)
 
 
 @pytest.mark.parametrize("name", ["promise", "in_sync"])
-def test_of_a_word_that_a_crash_left_without_a_name_the_one_before_stands(node, name):
-    for term in (4, 5):
-        save_promise(node.store, Promise(number_of(term, 1), 1))
-        InSyncFile(node.store).save(InSyncRecord(OWN, term, 0, mask_of([0])))
+def test_of_a_word_that_a_crash_left_without_a_name_the_copy_stands(node, name):
+    record_both(node)
     getattr(node.store, name).unlink()
     said = Agreement(node)._own
-    assert (said.promised, said.in_sync.version) == ((number_of(4, 1), 5) if name == "promise" else (said.promised, 4))
+    assert (said.promised, said.in_sync.version) == (number_of(5, 1), 5)

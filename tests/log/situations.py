@@ -13,8 +13,10 @@ from towline.format.epochs import Epoch
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.durable_file import DurableFile
 from towline.log.epoch_file import EpochFile
+from towline.log.in_sync_file import InSyncFile, InSyncRecord, mask_of
 from towline.log.truncation_file import Truncation, TruncationFile
 from towline.log.verdicts import Case
+from towline.node.promise import Promise, save_promise
 
 MIDDLE = 150  # the record at which the durable offset stands where something is torn
 
@@ -100,6 +102,45 @@ def edited_epochs(maker: StoreMaker) -> None:
 
 def epochs_behind_the_end(maker: StoreMaker) -> None:
     EpochFile(maker.store).save((Epoch(257, 0), Epoch(513, maker.end + 252)))
+
+
+def in_sync(maker: StoreMaker) -> Path:
+    InSyncFile(maker.store).save(InSyncRecord(257, 3, 1, mask_of([0, 1])))
+    return maker.store.in_sync
+
+
+def promise(maker: StoreMaker) -> Path:
+    save_promise(maker.store, Promise(513, 1))
+    return maker.store.promise
+
+
+def flip(path: Path) -> None:
+    """One bit of the first number."""
+    data = bytearray(path.read_bytes())
+    data[data.index(b":") + 1] ^= 1
+    path.write_bytes(data)
+
+
+def copy_of(path: Path) -> Path:
+    return path.with_name(path.name + ".bak")
+
+
+def torn_set(maker: StoreMaker) -> None:
+    flip(in_sync(maker))
+
+
+def lost_set(maker: StoreMaker) -> None:
+    torn_set(maker)
+    flip(copy_of(maker.store.in_sync))
+
+
+def torn_promise(maker: StoreMaker) -> None:
+    flip(copy_of(promise(maker)))
+
+
+def lost_promise(maker: StoreMaker) -> None:
+    torn_promise(maker)
+    flip(maker.store.promise)
 
 
 def truncation(maker: StoreMaker, **other: Any) -> None:
@@ -367,6 +408,10 @@ PROVOKED: dict[Case, Callable[[StoreMaker], None]] = {
     Case.EPOCHS_TORN: epochs_of_one_name,
     Case.EPOCHS_BROKEN: edited_epochs,
     Case.EPOCHS_AHEAD: epochs_behind_the_end,
+    Case.IN_SYNC_TORN: torn_set,
+    Case.IN_SYNC_LOST: lost_set,
+    Case.PROMISE_TORN: torn_promise,
+    Case.PROMISE_LOST: lost_promise,
     Case.TRUNCATED: truncation,
     Case.TRUNCATION_BROKEN: torn_truncation,
     Case.TRUNCATION_REFUSED: truncation_of_what_was_confirmed,

@@ -18,12 +18,14 @@ from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.dispatch import DispatchScan
 from towline.log.findings import Weight
 from towline.log.identity import IdentityFile
+from towline.log.in_sync_file import InSyncFile
 from towline.log.mend import mend
 from towline.log.queue_entries import QueueEntries
 from towline.log.recovery import Recovered, recover
 from towline.log.segment_files import clear_staging
 from towline.log.truncation import truncate
 from towline.log.verdicts import Case, Verdict, as_markdown
+from towline.log.word_file import WordFile
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"
@@ -35,6 +37,8 @@ def start(maker: StoreMaker) -> Recovered:
     if maker.store.staging.is_dir():
         clear_staging(maker.store.staging)
     truncate(maker.store, SEGMENT, QUEUE_FILE)
+    for word in (InSyncFile(maker.store), WordFile(maker.store.promise)):
+        word.heal()
     recovered = recover(maker.store, SETTINGS)
     for name in ("topics.json", "consumerOffset.json"):
         ConfigFile(maker.store.config / name).load()
@@ -71,6 +75,8 @@ REFUSALS: dict[Case, tuple[str, str]] = {
     Case.IDENTITY_BROKEN: ("MalformedFile", ""),
     Case.CONFIG_LOST: ("MalformedFile", ""),
     Case.EPOCHS_BROKEN: ("EpochsLost", ""),
+    Case.IN_SYNC_LOST: ("InSyncLost", ""),
+    Case.PROMISE_LOST: ("WordLost", ""),
     Case.TRUNCATION_BROKEN: ("MalformedFile", ""),
     Case.TRUNCATION_REFUSED: ("TruncationRefused", ""),
     Case.DURABLE_LOST: ("DurableLost", ""),
@@ -93,6 +99,8 @@ UNSAID = {
     Case.IDENTITY_ABSENT,
     Case.CONFIG_TORN,
     Case.EPOCHS_ABSENT,
+    Case.IN_SYNC_TORN,
+    Case.PROMISE_TORN,
     Case.TRUNCATED,
     Case.PROPERTIES,
     Case.VERSION_2,
@@ -160,6 +168,7 @@ def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) 
     assert getattr(refusal.value, "rule", "") == rule
     assert str(maker.root) in str(refusal.value)
     assert contents(maker.store) == before
+    assert look(maker).weight > Weight.NOTE or case is Case.TRUNCATION_REFUSED, "verify calls it sound"
     for command in (word for word in case.row.remedy.split("`") if word.startswith("towline store")):
         assert command.split(" --")[0] in refusal.value.advice
     if "mend" in case.row.remedy:

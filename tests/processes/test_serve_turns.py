@@ -18,6 +18,7 @@ from towline.format.frames import (
     STRETCH,
     Kind,
     expect,
+    read_json,
 )
 from towline.format.status import GetStatus
 from towline.limits import REST_MAX_MS
@@ -130,17 +131,25 @@ class TestPulls:
         (_, status, _, _, count, following, *_), parts = serving.answer()
         assert (status, count, following, len(parts)) == (GetStatus.OFFSET_OVERFLOW_ONE, 0, 2, 1)
 
-    def test_a_damaged_queue_ends_the_link_and_says_why(self, build: Build, serve: Serve):
+    @pytest.mark.parametrize("place", [100, -5, 1 << 40], ids=["size", "negative", "behind the log"])
+    def test_a_damaged_entry_is_named_and_what_stands_before_and_behind_it_is_read(
+        self, build: Build, serve: Serve, place: int
+    ):
         built = build()
-        built.fill(2)
-        built.queues.write("t", 0, 0, np.frombuffer(encode(100, 1 << 20, 0), dtype=ENTRY))
+        built.fill(5)
+        built.queues.write("t", 0, 2, np.frombuffer(encode(place, 1 << 20, 0), dtype=ENTRY))
         serving = serve(built)
-        other = serving.connect()
         serving.pull(0)
-        with pytest.raises(LinkRefused, match=r"DAMAGED.*consumequeue/t/0"):
-            serving.until(serving.link.receive, "the refusal")
-        serving.pull(1, link=other)
-        assert serving.status(other) == (GetStatus.FOUND, 2)
+        assert serving.status() == (GetStatus.FOUND, 2)
+        for _ in range(2):
+            serving.pull(2)
+            (_, status, _, _, count, following, *_), parts = serving.answer()
+            assert (status, count, following) == (GetStatus.REFUSED, 0, 2)
+            facts = read_json(parts[1])
+            assert (facts["error"], facts["offset"]) == ("QueueDamaged", 2)
+            assert str(place) in facts["problem"]
+        serving.pull(3)
+        assert serving.status() == (GetStatus.FOUND, 5)
 
     def test_what_was_sent_is_counted(self, build: Build, serve: Serve):
         built = build()

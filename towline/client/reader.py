@@ -12,7 +12,15 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from towline.errors import MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import (
+    MalformedFrame,
+    MalformedRecord,
+    NoAnswer,
+    QueueDamaged,
+    TowlineError,
+    UnknownQueue,
+    UnknownTopic,
+)
 from towline.format.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -391,4 +399,6 @@ def refusal_of(part: Buffer, topic: str, queue_id: int) -> TowlineError:
         return UnknownTopic(topic)
     if error == UnknownQueue.__name__:
         return UnknownQueue(topic, queue_id)
+    if error == QueueDamaged.__name__:
+        return QueueDamaged(topic, queue_id, int(facts["offset"]), str(facts["problem"]))
     return FilterRefused.of(facts)

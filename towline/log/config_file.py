@@ -13,7 +13,6 @@ from towline.errors import MalformedFile
 from towline.format.fastjson import dumps_fastjson
 from towline.format.topics import loads_fastjson
 
-from .errors import WordLost
 from .store_files import stage, take_place
 
 CHECK: Final = "towlineCheck"
@@ -59,21 +58,6 @@ class ConfigFile:
             if path.exists() and path.stat().st_size:
                 raise MalformedFile(str(path), "it holds no JSON object, and there is no other generation of it")
         return None
-
-    def load_newest(self) -> dict[str, Any] | None:
-        """Like `load`, of a file that binds this node towards others: damage is not answered by the generation before.
-
-        `.bak` counts only where the file is missing, as a crash between two names may leave it. Raises WordLost,
-        MalformedFile.
-        """
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return self.load()
-        found = _parse(data, self.path)
-        if found is None:
-            raise WordLost(str(self.path), "it is damaged")
-        return found
 
     def save(self, content: dict[str, Any]) -> None:
         """Writes `content` durably; the generation before becomes `.bak`. At every moment the file can be read.

@@ -156,6 +156,15 @@ class WordLost(MalformedFile):
         super().__init__(path, problem)
 
 
+class InSyncLost(WordLost):
+    """With whom this node acknowledged is not known. Facts: path, what is wrong."""
+
+    advice = (
+        "restore the file from a copy of this store, or let `towline store repair --yes` take it away: then the node "
+        "is in doubt, and becomes master only where nobody who is silent can hold more"
+    )
+
+
 class TruncationRefused(StoreFault):
     """A start was to cut off what had been confirmed. Facts: the file that says so, its point, the confirmed end."""
 

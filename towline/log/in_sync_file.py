@@ -13,7 +13,8 @@ from towline.errors import MalformedFile
 from towline.limits import NODE_MAX
 from towline.places import Store
 
-from .config_file import ConfigFile
+from .errors import InSyncLost
+from .word_file import WordFile
 
 FLOOR_UNKNOWN: Final = 1  # what a floor that is not said is taken for: the one that asks most of a promotion
 
@@ -81,18 +82,22 @@ class InSyncFile:
     """One process saves; anybody may load."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._file = ConfigFile(store.in_sync)
+        self._store, self.path = store, store.in_sync
+        self._file = WordFile(store.in_sync, InSyncLost)
 
     def load(self) -> InSyncRecord | None:
         """None where nothing was ever recorded. Raises MalformedFile: the set before may have had other members."""
-        content = self._file.load_newest()
+        content = self._file.load()
         return None if content is None else record_of(content, str(self._store.in_sync))
 
     def save(self, record: InSyncRecord) -> None:
         """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
-        self._store.ha.mkdir(exist_ok=True)
         self._file.save(facts_of(record))
+
+    def heal(self) -> bool:
+        """Writes anew what is damaged of its two copies; whether there was any. Raises like `load` and `save`."""
+        self.load()
+        return self._file.heal()
 
 
 def facts_of(record: InSyncRecord) -> dict[str, Any]:

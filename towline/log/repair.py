@@ -214,6 +214,12 @@ class Repair:
             file.save(before)
         return kept
 
+    def _in_sync(self, path: Path) -> str:
+        """Doubt first: a node that forgets its set must never look as if it had had none."""
+        write_atomically(self._store.doubt, b"")
+        self._taken(path.with_name(path.name + config_file.BACKUP))
+        return self._taken(path)
+
     def _topics(self) -> TopicTable:
         """The topics that the queues show, each with as many queues as were written to, four at least."""
         counts: dict[str, int] = {}
@@ -235,6 +241,7 @@ _FILE_ACTIONS: Final[dict[str, Callable[[Repair, Path], str]]] = {
     "move": Repair._move,
     "identity": Repair._identity,
     "config": Repair._config,
+    "in_sync": Repair._in_sync,
 }
 
 

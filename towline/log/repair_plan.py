@@ -225,6 +225,10 @@ _ACTIONS: Final = {
         "move it to diverged/; the next start of a master makes a new one, a slave takes its master's",
     ),
     "IDENTITY_FORM": ("identity", "copy it to diverged/ and write it anew"),
+    "IN_SYNC_LOST": (
+        "in_sync",
+        "move both copies to diverged/; the node is in doubt: master only where nobody silent can hold more",
+    ),
     "CONFIG": ("config", "move it to diverged/; the other generation takes its place"),
     "CONFIG_LOST": ("config", "move it to diverged/; topics.json is made anew from the queues, others begin empty"),
     "CONFIG_FORM": ("config", "copy it to diverged/ and write it anew"),

@@ -151,6 +151,12 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
+def make_directory(path: Path) -> None:
+    """Makes it unless it is there; either way its name is durable then. Raises SyncFailed."""
+    path.mkdir(exist_ok=True)
+    sync_directory(path.parent)
+
+
 def sync_file(path: Path) -> None:
     """Makes a file durable, whoever wrote it. Raises SyncFailed."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -9,7 +9,7 @@ from towline.format.epochs import Epochs, checked, end_of
 from towline.places import Store
 
 from .config_file import ConfigFile
-from .segment_files import sync_directory
+from .segment_files import make_directory, sync_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,7 @@ class TruncationFile:
 
     def save(self, wanted: Truncation) -> None:
         """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
-        self.path.parent.mkdir(exist_ok=True)
-        sync_directory(self.path.parent.parent)
+        make_directory(self.path.parent)
         self._file.save(asdict(wanted))
 
     def remove(self) -> None:

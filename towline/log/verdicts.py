@@ -38,6 +38,8 @@ _BEGIN: Final = (
     "restore the files from a copy or another node, or `towline store repair --skip OFFSET`: it begins later"
 )
 _REMOVE: Final = "remove it: the slave's next greeting finds the point anew"
+_DOUBT: Final = "`towline store repair`: the node is in doubt then"
+_REJOIN: Final = "restore the file from a copy, or let the node join with an empty store"
 _KEPT: Final = "copied to `diverged/`"
 _SIZES: Final = "set the sizes the store was made with, or `towline store repair`"
 
@@ -62,6 +64,10 @@ class Case(Enum):
         remedy=_RESTORE,
     )
     EPOCHS_AHEAD = Row("epochFileCheckpoint", "an epoch that begins behind the log's end", _H)
+    IN_SYNC_TORN = Row("ha/in_sync.json", "one of its two copies is damaged or missing: the other one holds", _H)
+    IN_SYNC_LOST = Row("ha/in_sync.json", "neither copy can be read, or it is no set", _R, remedy=_DOUBT)
+    PROMISE_TORN = Row("ha/promise.json", "one of its two copies is damaged or missing: the other one holds", _H)
+    PROMISE_LOST = Row("ha/promise.json", "neither copy can be read", _R, remedy=_REJOIN)
     TRUNCATED = Row("ha/truncate.json", "the master does not have the log behind this point", _C, _KEPT)
     TRUNCATION_BROKEN = Row("ha/truncate.json", "cannot be read, or does not fit its check", _R, remedy=_REMOVE)
     TRUNCATION_REFUSED = Row(

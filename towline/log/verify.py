@@ -30,8 +30,10 @@ from .verify_state import (
     verify_epochs,
     verify_identity,
     verify_leftovers,
+    verify_settings,
     verify_times,
     verify_topics,
+    verify_words,
 )
 
 
@@ -87,6 +89,8 @@ def verify(
     verify_identity(store, findings)
     epochs = verify_epochs(store, findings)
     verify_config(store, findings, running=limit is not None)
+    verify_settings(store, findings)
+    verify_words(store, findings, running=limit is not None)
     verify_leftovers(store, findings, running=limit is not None)
     count = _Count(progress)
     facts = _facts(store, settings, findings, durable, delays_ms, limit, named)

@@ -5,6 +5,7 @@ file with a check must be laid out byte for byte as Towline writes it, so no bit
 real broker's, of which only the form can be checked.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,9 +23,14 @@ from towline.format.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_
 from towline.places import Store
 
 from . import config_file, identity
+from .config_file import ConfigFile
 from .epoch_file import EpochFile
 from .findings import REPAIR, START, Findings, Weight
+from .in_sync_file import InSyncFile
+from .last_settings import last_settings
+from .truncation_file import TruncationFile
 from .undelivered import LOG_END
+from .word_file import WordFile, read_word
 
 _MEMBERS: Final = {
     "topics.json": {"dataVersion", "topicConfigTable", DELETED},
@@ -159,6 +165,40 @@ def verify_config(store: Store, findings: Findings, *, running: bool) -> None:
     names = {path.name.removesuffix(_BACKUP) for path in paths}
     for name in sorted(name for name in names if name.endswith(".json")):
         _generations(store.config / name, store.config / (name + _BACKUP), findings)
+
+
+def verify_settings(store: Store, findings: Findings) -> None:
+    """Of the last start. Without them nobody knows how many entries an index file has that is not of the usual size."""
+    path = store.settings
+    if path.exists() and not last_settings(store):
+        findings.add(path, 0, path.stat().st_size, "SETTINGS")
+
+
+def verify_words(store: Store, findings: Findings, *, running: bool) -> None:
+    """What binds a node towards others: each word in two copies, as a start reads them."""
+    _readable(store.role, ConfigFile(store.role).load, findings)
+    _readable(store.truncate, TruncationFile(store).load, findings)
+    sets = InSyncFile(store)
+    for path, lost in ((store.in_sync, "IN_SYNC_LOST"), (store.promise, "PROMISE_LOST")):
+        file = WordFile(path)
+        try:
+            found = sets.load() if path == store.in_sync else file.load()
+        except MalformedFile as error:
+            size = path.stat().st_size if path.exists() else 0
+            findings.add(path, 0, size, lost, error.problem)
+            continue
+        if found is not None and not file.is_whole and not running:  # who runs may be between the two
+            torn = path if read_word(path) is None else file.backup
+            size = torn.stat().st_size if torn.exists() else 0
+            plain = torn == file.backup and (not size or read_word(torn) is not None)
+            findings.add(torn, 0, size, "WORD", weight=Weight.NOTE if plain else Weight.HEALS)
+
+
+def _readable(path: Path, load: Callable[[], object], findings: Findings) -> None:
+    try:
+        load()
+    except MalformedFile as error:
+        findings.add(path, 0, path.stat().st_size if path.exists() else 0, "HA_FILE", error.problem)
 
 
 def verify_topics(store: Store, topics: set[str], findings: Findings) -> None:

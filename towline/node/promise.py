@@ -3,9 +3,10 @@
 from typing import Any, NamedTuple
 
 from towline.errors import MalformedFile
-from towline.log.config_file import ConfigFile
 from towline.log.in_sync_file import InSyncFile
+from towline.log.segment_files import make_directory
 from towline.log.store_files import write_atomically
+from towline.log.word_file import WordFile
 from towline.places import Store
 
 
@@ -21,7 +22,7 @@ NOTHING = Promise(0, -1)
 
 def load_promise(store: Store) -> Promise:
     """Raises MalformedFile: a promise before this one would be a lower one."""
-    found = ConfigFile(store.promise).load_newest()
+    found = WordFile(store.promise).load()
     return NOTHING if found is None else _promise(store, found)
 
 
@@ -30,11 +31,10 @@ def save_promise(store: Store, promise: Promise, before: Promise | None = None) 
 
     Raises StoreNotWritable, SyncFailed, DiskFull.
     """
-    store.ha.mkdir(exist_ok=True)
     facts: dict[str, Any] = dict(promise._asdict())
     if before is not None:
         facts["before"] = before._asdict()
-    ConfigFile(store.promise).save(facts)
+    WordFile(store.promise).save(facts)
 
 
 def begin_doubt(store: Store) -> None:
@@ -43,7 +43,7 @@ def begin_doubt(store: Store) -> None:
     It ends when the log has come to where a master's ended when it was greeted (`ha.joining`). Raises StoreNotWritable,
     SyncFailed, DiskFull.
     """
-    store.ha.mkdir(exist_ok=True)
+    make_directory(store.ha)
     write_atomically(store.doubt, b"")
 
 
@@ -53,7 +53,7 @@ def promise_before(store: Store) -> Promise:
     The in-sync set of the new epoch is recorded when enough others have promised; from then on it may be master, and
     its promise stays. Raises MalformedFile.
     """
-    promise, found = load_promise(store), ConfigFile(store.promise).load_newest()
+    promise, found = load_promise(store), WordFile(store.promise).load()
     if found is None or "before" not in found:
         return promise
     record = InSyncFile(store).load()

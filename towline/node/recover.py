@@ -20,6 +20,7 @@ from towline.log.restore import check_restored
 from towline.log.segment_files import clear_staging
 from towline.log.topics_file import read_table
 from towline.log.truncation import truncate
+from towline.log.word_file import WordFile
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
@@ -141,7 +142,9 @@ def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
     """
     epoch = EpochFile(node.store).cut(end, log_min)[-1].number
     promise = load_promise(node.store)
-    InSyncFile(node.store).load()  # one that is damaged is refused before any piece needs it
+    for file in (WordFile(node.store.promise), InSyncFile(node.store)):  # damage is refused before any piece needs it
+        if file.heal():
+            node.log.warning("%s: both copies are written anew", file.path)
     if node.settings.broker_role is BrokerRole.SLAVE and promise != (before := promise_before(node.store)):
         node.log.warning("takes back epoch %d, promised to itself: it never became master", promise.epoch)
         save_promise(node.store, promise := before)  # or it would depose the master that it greets

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from towline.errors import MalformedFile
 from towline.format.epochs import node_of
 from towline.log.config_file import ConfigFile
+from towline.log.segment_files import make_directory
 from towline.places import Store
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
@@ -44,7 +45,7 @@ def load_role(store: Store) -> Role | None:
 
 def save_role(store: Store, role: Role) -> None:
     """Raises StoreNotWritable, SyncFailed, DiskFull."""
-    store.ha.mkdir(exist_ok=True)
+    make_directory(store.ha)
     ConfigFile(store.role).save(asdict(role))
 
 

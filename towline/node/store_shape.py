@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from towline.format import index_file
 from towline.log.errors import NoStoreHere
+from towline.log.last_settings import last_settings
 from towline.log.recovery import RecoverySettings
 from towline.places import Store
 from towline.runtime.settings import Settings, parse_delay_levels, read_settings
@@ -56,8 +57,8 @@ def _known(store: Store, config: Path | None) -> dict[str, Any]:
     known: dict[str, Any] = json.loads(Settings.model_validate({}).to_json())
     if config is not None:
         known |= json.loads(read_settings(config, {}, {}).to_json())
-    elif store.settings.exists():
-        known |= json.loads(store.settings.read_text(encoding="utf-8"))
+    elif last := last_settings(store):
+        known |= last
     else:
         known |= _by_files(store)
     return known

@@ -1,8 +1,7 @@
 """What only the server's own code can say of a store: a module of its own, because it needs the server's libraries."""
 
-import json
-
 from towline.errors import PositionsUnusable
+from towline.log.last_settings import last_settings
 from towline.node.confirmed import confirmed_of
 from towline.node.context import open_node
 from towline.places import Store
@@ -30,5 +29,4 @@ def bounds(store: Store, holder: int) -> tuple[int, int]:
 
 def delays_ms(store: Store) -> tuple[int, ...]:
     """By level - 1, as the node's last start knew them; RocketMQ's own of a store on which none was started."""
-    known = json.loads(store.settings.read_text(encoding="utf-8")) if store.settings.exists() else {}
-    return parse_delay_levels(known.get("message_delay_level", DELAY_LEVELS))
+    return parse_delay_levels(last_settings(store).get("message_delay_level", DELAY_LEVELS))

@@ -5,7 +5,6 @@ are mapped by numpy itself: the store's own mapping loads the kernels' compiler,
 """
 
 import importlib
-import json
 import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from towline.log.checkpoint_file import CheckpointFile
 from towline.log.consume_queue import ConsumeQueueFiles, is_filler, places_of
 from towline.log.durable_file import DurableFile
 from towline.log.identity import IdentityFile
+from towline.log.last_settings import last_settings
 from towline.log.segment_files import segment_base, segment_name
 from towline.places import Store
 from towline.runtime.locks import store_holder, store_is_held
@@ -462,11 +462,7 @@ def _whole_before(files: ConsumeQueueFiles, topic: str, queue_id: int, low: int,
 
 def _broker_name(store: Store) -> str:
     """As the node's last start knew it; "" of a real broker's store."""
-    try:
-        settings: dict[str, Any] = json.loads(store.settings.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return ""
-    return str(settings.get("broker_name", ""))
+    return str(last_settings(store).get("broker_name", ""))
 
 
 def _queue_file_size(consumequeue: Path) -> int:
