@@ -533,13 +533,13 @@ class GroupConsumer:
 
 
 def _nodes_of(member: Member) -> tuple[str, ...]:
-    return member.nodes
+    return member.connection.everywhere
 
 
 def _put_of(member: Member, put: Way | None) -> Endpoints:
     """Where messages go back to: as it was named, or the put process beside the serve that is read."""
     if put is None:
-        return neighbour(member.endpoint, "put", member.welcome)
+        return neighbour(member.connection.endpoint, "put", member.connection.welcome)
     return put.endpoints() if callable(put.endpoints) else put.endpoints
 
 

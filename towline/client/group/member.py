@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from towline.client.asks import AskedNoMaster, Reply
-from towline.client.connection import own_facts
+from towline.client.connection import Connection, own_facts
 from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.reader import to_ms
@@ -83,18 +83,9 @@ class Member(threading.Thread):
     # --- other threads
 
     @property
-    def welcome(self) -> dict[str, Any]:
-        return self._talk.connection.welcome
-
-    @property
-    def endpoint(self) -> str:
-        """Of the node that welcomed us last."""
-        return self._talk.connection.endpoint
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Endpoints of all nodes that are known, the one that welcomed us last first."""
-        return self._talk.connection.everywhere
+    def connection(self) -> Connection:
+        """Any thread may ask what it knows of the nodes."""
+        return self._talk.connection
 
     @property
     def is_joined(self) -> bool:
@@ -113,7 +104,7 @@ class Member(threading.Thread):
             if not self.is_alive():
                 raise ClientClosed("consumer")
             if boottime_s() >= asking.deadline:
-                raise NoAnswer(self.endpoint, timeout_ms, f"the question {op!r} was not answered")
+                raise NoAnswer(self.connection.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
             raise asking.error
         assert asking.reply is not None
