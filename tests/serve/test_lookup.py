@@ -264,7 +264,7 @@ class TestByKey:
         for key in ("k1", "k2"):
             found = ask(built, "query_key", topic="t", key=key)
             assert [bytes(record) for record in found.records] == [built.records[at]]
-            assert found.facts == {"found": 1, "truncated": False, "complete": True}
+            assert found.facts == {"found": 1, "truncated": False, "complete": True, "damaged": 0}
 
     @pytest.mark.parametrize(
         ("topic", "key"), [("t", "k"), ("t", ""), ("u", "k1"), ("t", "k1 k2"), ("\ud800", "\ud801")]
@@ -398,7 +398,7 @@ class TestByKey:
         built.dispatch()
         found = ask(built, "query_key", topic="t", key="k")
         assert b"".join(found.records) == built.bytes_of(offsets[-2:])
-        assert found.facts == {"found": 2, "truncated": True, "complete": True}
+        assert found.facts == {"found": 2, "truncated": True, "complete": True, "damaged": 0}
 
     def test_without_an_index_there_is_no_lookup(self, build):
         with pytest.raises(IndexDisabled):

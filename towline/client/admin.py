@@ -185,7 +185,7 @@ class AdminClient:
         self, topic: str, when: datetime | int, *, end: datetime | int = ALWAYS_MS, max_count: int = FOUND_MAX
     ) -> list[ReceivedMessage]:
         """The first messages stored at or after `when`, and not after `end`, over all queues, in the order they were
-        stored."""
+        stored. Raises DamagedMessage too."""
         found: list[ReceivedMessage] = []
         with Consumer(
             self._endpoint,

@@ -87,7 +87,7 @@ class Member(threading.Thread):
 
     @property
     def connection(self) -> Connection:
-        """For who asks where the node is, and what it said in its welcome."""
+        """Any thread may ask what it knows of the nodes."""
         return self._talk.connection
 
     def ring(self) -> None:
