@@ -373,6 +373,6 @@ def test_an_entry_that_reaches_past_what_is_written_is_named(build, longer):
     end = built.positions.get(Position.APPENDED)
     built.queues.write("t", 0, 2, np.frombuffer(encode(last, end - last + longer, 0), dtype=ENTRY))
     reader = Reader(built)
-    with pytest.raises(MalformedFile, match=f"{end - last + longer} bytes at {last} of the log"):
+    with pytest.raises(QueueDamaged, match=f"{end - last + longer} bytes at {last} of the log"):
         reader.pull(2)
     assert reader.limited(0, 2, MANY).count == 2
