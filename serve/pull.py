@@ -263,7 +263,7 @@ class Puller:
         floor = self._get(Position.LOG_MIN)
         if rows.physical[0] < floor and rows.physical[0] >= 0:
             raise NotInLog(int(rows.physical[0]), floor, floor)
-        self._check_first(pull, rows)
+        self._check_places(pull, rows)
         segment = self._log.array(base)
         self._check(pull, rows, base)
         self._expect(rows.physical, rows.sizes)
@@ -286,7 +286,7 @@ class Puller:
         Where the first of them have left the log, the answer says so and leads to the first that has not.
         """
         physical = chosen.physical
-        self._check_first(pull, chosen)
+        self._check_places(pull, chosen)
         floor = self._get(Position.LOG_MIN)
         while True:
             first = int(np.searchsorted(physical, floor))
@@ -349,10 +349,11 @@ class Puller:
         allowed = self._rules.memory if cached else self._rules.disk
         return Limits(min(pull.max_count, allowed.count), min(pull.max_bytes, allowed.size))
 
-    def _check_first(self, pull: Pull, rows: Chosen) -> None:
-        """Before its segment is looked for: one that never was could have been deleted."""
-        if not 0 <= rows.physical[0] < self._get(self._rules.written):
-            raise _damaged(pull, rows, 0)
+    def _check_places(self, pull: Pull, rows: Chosen) -> None:
+        """Before segments are looked for: one that never was could have been deleted."""
+        bad = (rows.physical < 0) | (rows.physical >= self._get(self._rules.written))
+        if bad.any():
+            raise _damaged(pull, rows, int(bad.argmax()))
 
     def _check(self, pull: Pull, rows: Chosen, base: int) -> None:
         """Entries were written by reput: one that leads out of the log is damage, and is named, not followed."""
