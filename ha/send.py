@@ -305,7 +305,8 @@ class SendAgent:
         return None
 
     def _answer(self, peer: bytes, request_id: int, facts: dict[str, Any]) -> None:
-        self._server.send(peer, [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(facts)])
+        if self._server.send(peer, [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(facts)]) is Sent.PAUSED:
+            self._server.cut_unread(peer)
 
     def _reject(self, request: Request, why: str) -> None:
         self._line.count(Counter.REFUSED)

@@ -15,7 +15,7 @@ from towline.link.context import close_context, new_context
 from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.put_ring import NodeRing
-from towline.link.server import Greet, Server
+from towline.link.server import Greet, Sent, Server
 from towline.log.topics_file import TopicsConfig
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of
@@ -515,7 +515,8 @@ class PutAgent:
         refused = isinstance(found, TowlineError)
         facts = {"error": type(found).__name__, "sentence": str(found)} if isinstance(found, TowlineError) else found
         head = ANSWER.pack(Kind.ANSWER, int(refused), question.request_id, 0)
-        self._server.send(question.peer, [head, json_part(facts)])
+        if self._server.send(question.peer, [head, json_part(facts)]) is Sent.PAUSED:
+            self._server.cut_unread(question.peer)
         self._answered_ms = self._node.clock.monotonic_ms()
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any] | None:

@@ -395,7 +395,7 @@ class ServeAgent:
     def _cut(self, peer: bytes) -> None:
         """The same over another connection: this one ends, and with it go the answers that were not read."""
         self._holding.drop(peer)
-        self._server.cut(peer)
+        self._server.cut_unread(peer)
         self._unsent.forget(peer)
 
     # --- questions

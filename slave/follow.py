@@ -22,7 +22,7 @@ from towline.link.context import close_context, new_context
 from towline.link.endpoints import parse, tcp_endpoint
 from towline.link.greeting import BAD_FRAME
 from towline.link.keys import HA_ROLES, PUT_ROLES
-from towline.link.server import Request, Server
+from towline.link.server import Request, Sent, Server
 from towline.log.config_file import ConfigFile
 from towline.log.queue_floors import NAME as QUEUE_FLOORS
 from towline.log.topics_file import NAME as TOPICS
@@ -173,7 +173,9 @@ class FollowAgent:
             raise MalformedFrame(f"kind {kind_of(request.parts[0])} is no question of a peer")
         _, request_id = expect(ASK, request.parts[0])
         answer = self._door.answer(read_json(request.parts[1]))
-        self._server.send(request.peer, [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(answer)])
+        parts = [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(answer)]
+        if self._server.send(request.peer, parts) is Sent.PAUSED:
+            self._server.cut_unread(request.peer)
 
     def _reject(self, request: Request, why: str) -> None:
         self._line.count(Counter.REFUSED)

@@ -107,7 +107,6 @@ def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, 
             beside = honest.rate(MEASURED_S)
             told = json.loads(flood.communicate(timeout=60)[0])
             shares.append(beside / ((alone + honest.rate(MEASURED_S / 2)) / 2))
-            assert told["cuts"] > 0, told
     finally:
         honest.producer.close()
     said = f"{told}, {honest.most >> 20} MiB, shares of the throughput {shares}"
