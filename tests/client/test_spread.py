@@ -8,7 +8,7 @@ import pytest
 from tests.client.clusters import NAMES, Cluster
 from tests.client.standin import Refuse
 from tests.processes.waiting import await_
-from towline.client.errors import PutRefused, UnknownGroup
+from towline.client.errors import ClientClosed, PutRefused, UnknownGroup
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.statistics import Reservoir, Statistics
@@ -49,6 +49,13 @@ class TestTurns:
             results = [producer.send(Message("t", b"x")) for _ in range(16)]
         places = {(result.broker_name, result.queue_id) for result in results}
         assert places == {(name, queue) for name in "ab" for queue in range(4)}
+
+    def test_a_closed_producer_says_so_at_once(self, cluster: Cluster):
+        with Producer(cluster.endpoint) as producer:
+            await_linked(producer)
+            producer.send(Message("t", b"x"))
+        with pytest.raises(ClientClosed):
+            producer.send(Message("t", b"x"))
 
     def test_many_bodies_too(self, cluster: Cluster):
         with Producer(cluster.endpoint, batch_bytes_max=4_096) as producer:

@@ -138,12 +138,13 @@ def _sizes(directory: Path) -> dict[str, int]:
 def _pieces(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
     kept = facts["pieces"].keys()  # what the supervisor restarts; others end in order when they are done
+    serves = node.positions.duty(Duty.SUPERVISE).state is State.RUNNING
     found = [_piece(node, Duty.SUPERVISE, facts["pid"], kept=True)]
     found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
     for duty in Duty:
         line = node.positions.duty(duty)
-        if duty is Duty.RECOVER and line.state is not State.RECOVERING:
-            continue  # it has ended in order, as every start's does
+        if duty in (Duty.RECOVER, Duty.AGREE) and serves:
+            continue  # they have ended in order, as at every start
         if duty is not Duty.SUPERVISE and line.state is not State.ABSENT:
             found.append(_piece(node, duty, line.pid, kept=duty.label in kept))
     return found

@@ -378,6 +378,8 @@ class GroupConsumer:
         renew(self._begun, self._closed)
         self._gone, self._ended = ClientForked.here("consumer"), True
         self._listening.clear()
+        for part in self._parts.all:
+            part.member.gone = self._gone
 
     # --- inside
 

@@ -17,14 +17,13 @@ from typing import Any, Final
 from towline.client.asks import AskedNoMaster, Reply
 from towline.client.connection import Connection, own_facts
 from towline.client.endpoints import Endpoints
-from towline.client.errors import AskRefused, ClientClosed, ClientForked
+from towline.client.errors import AskRefused, ClientClosed
 from towline.client.reader import to_ms
 from towline.client.waking import Asking
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.allocation import allocate
 from towline.link.dealer import Link
-from towline.link.unclosed import tell_child
 
 from .claims import Claims
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
@@ -80,8 +79,7 @@ class Member(threading.Thread):
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
         self._parted = False
-        self._gone = ClientClosed("consumer")
-        tell_child(self)
+        self.gone = ClientClosed("consumer")  # what is told once the thread is no more
 
     # --- other threads
 
@@ -101,7 +99,7 @@ class Member(threading.Thread):
         self.ring()
         while not asking.answered.wait(max(0.0, min(SLEEP_MAX_S, asking.deadline - boottime_s())) * self.is_alive()):
             if not self.is_alive():
-                raise self._gone
+                raise self.gone
             if boottime_s() >= asking.deadline:
                 raise NoAnswer(self.connection.endpoint, timeout_ms, f"the question {op!r} was not answered")
         if asking.error is not None:
@@ -127,14 +125,8 @@ class Member(threading.Thread):
     def leave(self, timeout_ms: int) -> None:
         """The same, without waiting for it."""
         self._closing = boottime_s() + timeout_ms / 1000
-        if self.ident is None:
-            self._talk.close()  # it never began
-        else:
-            self.ring()
-
-    def forked(self) -> None:
-        """There is no such thread in the child."""
-        self._gone = ClientForked.here("consumer")
+        end = self._talk.close if self.ident is None else self.ring  # it may never have begun
+        end()
 
     # --- the thread
 
