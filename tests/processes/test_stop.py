@@ -235,7 +235,7 @@ def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) ->
         processes = [stack.enter_context(by_hand(module, node.store.root)) for module in BY_HAND]
         for module, process in zip(BY_HAND, processes, strict=True):
             duty = node.positions.duty(Duty.named(module))
-            await_(lambda duty=duty: duty.state is State.RUNNING, 20, f"{module} runs")
+            await_(lambda duty=duty: duty.state is State.RUNNING, 60.0, f"{module} runs")
             assert duty.pid == process.pid
         assert put(node, 500) == 500
         await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 60.0, "everything is dispatched")
@@ -249,7 +249,7 @@ def test_a_start_is_refused_while_a_piece_by_hand_outlives_its_node(node: TestNo
     node.start("--without", "flush")
     duty = node.positions.duty(Duty.FLUSH)
     with by_hand("flush", node.store.root) as process:
-        await_(lambda: duty.state is State.RUNNING, 20, "flush runs")
+        await_(lambda: duty.state is State.RUNNING, 60.0, "flush runs")
         node.kill_supervisor()
         with pytest.raises(DutyTaken) as refused:
             node.start()
