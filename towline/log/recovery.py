@@ -99,8 +99,7 @@ class Recovered:
 def recover(store: Store, settings: RecoverySettings, known: Known | None = None, *, sole: bool = False) -> Recovered:
     """Recovers the store; missing directories are made. The caller holds the store's lock and no process runs on it.
 
-    `known` is what the node before left behind; where it fits, recovery is short. `sole`: of a master that confirmed
-    what it wrote without anybody; where nothing is known, all that is found may have been shown.
+    `known`: left by the node before; where it fits, recovery is short. Without it a `sole` master confirmed it all.
 
     Raises StoreSyncFailed, CorruptLog, SegmentSizeMismatch or ForeignFile before anything was changed; SyncFailed and
     DiskFull later. After any of them the next call starts afresh.
@@ -131,8 +130,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         watch.lap("queues")
         derived.cut_index()
         watch.lap("index")
-        all_of_it = sole and known is None
-        confirmed = end.end if all_of_it else _confirmed(log, known, derived.watermark, end.end)
+        confirmed = end.end if sole and known is None else _confirmed(log, known, derived.watermark, end.end)
         durable = _save(store, log, end, derived.watermark, confirmed)
         epochs = _cut_epochs(store, end.end, log.log_min, decided)
         watch.lap("save")
