@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from towline.errors import (
-    IndexDisabled,
-    MalformedFrame,
-    MalformedRecord,
-    NoRecordHere,
-    NotInLog,
-    RecordDamaged,
-    UnknownQueue,
-    UnknownTopic,
-)
+from towline.errors import IndexDisabled, MalformedFrame, MalformedRecord, NotInLog, UnknownQueue, UnknownTopic
 from towline.format import properties
 from towline.format.message_id import decode_offset_id
 from towline.format.record import (
@@ -35,6 +26,7 @@ from towline.log.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.epoch_file import EpochFile
 from towline.log.index_service import QUERY_COUNT, IndexService
 from towline.log.store_time import store_time
+from towline.read_errors import NoRecordHere, RecordDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import NotInLog, QueueDamaged, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import NotInLog, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
@@ -17,6 +17,7 @@ from towline.kernels.queues import gather
 from towline.limits import KIB, MIB
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, TowlineError
 from towline.format.consume_queue import SIZE
 from towline.format.frames import (
     ANSWER,
@@ -43,6 +43,7 @@ from towline.node.endpoints import endpoints_of
 from towline.node.greeting import own_facts, welcome
 from towline.node.ring import ring_of
 from towline.node.secret import guarded, read_secret
+from towline.read_errors import QueueDamaged
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest

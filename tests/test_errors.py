@@ -8,7 +8,7 @@ import pytest
 from loadtest.drill import errors as drill_errors
 from loadtest.load import errors as load_errors
 from pipeline import errors as pipeline_errors
-from towline import errors, ha_errors
+from towline import errors, ha_errors, read_errors
 from towline.arrow import errors as arrow_errors
 from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
@@ -24,6 +24,7 @@ _FACTS = {"int": 7, int: 7, "float": 7.5, float: 7.5, "str": "a fact", str: "a f
 _MODULES = (
     errors,
     ha_errors,
+    read_errors,
     body_errors,
     arrow_errors,
     store_errors,
@@ -45,7 +46,7 @@ def _every_error() -> list[type[TowlineError]]:
 
 
 def _example(kind: type[TowlineError]) -> TowlineError:
-    if "__init__" not in vars(kind):
+    if kind.__init__ is Exception.__init__:
         return kind("a fact")
     parameters = list(inspect.signature(kind).parameters.values())
     return kind(*(_FACTS.get(parameter.annotation, "a fact") for parameter in parameters))

@@ -339,23 +339,6 @@ class UnknownQueue(TowlineError):
         return f"the topic {self.topic!r} has no queue {self.queue_id}"
 
 
-class QueueDamaged(TowlineError):
-    """An entry of a queue leads to no record of the log. Facts: topic, queue id, queue offset, what it names."""
-
-    remedy = Remedy.FIX_DISK
-    advice = (
-        "stop the node and run `towline store repair`, which derives its queues anew; with `seek` a reader goes on "
-        "behind the entry"
-    )
-
-    def __init__(self, topic: str, queue_id: int, offset: int, problem: str) -> None:
-        self.topic, self.queue_id, self.offset, self.problem = topic, queue_id, offset, problem
-        super().__init__(topic, queue_id, offset, problem)
-
-    def describe(self) -> str:
-        return f"entry {self.offset} of queue {self.queue_id} of {self.topic!r} is damaged: {self.problem}"
-
-
 class TopicExists(TowlineError):
     """Facts: topic."""
 
@@ -529,34 +512,6 @@ class NotInLog(TowlineError):
 
     def describe(self) -> str:
         return f"offset {self.offset} is not in the log, which holds {self.log_min} to {self.log_end}"
-
-
-class NoRecordHere(TowlineError):
-    """No record begins at a byte of the log. Facts: offset asked for, what stands there instead."""
-
-    remedy = Remedy.FIX_CALL
-    advice = "ask for an offset or a message id as the store returned it"
-
-    def __init__(self, offset: int, problem: str) -> None:
-        self.offset, self.problem = offset, problem
-        super().__init__(offset, problem)
-
-    def describe(self) -> str:
-        return f"no record begins at offset {self.offset}: {self.problem}"
-
-
-class RecordDamaged(TowlineError):
-    """A record of a queue that is not what was stored, by its CRCs. Facts: its offset in the log, what is wrong."""
-
-    remedy = Remedy.FIX_DISK
-    advice = "read it from another node; `towline store verify` finds all there are, and says what to do"
-
-    def __init__(self, offset: int, problem: str) -> None:
-        self.offset, self.problem = offset, problem
-        super().__init__(offset, problem)
-
-    def describe(self) -> str:
-        return f"the record at offset {self.offset} of the log is damaged: {self.problem}"
 
 
 class IndexDisabled(TowlineError):

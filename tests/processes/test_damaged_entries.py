@@ -5,8 +5,8 @@ import pytest
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import QueueDamaged
 from towline.link.endpoints import ipc_endpoint
+from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 
 from .nodes import TestNode, ended

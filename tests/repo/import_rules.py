@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tests.repo.trees import PACKAGES, PROCESSES, Broken, Source, functions
 
-_BASE = frozenset({"towline.clock", "towline.errors", "towline.fence", "towline.ha_errors", "towline.limits"})
+_BASE = frozenset(
+    {"towline.clock", "towline.errors", "towline.fence", "towline.ha_errors", "towline.limits", "towline.read_errors"}
+)
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
 _FILTER = _BASE | {"towline.format"}
@@ -21,6 +23,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline": frozenset(),
     "towline.errors": frozenset(),
     "towline.ha_errors": frozenset({"towline.errors"}),
+    "towline.read_errors": frozenset({"towline.errors"}),
     "towline.clock": frozenset(),
     "towline.fence": frozenset(),
     "towline.limits": frozenset(),

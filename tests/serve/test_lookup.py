@@ -10,15 +10,7 @@ from serve.settling import SETTLE_MAX_MS, Settling, StillStarting
 from serve.topics import TopicsView
 from tests.serve.building import NOON, SEGMENT, Built, StillClock
 from tests.serve.conftest import Build
-from towline.errors import (
-    IllegalMessageId,
-    IndexDisabled,
-    MalformedFrame,
-    NoRecordHere,
-    NotInLog,
-    UnknownQueue,
-    UnknownTopic,
-)
+from towline.errors import IllegalMessageId, IndexDisabled, MalformedFrame, NotInLog, UnknownQueue, UnknownTopic
 from towline.format.epochs import Epoch
 from towline.format.java_hash import string_hash
 from towline.format.message_id import encode_offset_id
@@ -34,6 +26,7 @@ from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.epoch_file import EpochFile
 from towline.log.index_service import QUERY_COUNT, IndexService
+from towline.read_errors import NoRecordHere
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -11,13 +11,13 @@ from serve.settling import Settling
 from serve.topics import TopicsView
 from tests.serve.building import ENTRIES_PER_FILE, SEGMENT, Built, StillClock
 from tests.serve.conftest import Build
-from towline.errors import QueueDamaged
 from towline.format.consume_queue import ENTRY, encode, tags_code
 from towline.format.frames import Pull
 from towline.format.status import GetStatus
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.segment_files import segment_name
+from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

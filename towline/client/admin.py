@@ -8,7 +8,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from towline.errors import RecordDamaged, TowlineError
+from towline.errors import TowlineError
+from towline.read_errors import RecordDamaged
 
 from .asks import Caller, Reply
 from .connection import own_facts

@@ -12,15 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from towline.errors import (
-    MalformedFrame,
-    MalformedRecord,
-    NoAnswer,
-    QueueDamaged,
-    TowlineError,
-    UnknownQueue,
-    UnknownTopic,
-)
+from towline.errors import MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -35,6 +27,7 @@ from towline.format.frames import (
 )
 from towline.format.status import GetStatus, PutStatus
 from towline.link.dealer import Link
+from towline.read_errors import QueueDamaged
 
 from .asks import AGAIN_MS, Caller
 from .checks import Checks, parsed
