@@ -1,14 +1,25 @@
 """A bit flips in a body at rest: Spark and its jobs do not take it over, from files and through the node alike."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from pipeline import replay
 from pipeline.progress import Progress
-from tests.processes.nodes import TestNode
+from tests.processes.nodes import TestNode, ending
 from tests.processes.test_damaged_bodies import BAD, COUNT, body, damaged, ipc, read_up_to
 from towline.client.consumer import Consumer
 
 TOPIC = "spark-damaged"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
+    """Of its own: what is damaged here no other test is to meet."""
+    made = TestNode("master", tmp_path_factory.mktemp("damaged") / "master")
+    with ending(made):
+        made.start()
+        yield made
 
 
 @pytest.fixture(scope="module")
