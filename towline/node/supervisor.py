@@ -196,6 +196,8 @@ class Supervisor:
         clean = synced and end == positions.get(Position.DISPATCHED) == positions.get(Position.INDEXED)
         if synced:
             remembered.write(self.store, self._runtime, self.log, positions, self.settings, clean=clean)
+        if self.store.known.exists():
+            positions.retire()  # nobody needs them any more: readers that have them mapped see that the node has ended
         if clean:
             self._abort.remove()
         else:
