@@ -31,13 +31,13 @@ from towline.format.consume_queue import SIZE
 from towline.format.durable import Durable
 from towline.format.topics import DeletedTopic, TopicTable, topics_content
 from towline.log.commit_log import CommitLogReader
-from towline.log.config_file import ConfigFile
 from towline.log.consume_queue import ConsumeQueueFiles
 from towline.log.consume_queue_ext import is_address, opened
 from towline.log.durable_file import DurableFile
 from towline.log.findings import Weight
 from towline.log.rebuild import Rebuild
 from towline.log.recovery import FoundLog, recover
+from towline.log.topics_file import TopicsConfig
 from towline.node.recover import publish
 from towline.places import Store
 from towline.runtime.queue_ends import QueueEnds
@@ -98,7 +98,7 @@ def with_deleted(store: Store, end: int) -> None:
         }
     )
     store.config.mkdir(exist_ok=True)
-    ConfigFile(store.config / "topics.json").save(topics_content(table))
+    TopicsConfig(store.config / "topics.json").save(topics_content(table))
 
 
 def by_recovery(log: list[Sent], root: Path) -> tuple[Files, list[bytes]]:
