@@ -321,7 +321,7 @@ class TestWhatStoodThere:
 
     def test_of_a_deleted_topic_goes_as_reput_removes_it(self, maker: StoreMaker) -> None:
         table = TopicTable(deleted={"TopicA": DeletedTopic(log_offset=maker.records[-1].at, floors={0: 40, 1: 3})})
-        ConfigFile(maker.store.config / "topics.json").save(topics_content(table))
+        TopicsConfig(maker.store.config / "topics.json").save(topics_content(table))
         run(maker.store)
         files = ConsumeQueueFiles(maker.store.consumequeue, QUEUE_FILE, 8)
         assert files.bases("TopicA", 0)[0] == 40 // 16 * QUEUE_FILE
