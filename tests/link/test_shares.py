@@ -143,3 +143,21 @@ def test_the_kernel_counts_what_a_connection_brought() -> None:
             until(lambda: shares_module._counts_of(far.fileno())[1] == 1_000, "the bytes")
             far.sendall(bytes(300))
             until(lambda: shares_module._counts_of(far.fileno())[0] in (300, 301), "the acknowledgement")
+
+
+def test_who_comes_on_the_descriptor_of_others_that_have_gone_is_not_taken_for_gone(server: Server) -> None:
+    """libzmq's monitor tells of them later: by then another connection has their number."""
+    for _ in range(100):
+        with greeted(port_of(server), "producer"):
+            until(lambda: server.receive() is None and server.sessions, "the greeting")
+            server.look_after()
+            (session,) = server.sessions.values()
+            assert session.peer not in server.unheard
+        until(lambda: not _serves(server, session.peer), "its end")
+
+
+def _serves(server: Server, peer: bytes) -> bool:
+    server.look_after()
+    if peer in server.unheard:
+        server.sessions.pop(peer, None)
+    return peer in server.sessions

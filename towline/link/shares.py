@@ -40,6 +40,7 @@ LOOK_S: Final = 0.01  # between two looks while something comes; a flood brings 
 HELD_LOOK_MS: Final = 100  # and while something is held
 FREED_S: Final = 0.2  # libzmq needs so long to let go of what a peer left
 LEFTOVERS_S: Final = 3.0  # for so long what a peer that was cut has left is thought to be what is held
+PARTING_S: Final = 1.0  # libzmq closes a connection in the call in which it tells of its end
 CALM_S: Final = 1.0  # without anything held, before what the process holds counts as its own
 OF_MESSAGE: Final = 128  # at least what frames, and their encryption, add to a message on its way
 FORGIVEN: Final = 256  # bytes a second: heartbeats
@@ -62,7 +63,6 @@ class Connection:
     inode: int
     counted: bool  # the kernel counts its bytes
     where: str
-    early: bool = False  # the monitor has not told of it yet: what it tells of this descriptor is another one's
     peer: bytes = b""
     name: str = ""  # of who has greeted
     strays: int = 0  # requests that came without a greeting
@@ -85,11 +85,19 @@ class Connection:
     def who(self) -> str:
         return f"{self.name or 'a stranger'} at {self.where}"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the descriptor is still this connection's: libzmq may have closed it, and another have its number."""
+        try:
+            return os.fstat(self.descriptor).st_ino == self.inode
+        except OSError:
+            return False
+
     def look(self, now: float) -> bool:
         """Reads the kernel's counts; False when the connection is not this one any more."""
+        if not self.is_open:
+            return False
         try:
-            if os.fstat(self.descriptor).st_ino != self.inode:
-                return False
             counts = _counts_of(self.descriptor) if self.counted else None
         except OSError:
             return False
@@ -133,6 +141,7 @@ class Shares:
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._holding: set[Connection] = set()
+        self._parting: dict[Connection, float] = {}  # libzmq told of the end of one of this descriptor; looked at until
         self.leftovers = False  # the server has not come to the end of what those that were cut had sent
         self._free_at = self._cut_at = 0.0
         self._held_at = time.monotonic()
@@ -144,7 +153,7 @@ class Shares:
         self._thread = threading.Thread(target=self._run, name="shares", daemon=True)
         self._thread.start()
 
-    def find(self, descriptor: int, *, early: bool = True) -> Connection | None:
+    def find(self, descriptor: int) -> Connection | None:
         """The connection that has this descriptor now; None when it is gone."""
         with self._lock:
             known = self._connections.get(descriptor)
@@ -154,12 +163,10 @@ class Shares:
                     if known is not None:
                         self._end(known)
                     known = self._connections[descriptor] = _connection(descriptor, inode)
-                    known.early = True
                     with contextlib.suppress(FileExistsError):
                         self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
             except OSError:
                 return None
-            known.early = known.early and early
             return known
 
     def close(self) -> None:
@@ -181,11 +188,13 @@ class Shares:
         for source in (self._monitor, self._epoll.fileno(), self._stop):
             poller.register(source, zmq.POLLIN)
         while True:
-            found = dict(poller.poll(HELD_LOOK_MS if self._holding or self._free_at else None))
+            busy = self._holding or self._free_at or self._parting
+            found = dict(poller.poll(HELD_LOOK_MS if busy else None))
             if self._stop in found:
                 return
             self._watch()
             now = time.monotonic()
+            self._part(now)
             self._look(now, self._woken())
             self._weigh(now)
             if found:
@@ -197,16 +206,23 @@ class Shares:
             message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             descriptor = int(message["value"])
             if message["event"] == zmq.EVENT_ACCEPTED:
-                self.find(descriptor, early=False)
+                self.find(descriptor)
             elif message["event"] == zmq.EVENT_DISCONNECTED:
-                self._part(descriptor)
+                with self._lock:
+                    if descriptor in self._connections:
+                        self._parting[self._connections[descriptor]] = time.monotonic() + PARTING_S
 
-    def _part(self, descriptor: int) -> None:
-        with self._lock:
-            connection = self._connections.get(descriptor)
-            if connection is not None and not connection.early:
-                del self._connections[descriptor]
-                self._end(connection)
+    def _part(self, now: float) -> None:
+        """Ends the connections that have closed. An event may be older than the connection that has its descriptor now,
+        and libzmq tells it before it closes: the descriptor itself says what became of it."""
+        for connection, until in list(self._parting.items()):
+            with self._lock:
+                known = self._connections.get(connection.descriptor) is connection
+                if known and not connection.is_open:
+                    del self._connections[connection.descriptor]
+                    self._end(connection)
+                if not known or not connection.is_open or now >= until:
+                    self._parting.pop(connection, None)
 
     def _woken(self) -> list[Connection]:
         """Those on which something came."""
