@@ -153,7 +153,7 @@ def test_who_comes_on_the_descriptor_of_others_that_have_gone_is_not_taken_for_g
             server.look_after()
             (session,) = server.sessions.values()
             assert session.peer not in server.unheard
-        until(lambda: not _serves(server, session.peer), "its end")
+        until(lambda peer=session.peer: not _serves(server, peer), "its end")
 
 
 def _serves(server: Server, peer: bytes) -> bool:
