@@ -9,6 +9,7 @@ from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
 from towline.format import record, skipped
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
+from towline.format.durable_slots import SLOT_SIZE
 from towline.format.epochs import Epoch
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.durable_file import DurableFile
@@ -178,8 +179,8 @@ def torn_slot(maker: StoreMaker) -> None:
     maker.durable(maker.end - 1, queues=maker.end - 1)  # taken back: both slots hold it
     maker.durable(maker.end, queues=maker.end)
     data = (maker.root / "durable").read_bytes()
-    newest = max((0, 512), key=lambda at: data[at : at + 8])
-    poke(maker.root / "durable", 512 - newest + 20, b"\x99")
+    newest = max((0, SLOT_SIZE), key=lambda at: data[at : at + 8])
+    poke(maker.root / "durable", SLOT_SIZE - newest + 20, b"\x99")
 
 
 def no_slot(maker: StoreMaker) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.log.sound import look, sound_store
 from tests.log.stores import SEGMENT, SETTINGS, SLOTS, StoreMaker
 from towline.format import blank, index_file
+from towline.format.durable_slots import SLOT_SIZE
 from towline.log.durable_file import DurableFile
 
 SEED = int(os.environ.get("TOWLINE_FLIP_SEED", "20260727"))
@@ -70,7 +71,9 @@ def test_the_store_is_sound_before(maker: StoreMaker) -> None:
     assert look(maker, INSISTS).findings.rows == []
     assert len(files_of(maker, "commitlog")) == 3
     assert len(files_of(maker, "index")) == 2
-    assert all(any(one.read_bytes()[:512]) and any(one.read_bytes()[512:]) for one in files_of(maker, "durable"))
+    assert all(
+        any(one.read_bytes()[:SLOT_SIZE]) and any(one.read_bytes()[SLOT_SIZE:]) for one in files_of(maker, "durable")
+    )
 
 
 def test_every_flip_is_named_or_lies_where_nobody_looks(maker: StoreMaker) -> None:

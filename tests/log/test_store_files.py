@@ -8,7 +8,7 @@ from towline.errors import DiskFull, IdentityMismatch, MalformedFile, StoreNotWr
 from towline.format import checkpoint
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
-from towline.format.durable_slots import SIZE, SLOT_SIZE, place
+from towline.format.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, encode, place, torn
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.diverged import Diverged
 from towline.log.durable_file import DurableFile
@@ -155,6 +155,26 @@ class TestTheDurableOffset:
         again.save(Durable(flushed=300))
         assert DurableFile(tmp_path).load() == Durable(flushed=300)
 
+    @pytest.mark.parametrize("saved", [Durable(flushed=300), Durable(flushed=100)], ids=["later", "taken back"])
+    def test_a_file_of_an_older_version_is_written_anew_by_its_first_save(self, tmp_path: Path, saved: Durable) -> None:
+        path = older(tmp_path)
+        assert DurableFile(tmp_path).load() == Durable(flushed=200)
+        assert path.stat().st_size == OLD_SIZE, "who only reads changes nothing"
+        file = DurableFile(tmp_path)
+        file.save(saved)
+        assert path.stat().st_size == SIZE
+        assert DurableFile(tmp_path).load() == saved
+        file.save(Durable(flushed=400))
+        file.close()
+        assert DurableFile(tmp_path).load() == Durable(flushed=400)
+        assert torn(path.read_bytes()) == []
+
+    def test_a_failed_sync_in_an_older_file_stays_until_it_is_mended(self, tmp_path: Path) -> None:
+        older(tmp_path, sync_failed=True)
+        assert DurableFile(tmp_path).save(Durable(flushed=300)).sync_failed
+        older(tmp_path, sync_failed=True)
+        assert DurableFile(tmp_path).clear_sync_failed() == DurableFile(tmp_path).load() == Durable(flushed=200)
+
     def test_a_failed_sync_is_remembered_by_whatever_is_saved_later_and_by_a_restart(self, tmp_path: Path) -> None:
         file = DurableFile(tmp_path)
         file.save(Durable(flushed=100))
@@ -198,6 +218,14 @@ class TestTheDurableOffset:
         (tmp_path / "durable").write_bytes(bytes(SIZE))
         with pytest.raises(MalformedFile, match="neither of its two slots"):
             DurableFile(tmp_path).load()
+
+
+def older(root: Path, *, sync_failed: bool = False) -> Path:
+    """`durable` as older versions wrote it, both slots in one sector of 4 KiB."""
+    states = Durable(flushed=200, sync_failed=sync_failed), Durable(flushed=100, sync_failed=sync_failed)
+    path = root / "durable"
+    path.write_bytes(b"".join(encode(sequence, state)[:512] for sequence, state in zip((2, 1), states, strict=True)))
+    return path
 
 
 class TestDiverged:

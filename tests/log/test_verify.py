@@ -12,6 +12,7 @@ from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, Stor
 from towline.format import record
 from towline.format.checkpoint import Checkpoint
 from towline.format.durable import Durable
+from towline.format.durable_slots import SIZE
 from towline.log.checkpoint_file import CheckpointFile
 from towline.log.durable_file import DurableFile
 from towline.log.findings import PER_RULE_MAX, Findings, Weight
@@ -312,7 +313,7 @@ def a_durable_slot(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
 
 
 def both_durable_slots(maker: StoreMaker) -> tuple[Path, int, str, Weight]:
-    (maker.root / "durable").write_bytes(b"\x01" * 1024)
+    (maker.root / "durable").write_bytes(b"\x01" * SIZE)
     return maker.root / "durable", 0, "DURABLE", Weight.DAMAGE
 
 

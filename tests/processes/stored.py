@@ -14,6 +14,7 @@ from towline.format.consume_queue import ENTRY
 from towline.kernels.directory import QueueDirectory
 from towline.log.commit_log import CommitLogReader
 from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.consume_queue_ext import is_address, opened
 from towline.log.dispatch import DispatchScan
 from towline.log.index_service import IndexService
 from towline.places import Store
@@ -29,19 +30,26 @@ Queue = tuple[str, int]
 class Stored:
     """A store whose log ends at `end`. Nothing may be appended meanwhile."""
 
-    def __init__(self, store: Store, end: int) -> None:
-        self.store, self.end = store, end
-        self.log = CommitLogReader(store.commitlog, SEGMENT)
+    def __init__(self, store: Store, end: int, segment: int = SEGMENT, queue_file: int = QUEUE_FILE) -> None:
+        self.store, self.end, self._segment = store, end, segment
+        self.log = CommitLogReader(store.commitlog, segment)
         self.log.load()
-        self.queues = ConsumeQueueFiles(store.consumequeue, QUEUE_FILE, 64)
+        self.queues = ConsumeQueueFiles(store.consumequeue, queue_file, 64)
+        self.units = opened(store.consumequeue_ext, 64)
 
     def entries(self, topic: str, queue_id: int) -> np.ndarray:
-        """All entries of a queue, over all its files."""
+        """All entries of a queue, over all its files, as they would be without units."""
         parts, start = [], 0
         while len(part := self.queues.read(topic, queue_id, start, QUEUE_FILE)):
             parts.append(part)
             start += len(part)
-        return np.concatenate(parts) if parts else np.empty(0, dtype=ENTRY)
+        entries = np.concatenate(parts) if parts else np.empty(0, dtype=ENTRY)
+        addresses = entries["tags_code"].astype(np.int64)
+        rows = np.flatnonzero(is_address(addresses))
+        if self.units is not None and len(rows):
+            found = self.units.read(topic, queue_id, addresses[rows], 0)
+            entries["tags_code"][rows] = np.where(found.found, found.tags_codes, addresses[rows])
+        return entries
 
     def read(self, topic: str) -> Counter[tuple[str, int]]:
         """(unique key, CRC of the body as it is stored) of every message of a topic, found through its queues."""
@@ -58,12 +66,15 @@ class Stored:
                 found[message.unique_key or "", zlib.crc32(message.body) & 0x7FFF_FFFF] += 1
         return found
 
-    def check_queues(self) -> int:
-        """The queues are what a fresh derivation from the log gives, entry for entry. How many entries."""
+    def check_queues(self, *, more: bool = False) -> int:
+        """The queues are what a fresh derivation from the log gives, entry for entry. How many entries.
+
+        `more`: queues and entries of what the log holds behind the end may be there too.
+        """
         derived = self._derive()
-        assert sorted(derived) == self.queues.list_queues()
+        assert more or sorted(derived) == self.queues.list_queues()
         for (topic, queue_id), rows in derived.items():
-            found = self.entries(topic, queue_id)
+            found = self.entries(topic, queue_id)[: len(rows) if more else None]
             assert [number for number, *_ in rows] == list(range(len(rows))), f"{topic}/{queue_id} has a gap"
             assert len(found) == len(rows), f"{topic}/{queue_id} has {len(found)} entries, the log {len(rows)}"
             wanted = np.array([row[1:] for row in rows], dtype=ENTRY)
@@ -89,11 +100,13 @@ class Stored:
     def check_zeros_behind(self) -> None:
         """Nothing stands behind the log's end (H1)."""
         for base in self.log.queue.bases:
-            if base + SEGMENT > self.end:
+            if base + self._segment > self.end:
                 assert not self.log.array(base)[max(0, self.end - base) :].any(), f"stale bytes behind {self.end}"
 
     def close(self) -> None:
         self.queues.close()
+        if self.units is not None:
+            self.units.close()
         assert self.log.close(), "somebody holds bytes of the log"
 
     def _derive(self) -> dict[Queue, list[tuple[int, int, int, int]]]:

@@ -13,8 +13,10 @@ import time
 
 import pytest
 
+from tests.processes.name_cuts import NameCuts
 from tests.processes.nodes import SEGMENT, TestNode, ended
 from tests.processes.stored import Stored
+from tests.processes.tracing import strace
 from tests.processes.waiting import await_
 from towline.runtime.positions import Position
 
@@ -75,6 +77,29 @@ def test_a_power_cut_costs_no_more_than_was_said(disk, mode, cuts):
         print(f"{mode}: {cuts} cuts, acknowledged {len(ledger.acked) + lost}, lost {lost}, up to {oldest:.2f} s old")
         assert oldest <= WINDOW_S + BUSY_S
         check_all(node, ledger)
+    finally:
+        next(ending, None)
+
+
+@strace
+@pytest.mark.parametrize("cuts", [pytest.param(60, id="60 cuts", marks=pytest.mark.slow)])
+@pytest.mark.timeout(1800)
+def test_what_no_sync_kept_costs_nothing_that_was_promised(tmp_path, cuts):
+    """Harder than any disk, whose journal keeps a name with the sync of another: it goes for sure, or at random."""
+    seed = int(os.environ.get("TOWLINE_SEED") or random.SystemRandom().getrandbits(32))
+    print(f"\nTOWLINE_SEED={seed}")
+    draw = random.Random(seed)
+    made = NameCuts(tmp_path)
+    ending = ended(made.node)
+    next(ending)
+    kinds = (made.a_roll, made.a_new_queue, made.a_queue_file, made.a_unit_file, made.any_sync)
+    try:
+        for number in range(cuts):
+            at, wanted = 1 + number // len(kinds), kinds[number % len(kinds)]
+            share = draw.choice((0.5, 1.0))
+            gone = made.cut(at, wanted, lambda share=share: draw.random() < share)
+            print(f"cut {number} at {wanted.__name__} {at}: {len(gone)} names went")
+        made.finish()
     finally:
         next(ending, None)
 

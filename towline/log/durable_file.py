@@ -28,6 +28,7 @@ class DurableFile:
         self.path = store / NAME
         self.state: Durable | None = None  # as loaded or saved last
         self._sequence = 0
+        self._is_old = False  # as long as the file on the disk is
         self._fd = -1
 
     def load(self) -> Durable | None:
@@ -37,6 +38,7 @@ class DurableFile:
         except FileNotFoundError:
             return None
         self._sequence, self.state = durable_slots.decode(data, str(self.path))
+        self._is_old = durable_slots.is_old(data)
         return self.state
 
     def save(self, state: Durable) -> Durable:
@@ -64,9 +66,12 @@ class DurableFile:
 
     def _create(self, state: Durable) -> None:
         write_atomically(self.path, durable_slots.first(state))
-        self._sequence, self.state = 1, state
+        self._sequence, self.state, self._is_old = 1, state, False
 
     def _write(self, state: Durable, *, slots: int) -> None:
+        if self._is_old:
+            self._create(state)  # its slots have no place of their own
+            return
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         for _ in range(slots):

@@ -329,7 +329,7 @@ class _LogRecovery:
         if self.durable.sync_failed:
             raise StoreSyncFailed(str(durable_file.path), self.durable.flushed)
         if torn := durable_slots.torn(durable_file.path.read_bytes()):
-            text = f"{durable_file.path} byte {torn[0]}: this slot is not whole, the other one holds"
+            text = f"{durable_file.path} byte {torn[0][0]}: this slot is not whole, the other one holds"
             self.decided.say(Case.DURABLE_SLOT, text)
 
     def find_end(self) -> LogEnd:

@@ -71,8 +71,8 @@ def verify_durable(store: Store, segment_size: int, findings: Findings) -> Durab
     except MalformedFile as error:
         findings.add(path, 0, max(len(data), durable_slots.SIZE), "DURABLE", error.problem)
         return None
-    for at in durable_slots.torn(data):
-        findings.add(path, at, at + durable_slots.SLOT_SIZE, "DURABLE_SLOT")
+    for at, end in durable_slots.torn(data):
+        findings.add(path, at, end, "DURABLE_SLOT")
     if state.sync_failed:
         said = f"a sync of the log failed, only bytes before offset {state.flushed} are surely on the disk"
         findings.add(path, 0, len(data), "SYNC_FAILED", said)
