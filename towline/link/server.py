@@ -439,7 +439,8 @@ class Server:
         try:
             self._socket.bind(str(endpoint))
         except zmq.ZMQError as error:
-            raise OSError(error.errno, zmq.strerror(error.errno), str(endpoint)) from None
+            number = error.errno or 0
+            raise OSError(number, zmq.strerror(number), str(endpoint)) from None
         bound = self._socket.get(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         return bound.rstrip(b"\0").decode()
