@@ -1,5 +1,6 @@
 """A node that cannot listen where its settings say does not start, and says which port, who has it, what to set."""
 
+import json
 import os
 import shutil
 import socket
@@ -39,7 +40,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     yield started
     if processes_of(store):
-        assert command("master", "stop").status == 0
+        role = json.loads((store / "run" / "node.json").read_text())["role"]
+        assert command(role, "stop").status == 0
     shutil.rmtree(runtime)
 
 
@@ -70,6 +72,17 @@ def test_a_slave_does_too(start: Start, taken: int, setting: str) -> None:
     peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{taken}"
     given = PORTS | {setting: taken, "ha_peers": peers, "ha_master_address": f"127.0.0.1:{free_port()}"}
     assert f"127.0.0.1:{taken}, as {setting} says" in sentence(start("slave", **given))
+
+
+def test_a_slave_starts_without_the_port_that_it_needs_as_a_master_and_says_so(
+    start: Start, taken: int, tmp_path: Path
+) -> None:
+    own, master = free_port(), free_port()
+    peers = {"ha_peers": f"0=127.0.0.1:{master},1=127.0.0.1:{own}", "ha_master_address": f"127.0.0.1:{master}"}
+    assert start("slave", **PORTS | peers | {"ha_listen_port": own, "listen_port": taken}).status == 0
+    said = (tmp_path / "store" / "run" / "node.log").read_text()
+    assert f"are not told who the master is: nobody can listen at tcp://127.0.0.1:{taken}, as listen_port says" in said
+    assert f"by process {os.getpid()} (" in said
 
 
 def test_nothing_of_such_a_start_runs_on_and_the_next_one_is_as_good(start: Start, taken: int, tmp_path: Path) -> None:
