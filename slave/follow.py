@@ -5,6 +5,7 @@ import zlib
 from typing import Any, ClassVar, Final, NoReturn
 
 from towline.errors import (
+    CannotListen,
     DiskFull,
     LinkRefused,
     MalformedFile,
@@ -31,6 +32,7 @@ from towline.log.undelivered import LOG_END
 from towline.node.context import Node
 from towline.node.endpoints import endpoints_of, refusing
 from towline.node.greeting import own_facts
+from towline.node.listening import explained
 from towline.node.master_link import MasterLink
 from towline.node.peer_door import NOT_MASTER, PEER, PeerDoor
 from towline.node.ring import ring_of
@@ -79,8 +81,9 @@ class FollowAgent:
         endpoints = refusing(self._node.settings, self._node.runtime)
         try:
             self._refusing = self._listen_for_producers(endpoints)
-        except OSError as error:  # of the port: it is wanted when this node is master, not before
-            self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], error)
+        except CannotListen as error:  # the port is wanted when this node is master, not before
+            why = explained(error, self._node.settings)
+            self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], why)
             self._refusing = self._listen_for_producers(endpoints[:1])
         for server in (self._server, self._refusing):
             self._link.watch(server)

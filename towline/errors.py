@@ -370,6 +370,21 @@ class InvalidEndpoint(TowlineError):
         return f"{self.text}: {self.problem}"
 
 
+class CannotListen(TowlineError):
+    """The system refuses a server its address. Facts: endpoint, errno, reason; who has it, setting: "" if unknown."""
+
+    remedy = Remedy.FIX_SETTINGS
+    advice = "stop who has it, or start with another one (`--set KEY=VALUE`, or in the settings file)"
+
+    def __init__(self, endpoint: str, number: int, reason: str, holder: str = "", setting: str = "") -> None:
+        self.endpoint, self.number, self.reason, self.holder, self.setting = endpoint, number, reason, holder, setting
+        super().__init__(endpoint, number, reason, holder, setting)
+
+    def describe(self) -> str:
+        said = f", as {self.setting} says" if self.setting else ""
+        return f"nobody can listen at {self.endpoint}{said}: {self.reason}{self.holder and f' by {self.holder}'}"
+
+
 class LinkRefused(TowlineError):
     """One side of a link does not want the other. Facts: code, sentence with both sides' values."""
 

@@ -1,5 +1,6 @@
 """A server and its peers in one thread: nothing waits except on a condition with a deadline."""
 
+import errno
 import json
 import os
 import socket as sockets
@@ -14,7 +15,7 @@ import pytest
 import zmq
 
 from tests.link.meeting import greet, receive, until
-from towline.errors import LinkRefused, NoAnswer
+from towline.errors import CannotListen, LinkRefused, NoAnswer
 from towline.format.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
 from towline.link import server as server_module
@@ -387,9 +388,7 @@ class TestConnecting:
         link.close()
         server.close()
 
-    def test_the_socket_file_of_a_dead_server_is_replaced_and_any_other_file_kept(
-        self, context: Context, tmp_path: Path
-    ) -> None:
+    def test_the_socket_file_of_a_dead_server_is_replaced(self, context: Context, tmp_path: Path) -> None:
         with sockets.socket(sockets.AF_UNIX) as dead:
             dead.bind(str(tmp_path / "put.sock"))
         server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
@@ -404,9 +403,21 @@ class TestConnecting:
         assert not server.endpoints[0].endswith(":0")
         assert greet(link, server) == OWN
         link.close()
-        with pytest.raises(OSError, match="in use"):
-            Server(context, server.endpoints, own=OWN)
         server.close()
+
+    def test_an_address_that_is_taken_is_refused_by_name(self, context: Context, server: Server) -> None:
+        taken = Server(context, ["tcp://127.0.0.1:0"], own=OWN)
+        with pytest.raises(CannotListen) as refused:
+            Server(context, taken.endpoints, own=OWN)
+        assert (refused.value.endpoint, refused.value.number) == (taken.endpoints[0], errno.EADDRINUSE)
+        taken.close()
+
+    def test_a_file_in_a_sockets_place_is_kept_and_refused_by_name(self, context: Context, tmp_path: Path) -> None:
+        file = tmp_path / "put.sock"
+        file.write_text("somebody's")
+        with pytest.raises(CannotListen, match=str(file)):
+            Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
+        assert file.read_text() == "somebody's"
 
 
 class TestPoller:

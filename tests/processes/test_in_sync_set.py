@@ -261,18 +261,29 @@ class TestWhatReadersSeeWhileTheOnlySlaveIsAway:
         pair.await_caught_up()
         assert (self.held_back(master), self.readable(master)) == (None, before + 3)
 
-    def test_is_nothing_at_all_where_the_queues_are_derived_anew(self, pair):
+    @pytest.mark.parametrize("marks", [True, False], ids=["all of that", "nothing where no mark is left either"])
+    def test_is_what_was_confirmed_where_the_queues_are_derived_anew(self, pair, marks):
         master, slave = pair.nodes
-        before = self.readable(master)
-        assert (slave.stop(), master.stop()) == (True, True)
+        before, confirmed = self.readable(master), master.at(Position.REPLICATED)
+        assert slave.stop()
+        client = WireClient(master.endpoint)
+        assert client.put(records_of(TOPIC, 3)).status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        client.close()
+        master.stop()
         shutil.rmtree(master.store.consumequeue)
+        if not marks:
+            shutil.rmtree(master.runtime, ignore_errors=True)
+            for mark in (master.store.checkpoint, master.store.durable, master.store.known):
+                mark.unlink(missing_ok=True)
         master.start()
         held = await_(lambda: self.held_back(master), 60.0, "status names it")
-        assert (held["from"], held["bytes"], held["away"]) == (0, master.at(Position.APPENDED), [1])
-        assert self.readable(master) == 0
+        begins = confirmed if marks else 0
+        assert (held["from"], held["bytes"], held["away"]) == (begins, master.at(Position.APPENDED) - begins, [1])
+        await_(lambda: master.at(Position.DISPATCHED) == begins, 60.0, "what was confirmed is in its queue")
+        assert self.readable(master) == (before if marks else 0)
         slave.start()
         pair.await_caught_up()
-        assert (self.held_back(master), self.readable(master)) == (None, before)
+        assert (self.held_back(master), self.readable(master)) == (None, before + 3)
 
 
 def test_a_master_that_is_alone_wakes_its_sender_with_each_put(tmp_path):

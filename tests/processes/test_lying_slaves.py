@@ -5,6 +5,7 @@ The slave is a test on a real socket; the master is a node under SYNC_MASTER tha
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.log.identity import IdentityFile
+from towline.log.in_sync_file import InSyncFile
 from towline.runtime.positions import Counter, Duty, Position
 
 from .nodes import TestNode, ended, ending
@@ -27,6 +29,7 @@ TOPIC = b"orders"
 TIMEOUT_MS = 700
 APPEARS_S = 60.0
 CREDIT = 1 << 40
+TURNS = 20
 SETTINGS = {
     "broker_role": "SYNC_MASTER",
     "listen_port": 0,
@@ -74,6 +77,7 @@ class FakeSlave:
         self.poller = Poller(self.link)
         self.sent = 0
         self.told = ""  # why its link was ended
+        self.closed = False
 
     def join(self) -> "FakeSlave":
         """Holds the whole log, honestly; the master counts on it."""
@@ -139,8 +143,10 @@ class FakeSlave:
         return self.link.lost
 
     def close(self) -> None:
-        self.link.close()
-        close_context(self.context)
+        if not self.closed:
+            self.closed = True
+            self.link.close()
+            close_context(self.context)
 
 
 @pytest.fixture
@@ -218,9 +224,13 @@ def test_a_lie_costs_the_link_is_counted_and_moves_nothing(master, slave, waitin
     assert f"is cut: {slave.told}" in master.store.node_log.read_text()
 
 
-def test_an_acknowledgement_that_comes_behind_a_promise_confirms_nothing(tmp_path):
-    """Another one may be master by then, without these bytes; so no reader is to see them."""
-    node = TestNode("master", tmp_path / "master", **SETTINGS)
+@contextlib.contextmanager
+def promised_to_another(directory: Path, **settings: object) -> Iterator[tuple[TestNode, "FakeSlave", WireClient]]:
+    """A master that promises another node to follow it, while a put waits for its slave, which has the bytes.
+
+    Its supervisor stands still, or it had another role at once.
+    """
+    node = TestNode("master", directory / "master", **SETTINGS | settings)
     with contextlib.ExitStack() as stack:
         stack.enter_context(ending(node))
         node.start()
@@ -232,14 +242,33 @@ def test_an_acknowledgement_that_comes_behind_a_promise_confirms_nothing(tmp_pat
         client.send(records_of(TOPIC, 3))
         await_(lambda: node.at(Position.APPENDED) > node.at(Position.REPLICATED), APPEARS_S, "it is stored")
         slave.take(node.at(Position.APPENDED))
-        stack.enter_context(stopped(node.pids()["supervisor"]))  # or it has another role at once
+        stack.enter_context(stopped(node.pids()["supervisor"]))
         candidate = WireClient(f"ipc://{node.runtime}/ha.sock")
         stack.callback(candidate.close)
         assert candidate.ask({"op": "promise", "epoch": number_of(1000, 1), "node": 1})["granted"] is True
+        yield node, slave, candidate
+
+
+def test_an_acknowledgement_that_comes_behind_a_promise_confirms_nothing(tmp_path):
+    """Another one may be master by then, without these bytes; so no reader is to see them."""
+    with promised_to_another(tmp_path) as (node, slave, _):
         before = node.at(Position.REPLICATED)
         slave.say(slave.sent, slave.sent)
         assert slave.ask({"op": "state"})["confirmed"] == before  # asked behind it on the same link
         assert node.at(Position.REPLICATED) == before < node.at(Position.APPENDED)
+
+
+def test_a_slave_that_leaves_behind_a_promise_stays_in_the_recorded_set(tmp_path):
+    """Whoever was promised to goes by the set that it was told of: nobody changes it behind its back."""
+    floor = {"total_replicas": 2, "in_sync_replicas": 2, "min_in_sync_replicas": 1}
+    with promised_to_another(tmp_path, enable_auto_in_sync_replicas=True, **floor) as (node, slave, candidate):
+        before = InSyncFile(node.store).load()
+        slave.close()
+        await_(lambda: not connected(node), APPEARS_S, "the master knows that it has gone")
+        for _ in range(TURNS):
+            said = candidate.ask({"op": "state"})  # each in a turn of its own
+        assert InSyncFile(node.store).load() == before
+        assert (said["in_sync"], node.at(Position.IN_SYNC)) == ([0, 5], 0b100001)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Nothing here waits. A peer that cannot take an answer is PAUSED or GONE, and the caller decides (H20).
 """
 
+import errno
 import logging
 import stat
 import time
@@ -15,14 +16,14 @@ from typing import Any, Final
 
 import zmq
 
-from towline.errors import LinkRefused, MalformedFrame
+from towline.errors import CannotListen, LinkRefused, MalformedFrame
 from towline.format.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
 from .ceiling import anonymous_bytes, give_back
 from .context import Context, Socket
 from .door import Door, key_of_frame
-from .endpoints import parse
+from .endpoints import Endpoint, parse
 from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
 from .keys import NODE_ROLES, KeyRing
 from .native import Came
@@ -103,7 +104,7 @@ class Server:
     `refused` hears of every greeting that is refused: its facts, if they could be read, and why.
     `counted` is called for each peer that was cut because it took more than its share.
     With a `ring`, TCP endpoints are for its keys alone, in those of `roles` that a key is for.
-    Raises InvalidEndpoint, and OSError when an address is taken.
+    Raises InvalidEndpoint, and CannotListen when an address is taken.
     """
 
     def __init__(
@@ -139,9 +140,11 @@ class Server:
         self._make_socket()
         try:
             self.endpoints = self._bind_all(endpoints)
-        except BaseException:
+        except BaseException as error:
             self._shares.close()
             self._socket.close(linger=0)
+            if isinstance(error, OSError):
+                raise CannotListen(error.filename, error.errno or 0, error.strerror or "") from None
             raise
 
     @property
@@ -430,13 +433,14 @@ class Server:
     def _bind(self, text: str) -> str:
         endpoint = parse(text)
         if endpoint.scheme == "ipc":
-            _unlink_stale(Path(endpoint.path))
+            _unlink_stale(endpoint)
         within = endpoint.is_local and endpoint.scheme == "tcp"
         self._socket.set(zmq.SNDBUF, LOOPBACK_SEND_BUFFER if within else SYSTEM_CHOOSES)
         try:
             self._socket.bind(str(endpoint))
         except zmq.ZMQError as error:
-            raise OSError(error.errno, f"{endpoint}: {error.strerror}") from None
+            number = error.errno or 0
+            raise OSError(number, zmq.strerror(number), str(endpoint)) from None
         bound = self._socket.get(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         return bound.rstrip(b"\0").decode()
@@ -539,10 +543,12 @@ def _number(name: bytes) -> int:
     return int.from_bytes(name[1:], "big")
 
 
-def _unlink_stale(path: Path) -> None:
-    """Removes the socket file of a process that died. Nothing else is ever removed."""
+def _unlink_stale(endpoint: Endpoint) -> None:
+    """Removes the socket file of a process that died. Raises OSError for any other file, which libzmq would remove."""
+    path = Path(endpoint.path)
     try:
-        if stat.S_ISSOCK(path.lstat().st_mode):
-            path.unlink()
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise OSError(errno.EEXIST, "a file that is no socket is there", str(endpoint))
+        path.unlink()
     except FileNotFoundError:
         return

@@ -2,10 +2,11 @@
 
 import argparse
 import sys
+from logging import Logger
 from pathlib import Path
 from signal import set_wakeup_fd
 
-from towline.errors import TowlineError
+from towline.errors import CannotListen, TowlineError
 from towline.link.ceiling import Freed
 from towline.link.native import address_of
 from towline.places import Store
@@ -21,6 +22,7 @@ from towline.runtime.resting import Rest
 from .context import Node
 from .duties import builder
 from .failure import write_failure
+from .listening import explained
 
 
 def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
@@ -44,12 +46,18 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
             return stopped() or node.positions.generation != mine
 
         run(agent, bell, node.line, Rest(node.line, address_of("zmq_poll")), leave)
+    except CannotListen as error:
+        return _give_up(log, store, duty, explained(error, node.settings))
     except TowlineError as error:
-        log.error("%s", error)
-        write_failure(store, duty, error)
-        return 1
+        return _give_up(log, store, duty, error)
     del lock
     return 0
+
+
+def _give_up(log: Logger, store: Store, duty: Duty, error: TowlineError) -> int:
+    log.error("%s", error)
+    write_failure(store, duty, error)
+    return 1
 
 
 def main(label: str) -> None:
