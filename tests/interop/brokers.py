@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tests.processes.nodes import free_port
 
-from .jvm import Jvm
+from .jvm import Jvm, Spec
 from .towlines import REAL_SETTINGS
 
 BROKER: Final = "towline.interop.BrokerCommands"
@@ -41,6 +41,10 @@ class RealBroker:
         """A clean end."""
         self.jvm.ask(op="close")
         assert not (self.root / "abort").exists()
+
+    def send(self, specs: Sequence[Spec]) -> None:
+        """Each was acknowledged when this returns."""
+        self.jvm.stream(specs)
 
     def read(self) -> list[dict[str, Any]]:
         return self.jvm.listed(self._queues, op="read")[1]

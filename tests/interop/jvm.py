@@ -77,19 +77,29 @@ class Jvm:
         self._process.wait()
         return list(self._rest())
 
+    def stream(self, specs: Sequence[Spec]) -> None:
+        """Every request of a stream is acknowledged when this returns."""
+        self.tell(op="stream", file=str(self.write(specs)), window=len(specs))
+        for number in range(len(specs)):
+            self._await_acked(number)
+        assert (line := self.line()) == {"ended": True}, line
+
     def stream_until_killed(self, specs: Sequence[Spec], count: int) -> int:
         """SIGKILL once `count` requests of a stream were acknowledged; how many it acknowledged in all."""
         assert self._process.stdin is not None
         assert count + STREAM_WINDOW < len(specs), "the window would not hold it back"
         self.tell(op="stream", file=str(self.write(specs)), window=STREAM_WINDOW)
         for number in range(count):
-            line = self.line()
-            assert line is not None, f"the {self.release} program ended: {self._tail()}"
-            assert line.get("acked") == number, line
+            self._await_acked(number)
             self._process.stdin.write(".")
             self._process.stdin.flush()
         count += len(self.kill())
         return count
+
+    def _await_acked(self, number: int) -> None:
+        line = self.line()
+        assert line is not None, f"the {self.release} program ended: {self._tail()}"
+        assert line.get("acked") == number, line
 
     def await_end(self) -> None:
         self._process.wait(ANSWER_S)

@@ -1,17 +1,26 @@
-"""Property CRCs both ways: what one store appends, the other insists on (spec 2.7; RocketMQ 5.2 and later)."""
+"""Property CRCs (spec 2.7): either side insists on the other's, and a real store that was told nothing goes on."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from .checks import mixed_specs, mixture
+from tests.processes.waiting import await_
+from towline.client.message import Message
+
+from .brokers import BROKER, RealBroker
+from .checks import check_read, mixed_specs, mixture
 from .conftest import Started
 from .jvm import RealStore
-from .releases import NEW
+from .model import QUEUES, Sent
+from .releases import BROKERS, NEW
 from .towlines import REAL_SETTINGS, TowlineStore
 
+CRC = "__CRC32#"
 APPEND = {"enabledAppendPropCRC": True, "forceVerifyPropCRC": True}
+PLAIN = [("Plain", queue_id) for queue_id in range(QUEUES)]
+DELIVERED_S = 60.0
 
 
 @pytest.fixture
@@ -26,13 +35,37 @@ def sealing(tmp_path: Path) -> Iterator[TowlineStore]:
     store.end()
 
 
+@pytest.fixture
+def appending(tmp_path: Path) -> Iterator[TowlineStore]:
+    """It appends property CRCs and takes records without one."""
+    store = TowlineStore(tmp_path / "store", enabled_append_prop_crc="true")
+    yield store
+    store.end()
+
+
 def hidden(found: list[dict]) -> list[dict]:
-    """As Towline's reader shows them: without the property CRC, which every message has."""
+    """As Towline's reader shows them: without the property CRC."""
     return [
-        {**message, "properties": {name: value for name, value in message["properties"].items() if name != "__CRC32#"}}
+        {**message, "properties": {name: value for name, value in message["properties"].items() if name != CRC}}
         for message in found
-        if message["properties"]["__CRC32#"]
     ]
+
+
+def crcs(found: list[dict]) -> dict[str, list[str]]:
+    """By unique key those of the messages with that key, in the order in which they were found."""
+    by_key: dict[str, list[str]] = {}
+    for message in found:
+        if CRC in message["properties"]:
+            by_key.setdefault(message["properties"].get("UNIQ_KEY", ""), []).append(message["properties"][CRC])
+    return by_key
+
+
+def at_least(count: int, found: list[dict]) -> list[dict] | None:
+    return found if len(found) >= count else None
+
+
+def keys(sent: list[Sent]) -> set[str]:
+    return {message.key for message in sent}
 
 
 def test_each_insists_on_what_the_other_appended(insisting, sealing):
@@ -43,10 +76,11 @@ def test_each_insists_on_what_the_other_appended(insisting, sealing):
     sealing.kill(seed=2)  # so that the real store walks the log with every check
 
     insisting.open()
-    assert len(hidden(insisting.read())) == len(sent)
-    _, specs = mixed_specs(messages, 100, 10)
+    assert len(insisting.read()) == len(sent)
+    put, specs = mixed_specs(messages, 100, 10)
     insisting.put(specs)
     found = insisting.read()
+    assert crcs(found).keys() == keys(sent) | keys(put)
     insisting.close()
     (sealing.root / "abort").touch()  # so that Towline walks what the real store wrote
 
@@ -58,3 +92,103 @@ def test_each_insists_on_what_the_other_appended(insisting, sealing):
     insisting.open()
     assert hidden(insisting.read()) == mine
     insisting.close()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_store_that_was_told_nothing_reads_and_continues_what_has_them(release, real, appending, killed):
+    messages = mixture(8, release)
+    appending.start()
+    sent = messages.take(600)
+    appending.send(sent)
+    if killed:
+        appending.kill(seed=3)
+    else:
+        appending.stop()
+
+    real.configure(messageIndexSafe=killed)
+    real.open()
+    found = check_read(real, sent)
+    assert crcs(found).keys() == keys(sent)
+    put, specs = mixed_specs(messages, 200, 20)
+    real.put(specs)
+    found = real.read()
+    assert crcs(found).keys() == keys(sent)
+    real.close()
+    if killed:
+        (appending.root / "abort").touch()  # so that Towline walks what both wrote
+
+    with appending.running():
+        assert check_read(appending, [*sent, *put]) == hidden(found)
+        more = messages.take(200)
+        appending.send(more)
+        mine = appending.read()
+
+    real.open()
+    found = check_read(real, [*sent, *put, *more])
+    assert hidden(found) == mine
+    assert crcs(found).keys() == keys(sent) | keys(more)
+    real.close()
+
+
+@pytest.mark.parametrize("release", BROKERS, ids=str)
+def test_what_a_broker_delivers_late_and_a_client_sends_on_with_an_old_one_is_not_taken_for_damaged(
+    release, start_jvm, appending
+):
+    """Either has the CRC of another record. RocketMQ puts a property behind it, so it is not the record's own."""
+    first, *others = [Sent("Plain", number % QUEUES, b"body", f"{number:032X}") for number in range(40)]
+    appending.start("--without", "schedule")  # nobody but the broker delivers what is late
+    appending.send([first, *others[:20]])
+    late = appending.producer(None).send_async(Message("Plain", b"late", queue_id=0, delay_level=1))
+    appending.producer(None).flush(60_000)
+    assert late.result().status.name == "PUT_OK"
+    appending.kill(seed=4)
+
+    broker = RealBroker(start_jvm(release, BROKER), appending.root, PLAIN)
+    broker.open()
+    old = crcs(await_(lambda: at_least(22, broker.read()), DELIVERED_S, "the broker delivers what is late"))
+    assert old.keys() == {first.key, *keys(others[:20]), late.unique_key}
+    again = replace(first, queue_id=1, more={CRC: old[first.key][0]})
+    broker.send([message.spec() for message in (again, *others[20:])])
+    found = broker.read()
+    assert crcs(found) == {**old, first.key: old[first.key] * 2}
+    broker.close()
+    (appending.root / "abort").touch()  # so that Towline walks what both wrote
+
+    with appending.running():
+        assert [each for each in appending.read() if each["topic"] == "Plain"] == hidden(found)
+        appending.send([Sent("Plain", 0, b"more", f"{100:032X}")])
+
+
+@pytest.mark.parametrize(
+    ("release", "config", "is_kept"),
+    [(BROKERS[0], {}, True), (NEW, {}, False), (NEW, {"enabledAppendPropCRC": True}, True)],
+    ids=["4.9", "5.5", "5.5 that appends them"],
+)
+def test_the_log_ends_where_a_batch_of_5_5_ends_with_an_old_one_and_the_rest_stands_in_diverged(
+    release, config, is_kept, start_jvm, appending
+):
+    """A limit: a client of 5.5 that sends on what it received as a batch writes the old CRC last, and a broker that
+    was told nothing stores a batch's properties as they come. 4.9 leaves out the separator behind them."""
+    first, *others = [Sent("Plain", number % QUEUES, b"body", f"{number:032X}") for number in range(20)]
+    with appending.running():
+        appending.send([first])
+        start = appending.await_dispatched()
+    broker = RealBroker(start_jvm(release, BROKER), appending.root, PLAIN, **config)
+    broker.open()
+    old = crcs(broker.read())[first.key][0]
+    broker.send([{**first.spec(batch=(first,)), "batch": [{**first.content(), "properties": {CRC: old}}]}])
+    broker.send([message.spec() for message in others])
+    found = broker.read()
+    assert len(found) == 21
+    broker.close()
+    end = max(message["physical_offset"] + message["size"] for message in found)
+    log = (appending.root / "commitlog" / f"{0:020d}").read_bytes()[:end]
+
+    with appending.running():
+        mine = appending.read()
+    aside = [path.read_bytes() for path in appending.root.glob("diverged/*.log")]
+    if is_kept:
+        assert (mine, aside) == (hidden(found), [])
+    else:
+        assert mine == hidden(found[:1])
+        assert [log[start:] in each for each in aside] == [True]

@@ -26,8 +26,10 @@ def two_of(found):
     return found if len(found) > 1 else None
 
 
+@pytest.mark.parametrize("crcs", ["false", "true"], ids=["plain", "property CRCs"])
 @pytest.mark.parametrize("release", BROKERS, ids=str)
-def test_a_broker_checks_what_is_open_and_nothing_that_has_ended(release, start_jvm, tmp_path, towline):
+def test_a_broker_checks_what_is_open_and_nothing_that_has_ended(release, start_jvm, tmp_path, towline, crcs):
+    ours = (*OURS, "--set", f"enabled_append_prop_crc={crcs}")
     schedule = f"ipc://{runtime_of(towline.root.resolve()).socket('schedule')}"
 
     def checks_of(transaction):
@@ -35,7 +37,7 @@ def test_a_broker_checks_what_is_open_and_nothing_that_has_ended(release, start_
             found = {row["transaction"]: row["checks"] for row in admin.open_transactions()}
         return found.get(str(transaction))
 
-    with towline.running(*OURS), TransactionProducer(towline.node.endpoint, "billing") as producer:
+    with towline.running(*ours), TransactionProducer(towline.node.endpoint, "billing") as producer:
         kept = producer.send(Message("Bills", b"kept", queue_id=0), lambda _: State.COMMIT)
         dropped = producer.send(Message("Bills", b"dropped", queue_id=0), lambda _: State.ROLLBACK)
         assert (kept.ended, dropped.ended) == (PutStatus.PUT_OK, PutStatus.PUT_OK)
@@ -50,8 +52,9 @@ def test_a_broker_checks_what_is_open_and_nothing_that_has_ended(release, start_
         (ASIDE, left.unique_key),
     ]
     broker.close()
+    (towline.root / "abort").touch()  # so that Towline walks what the broker wrote
 
-    with towline.running(*OURS), TransactionProducer(towline.node.endpoint, "billing") as producer:
+    with towline.running(*ours), TransactionProducer(towline.node.endpoint, "billing") as producer:
         with AdminClient(schedule) as admin:
             await_(lambda: admin.transaction_status()["half_next"] > left.first, DEADLINE_S, "the queue is read")
             assert admin.transaction_status()["open"] == 0, "the broker has put it aside"

@@ -118,7 +118,8 @@ class StoreKeys(Group):
     )
     enabled_append_prop_crc: bool = switch(
         False,
-        "end the properties of each record with a CRC of the whole record; a store is created with it or without",
+        "end the properties of each record with a CRC of the whole record; a store is created with it or without, and "
+        "a RocketMQ 5 broker that takes it over is given enabledAppendPropCRC=true, too",
         rocketmq="enabledAppendPropCRC",
     )
     force_verify_prop_crc: bool = switch(
