@@ -85,12 +85,12 @@ class FakeSlave:
         self.epoch, self.sent = welcome["epoch"], welcome["start"]
         self.say(self.sent, self.sent)
         await_(self.follow, APPEARS_S, "the slave has the log")
-        await_(self._is_level, APPEARS_S, "nothing is on its way to it")  # or what comes next waits for that
+        await_(self._is_level, APPEARS_S, "all of it counts as replicated")  # or what comes next waits for that
         return self
 
     def _is_level(self) -> bool:
         self.follow()
-        return self.sent == self.master.at(Position.APPENDED)
+        return self.sent == self.master.at(Position.APPENDED) == self.master.at(Position.REPLICATED)
 
     def say(self, appended: int, flushed: int, **changes: int) -> None:
         assert self.link.send([HA_ACK.pack(Kind.HA_ACK, changes.get("epoch", self.epoch), appended, flushed, CREDIT)])
@@ -197,12 +197,12 @@ LIES = [
     pytest.param(lambda s: s.say(s.sent, s.sent, epoch=s.epoch + 256), "follows epoch", id="another epoch"),
     pytest.param(lambda s: s.say(-1, -1), "takes back", id="a number below zero"),
     pytest.param(
-        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1] + 1, 0, s.record[3])]),
+        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1] + 1, 0, *s.record[3:])]),
         "not ours",
         id="an in-sync set that was never recorded",
     ),
     pytest.param(
-        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1], 0, 1 << 5)]),
+        lambda s: s.link.send([HA_SET.pack(Kind.HA_SET_ACK, s.epoch, s.record[1], 0, 1 << 5, s.record[4])]),
         "was told",
         id="another in-sync set than it was told",
     ),
