@@ -184,6 +184,14 @@ class Shares:
     # --- the thread
 
     def _run(self) -> None:
+        """Ends with the server, or with its context: then there is nobody left to look at."""
+        try:
+            self._watch_over()
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.ETERM, zmq.ENOTSOCK):
+                raise
+
+    def _watch_over(self) -> None:
         poller = new_poller()
         for source in (self._monitor, self._epoll.fileno(), self._stop):
             poller.register(source, zmq.POLLIN)
