@@ -173,7 +173,7 @@ def two(tmp_path_factory):
 def test_where_two_are_asked_for_a_put_is_refused_before_it_is_written(two):
     await_in_sync(two, 0, 1)
     master, client = two.nodes[0], WireClient(two.nodes[0].endpoint)
-    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    await_(lambda: client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK, APPEARS_S, "the slave is linked")
     two.nodes[1].kill_all(seed=1)
     await_(lambda: not any(slave.connected for slave in master.positions.slaves()), APPEARS_S, "it is noticed")
     end = master.at(Position.APPENDED)
