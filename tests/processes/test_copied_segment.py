@@ -43,7 +43,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with Producer(made.endpoint, compression=None) as producer:
         for number in range(COUNT):
             body = b"%06d" % number + bytes(request.param(number))
-            assert producer.send(Message(TOPIC, body, queue_id=0, properties={"number": str(number)})).acknowledged
+            assert producer.send(Message(TOPIC, body, queue_id=0, properties={"number": f"{number:03d}"})).acknowledged
     await_(lambda: made.at(Position.DISPATCHED) == made.at(Position.APPENDED), 60.0, "everything is dispatched")
     assert made.at(Position.APPENDED) > 3 * MIB
     assert made.stop()
