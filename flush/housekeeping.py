@@ -188,7 +188,7 @@ class Housekeeper:
         over = time.monotonic() + SLICE_S
         for done, place in enumerate(map(int, places), 1):
             end = self._ends.read(place)
-            if self._extensions is not None:  # before the entries that point to them
+            if self._extensions is not None:  # before the mark counts the entries that point to them
                 self._extensions.sync(end.topic.decode(), end.queue_id)
             self._queues.sync(end.topic.decode(), end.queue_id, int(self._synced[place]), int(goal.ends[place]))
             self._synced[place] = goal.ends[place]

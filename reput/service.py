@@ -187,6 +187,7 @@ class ReputAgent:
         """All of [start, end) is dispatched; `newest` is the store time of its last record."""
         if ARMED:
             reach("reput.before_dispatched")
+        # In whichever order these two were seen: who needs both takes the lesser.
         self._indexed.advance(self._index.position if self._index is not None else end)
         self._timestamp.advance(max(self._timestamp.get(), newest))
         self._dispatched.advance(end)

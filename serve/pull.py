@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import NotInLog, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import MalformedRecord, NotInLog, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.consume_queue import SIZE
 from towline.format.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.record import SIZE_MIN
@@ -227,7 +227,11 @@ class Puller:
                 segment = self._readable(pull, inside, base)
             except NotInLog:
                 return joined(found, int(inside.offsets[0])) if kept else joined([inside], at)
-            hits = passing.keep(segment, inside.physical - base, inside.sizes)
+            try:
+                hits = passing.keep(segment, inside.physical - base, inside.sizes)
+            except MalformedRecord as error:
+                row = int(np.searchsorted(inside.physical, base + error.at, side="right")) - 1
+                raise _damaged(pull, inside, max(0, row), f": {error.sentence}") from None
             left -= int(inside.sizes.sum())
             if len(hits) < len(inside):
                 at, left = int(inside.offsets[len(hits)]), 0
@@ -365,9 +369,9 @@ class Puller:
             raise _damaged(pull, rows, int(bad.argmax()))
 
 
-def _damaged(pull: Pull, rows: Chosen, row: int) -> QueueDamaged:
+def _damaged(pull: Pull, rows: Chosen, row: int, why: str = "") -> QueueDamaged:
     size, place = int(rows.sizes[row]), int(rows.physical[row])
-    problem = f"it names {size} bytes at {place} of the log, which holds no such record"
+    problem = f"it names {size} bytes at {place} of the log, which holds no such record{why}"
     return QueueDamaged(pull.topic.decode(), pull.queue_id, int(rows.offsets[row]), problem)
 
 

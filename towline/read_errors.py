@@ -24,7 +24,7 @@ class NoRecordHere(TowlineError):
     """No record begins at a byte of the log. Facts: offset asked for, what stands there instead."""
 
     remedy = Remedy.FIX_CALL
-    advice = "ask for an offset or a message id as the store returned it"
+    advice = "ask for an offset or a message id as the store returned it; where it is one, run `towline store verify`"
 
     def __init__(self, offset: int, problem: str) -> None:
         self.offset, self.problem = offset, problem

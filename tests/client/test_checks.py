@@ -6,7 +6,7 @@ import pytest
 from tests.client.standin import Standin
 from towline.client import body_crcs as crcs_of_client
 from towline.client.body_crcs import body_crcs, prepare
-from towline.client.checks import Checks, parsed
+from towline.client.checks import Checked, Checks, parsed, placed
 from towline.client.columns import SIZES, Columns
 from towline.format.record import LAYOUT, Record, encode
 
@@ -37,6 +37,37 @@ def damaged() -> Columns:
 
 def checks(node: Standin) -> Checks:
     return Checks(lambda: (node.endpoint,), "test", "")
+
+
+class TestPlaces:
+    """MADE is what entries 10, 12, 14 and 16 of a queue lead to."""
+
+    def test_records_of_the_entries_that_were_asked_for_are_let_through(self):
+        found = Checked(columns_of(MADE))
+        assert placed(found, "t", 10, 17, 10) is found
+
+    @pytest.mark.parametrize(
+        ("begins", "following", "sound", "due"),
+        [(11, 17, 0, 11), (10, 16, 3, 15), (20, 30, 0, 20), (0, 10, 0, 0)],
+        ids=["the first is older", "the last is newer", "all are older", "all are newer"],
+    )
+    def test_a_message_of_elsewhere_is_named_and_what_stands_before_it_kept(self, begins, following, sound, due):
+        found = placed(Checked(columns_of(MADE)), "t", begins, following, begins)
+        assert (0 if found.sound is None else len(found.sound)) == sound
+        assert (found.damage.topic, found.damage.queue_id, found.damage.queue_offset) == ("t", 0, due)
+        assert found.damage.record == MADE[sound]
+
+    @pytest.mark.parametrize(
+        "records", [[MADE[0], MADE[2], MADE[1]], [MADE[0], MADE[1], MADE[1]]], ids=["back", "twice"]
+    )
+    def test_messages_that_do_not_go_on_are_of_elsewhere(self, records):
+        found = placed(Checked(columns_of(records)), "t", 10, 17, 10)
+        assert len(found.sound) == 2
+        assert found.damage.queue_offset == int(found.sound.queue_offset[-1]) + 1
+
+    def test_what_was_given_before_is_none_of_elsewhere(self):
+        found = Checked(columns_of(MADE))
+        assert placed(found, "t", 10, 17, 14) is found
 
 
 class TestCopies:

@@ -57,7 +57,7 @@ class Model:
             if self.random.random() < 0.2 and not is_ours(queue.fetch):
                 queue.passed(queue.fetch + 1)
             else:
-                queue.came(Answer(b"", b"", queue.fetch, following))
+                queue.came(Answer(b"", b"", queue.fetch, queue.fetch, following))
                 self.shelf.list(queue)
 
     def poll(self) -> bool:
@@ -173,7 +173,7 @@ def test_what_a_thread_had_in_hand_that_died_comes_again(
     queue.begin(0)
     with shelf.lock:
         for first in (0, 5):
-            queue.came(Answer(b"", b"", first, first + 5))
+            queue.came(Answer(b"", b"", first, first, first + 5))
         shelf.list(queue)
     if number_again:
         monkeypatch.setattr(module.threading, "get_ident", lambda: 7)  # as the system does it
@@ -187,7 +187,7 @@ def test_what_a_thread_had_in_hand_that_died_comes_again(
         shelf.bury()
     assert (queue.fetch, queue.next, queue.handled, shelf.is_busy(queue)) == (0, 0, 0, False)
     with shelf.lock:
-        queue.came(Answer(b"", b"", 0, 10))
+        queue.came(Answer(b"", b"", 0, 0, 10))
         shelf.list(queue)
     handed = shelf.take(time.monotonic(), whole=True)
     assert handed is not None
@@ -208,7 +208,7 @@ def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in
         shelf.done()
 
     with shelf.lock:
-        before.came(Answer(b"", b"", 0, 5))
+        before.came(Answer(b"", b"", 0, 0, 5))
         shelf.list(before)
     thread = threading.Thread(target=work)
     thread.start()
@@ -217,7 +217,7 @@ def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in
         before.leave()
         after = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
         after.begin(0)
-        after.came(Answer(b"", b"", 0, 5))
+        after.came(Answer(b"", b"", 0, 0, 5))
         shelf.list(after)
     assert shelf.take(time.monotonic(), whole=True) is None
     done.set()
@@ -234,7 +234,7 @@ def test_what_follows_a_piece_that_was_finished_by_a_message_is_not_held_back():
     pieces = []
     for first in (0, 5, 10):
         with shelf.lock:
-            queue.came(Answer(b"", b"", first, first + 5))
+            queue.came(Answer(b"", b"", first, first, first + 5))
             shelf.list(queue)
         pieces.append(shelf.take(time.monotonic(), whole=True))
     assert pieces[1] is not None
@@ -250,7 +250,7 @@ def test_a_message_of_a_queue_that_began_anew_cannot_be_finished():
     queue = shelf.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
     queue.begin(0)
     with shelf.lock:
-        queue.came(Answer(b"", b"", 0, 5))
+        queue.came(Answer(b"", b"", 0, 0, 5))
         shelf.list(queue)
     handed = shelf.take(time.monotonic(), whole=True)
     assert handed is not None

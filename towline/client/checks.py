@@ -57,6 +57,26 @@ def parsed(sizes: Buffer, records: Buffer, topic: str, queue_id: int, broker_nam
         return Checked(sound, DamagedMessage(topic, queue_id, first, place, error.sentence, broker_name, broken))
 
 
+def placed(found: Checked, topic: str, begins: int, following: int, first: int) -> Checked:
+    """`found` up to a record that is none of entries [begins, following), in their order: a segment file with the bytes
+    of another one holds messages whose CRCs are right. `first` is the first that is wanted still."""
+    columns = found.sound
+    if columns is None:
+        return found
+    offsets = columns.queue_offset
+    wrong = (offsets < begins) | (offsets >= following)
+    wrong[1:] |= offsets[1:] <= offsets[:-1]
+    if not wrong.any():
+        return found
+    row = int(wrong.argmax())
+    due = max(first, int(offsets[row - 1]) + 1 if row else begins)
+    problem = f"another message stands in its place, whose QUEUEOFFSET is {offsets[row]}"
+    record = bytes(columns.records[columns.start[row] : columns.start[row] + columns.size[row]])
+    place = int(columns.physical_offset[row])
+    damage = DamagedMessage(topic, columns.queue_id, due, place, problem, columns.broker_name, record)
+    return Checked(columns.select(np.arange(len(columns)) < row) if row else None, damage)
+
+
 class Checks:
     """`nodes` names the endpoints of the group's nodes, the one that answered last first. Any thread may use it."""
 

@@ -30,7 +30,7 @@ from towline.link.dealer import Link
 from towline.read_errors import QueueDamaged
 
 from .asks import AGAIN_MS, Caller
-from .checks import Checks, parsed
+from .checks import Checks, parsed, placed
 from .columns import Columns
 from .errors import DamagedMessage, FilterRefused, ReadRefused
 from .log_files import LogFiles
@@ -307,14 +307,16 @@ class Reader:
             if records is None:
                 self.go(queue, asked_for)
                 return None
-            return self._sound(queue, parts[1], records, asked_for)
+            return self._sound(queue, parts[1], records, asked_for, following)
         except (MalformedFrame, MalformedRecord):
             self.go(queue, asked_for)  # whoever polls on gets them again
             raise
 
-    def _sound(self, queue: Queue, sizes: Buffer, records: Buffer, first: int) -> Columns | None:
+    def _sound(self, queue: Queue, sizes: Buffer, records: Buffer, first: int, following: int) -> Columns | None:
         """What is wanted of an answer, up to a damaged message, which is met when nothing stands before it any more."""
         found = parsed(sizes, records, self._wanted.topic, queue.queue_id, self.name, first)
+        if self._wanted.check_crcs:
+            found = placed(found, self._wanted.topic, first, following, first)
         columns, damage = found.sound, found.damage
         if columns is not None and self._wanted.tags:
             columns = self._filtered(columns)

@@ -132,7 +132,7 @@ class Pulling:
             queue.end = max(queue.end, end) if slave else end
             self.from_slaves += count if slave else 0
             if count:
-                queue.came(Answer(parts[1], parts[2], queue.fetch, following))
+                queue.came(Answer(parts[1], parts[2], queue.fetch, queue.fetch, following))
                 self._shelf.list(queue)
             else:
                 self._nothing_came(queue, number, following, low)

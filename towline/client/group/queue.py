@@ -33,10 +33,11 @@ class Rebalance:
 
 @dataclass(slots=True)
 class Answer:
-    """Records as they came, in two parts; `first` and `following` are the queue offsets before and after them."""
+    """Records as they came, in two parts: of queue offsets [begins, following), those before `first` given before."""
 
     sizes: Buffer
     records: Buffer
+    begins: int
     first: int
     following: int
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from towline.client.checks import Checked, parsed
+from towline.client.checks import Checked, parsed, placed
 from towline.client.columns import Columns
 from towline.errors import TowlineError
 
@@ -32,6 +32,8 @@ def _checked(part: Part, handed: Handed) -> Checked:
     """The node compares hashes of tags; different tags may share one."""
     answer, queue = handed.answer, handed.queue
     found = parsed(answer.sizes, answer.records, queue.topic, queue.queue_id, part.name, answer.first)
+    if part.checks is not None:
+        found = placed(found, queue.topic, answer.begins, answer.following, answer.first)
     columns = found.sound
     if columns is not None and int(columns.queue_offset[0]) < answer.first:  # some of it was given before
         columns = _those(columns, columns.queue_offset >= answer.first)

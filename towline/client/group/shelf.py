@@ -85,10 +85,10 @@ class Shelf:
         with self.lock:
             old, queue = handed.answer, handed.queue
             offset = min(offset, old.following - 1)
-            handed.answer, handed.end = Answer(sizes, records, old.first, offset), offset
+            handed.answer, handed.end = Answer(sizes, records, old.begins, old.first, offset), offset
             handed.given = min(handed.given, offset)
             if handed.serial == queue.serial:
-                queue.came_back(Answer(old.sizes, old.records, offset, old.following))
+                queue.came_back(Answer(old.sizes, old.records, old.begins, offset, old.following))
                 self.list(queue)
 
     def done(self) -> None:
@@ -249,7 +249,7 @@ class Shelf:
         queue = handed.queue
         if handed.given < handed.end:
             old = handed.answer
-            queue.came_back(Answer(old.sizes, old.records, handed.given, old.following))
+            queue.came_back(Answer(old.sizes, old.records, old.begins, handed.given, old.following))
             handed.end = handed.given
         if not self._manual or handed.at >= handed.end:
             _drop(handed)
