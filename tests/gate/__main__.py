@@ -23,7 +23,7 @@ FLAKY: Final = Path("build/flaky.txt")
 PARTS: Final = {
     # Two workers: most tests wait for processes and disks.
     "the run beside each other": ["-n", "2", "--no-loadscope-reorder", "-m", "not slow and not alone"],
-    "the run of what is marked alone": ["-m", "alone"],
+    "the run of what is marked alone": ["-m", "alone and not slow"],
 }
 AGAIN: Final = "the second run"
 
