@@ -1,5 +1,7 @@
 """What one peer makes a server hold: seen by connection, bounded, and forgotten with it."""
 
+import os
+import resource
 import socket as sockets
 from collections.abc import Iterator
 
@@ -18,6 +20,7 @@ from towline.link.dealer import Link
 from towline.link.server import STRAYS_MAX, Server
 
 SHARE = 4 * MIB
+FD_SETSIZE = 1024
 
 
 @pytest.fixture
@@ -47,6 +50,20 @@ def is_cut(connection: sockets.socket) -> bool:
     except ConnectionError:
         return True
     return True
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """What is opened from here on has a number that select() refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4 * FD_SETSIZE, hard)), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < FD_SETSIZE:
+        taken.append(os.dup(taken[0]))
+    yield
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
@@ -80,6 +97,16 @@ def test_who_sends_a_message_without_an_end_is_cut_alone_by_name_and_counted(
     honest.send(REQUEST)
     assert receive(server).session.facts["name"] == FACTS["name"]
     honest.close()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_server_with_more_than_a_thousand_descriptors_cuts_as_well(
+    server: Server, flood: sockets.socket, counts: list[int]
+) -> None:
+    until(lambda: server.receive() is None and server.sessions, "the greeting")
+    send(flood, frame(bytes(64 * KIB), more=True), 64 * MIB)
+    until(lambda: server.receive() is None and counts, "the cut")
+    assert is_cut(flood)
 
 
 def test_what_waits_of_one_that_was_cut_is_thrown_away(

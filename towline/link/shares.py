@@ -195,6 +195,8 @@ class Shares:
         poller = new_poller()
         for source in (self._monitor, self._epoll.fileno(), self._stop):
             poller.register(source, zmq.POLLIN)
+        stopped = select.poll()  # select() takes no descriptor above 1023
+        stopped.register(self._stop, select.POLLIN)
         while True:
             busy = self._holding or self._free_at or self._parting
             found = dict(poller.poll(HELD_LOOK_MS if busy else None))
@@ -206,7 +208,7 @@ class Shares:
             self._look(now, self._woken())
             self._weigh(now)
             if found:
-                select.select([self._stop], [], [], LOOK_S)
+                stopped.poll(LOOK_S * 1000)
 
     def _watch(self) -> None:
         """Who came and who left."""
