@@ -14,7 +14,6 @@ from towline.start import home
 
 from .taking import AT_ONCE, FRAMES
 
-
 TRIES = 12
 
 
