@@ -61,7 +61,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 def newest() -> list[Path]:
-    found = list((Path(load.__file__).parent / "__pycache__").glob("kernels-*/machine-*"))
+    found = list((Path(load.__file__).parents[1] / "__pycache__").glob("kernels-*/machine-*"))
     return sorted(found, key=lambda path: path.stat().st_mtime)[-1:]
 
 
