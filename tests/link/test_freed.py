@@ -14,6 +14,7 @@ from towline.start import home
 
 from .taking import AT_ONCE, FRAMES
 
+
 def taken(how: str) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.link.taking", how]
     facts: dict[str, int] = json.loads(subprocess.run(command, cwd=home(), check=True, capture_output=True).stdout)
