@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.processes.arming import CLEAN_STEPS, Arming
-from tests.processes.disks.test_cleaning import CLEAN, QUEUES, TOPIC, minima, put_of, segments, settled
+from tests.processes.damage.test_cleaning import CLEAN, QUEUES, TOPIC, minima, put_of, segments, settled
 from tests.processes.nodes import SEGMENT, TestNode, check_nothing_is_left, ended
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient

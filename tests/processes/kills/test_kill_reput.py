@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.processes.arming import EXTENSION_STEPS, GATHER_STEPS, Arming
-from tests.processes.disks.test_verify_repair import towline
+from tests.processes.damage.test_verify_repair import towline
 from tests.processes.nodes import TestNode, ending
 from tests.processes.readers import test_bitmaps
 from tests.processes.stopping import stopped

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.processes.arming import Arming
-from tests.processes.disks.test_verify_repair import towline
+from tests.processes.damage.test_verify_repair import towline
 from tests.processes.nodes import TestNode, ended
 from tests.processes.stopping import stopped
 from tests.processes.waiting import await_

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.processes.disks.test_verify_repair import towline
+from tests.processes.damage.test_verify_repair import towline
 from tests.processes.nodes import TestNode, ending
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient

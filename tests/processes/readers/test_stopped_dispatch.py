@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.disks.test_verify_repair import read, towline
+from tests.processes.damage.test_verify_repair import read, towline
 from tests.processes.nodes import SEGMENT, TestNode, ending
 from tests.processes.stopping import stopped
 from tests.processes.waiting import await_

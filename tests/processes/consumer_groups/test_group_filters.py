@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.processes.disks.test_verify_repair import COMMAND
+from tests.processes.damage.test_verify_repair import COMMAND
 from tests.processes.nodes import TestNode, ended
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
