@@ -18,11 +18,12 @@ from towline.format.rules import Rule
 from towline.format.torn import is_torn
 from towline.kernels.directory import QueueDirectory
 from towline.kernels.rows import Stop
+from towline.kernels.verify import foreign_property_crcs
 
 from .commit_log import CommitLogReader
 from .dispatch import Batch, DispatchScan
 from .extents import written_end
-from .findings import START, Findings, Weight, restore_or_skip
+from .findings import PER_RULE_MAX, START, Findings, Weight, restore_or_skip
 from .log_walk import Checks, LogWalk
 from .queue_entries import holes_of
 from .segment_files import segment_base
@@ -133,6 +134,7 @@ class LogVerifier:
     ) -> None:
         self._log, self._findings, self._bounds = log, findings, bounds
         self._walk = LogWalk(log, 0, checks)
+        self._insists = checks.property_crc
         self._scan = DispatchScan(log, directory, delays_ms)
         self._segments: list[SegmentVerdict] = []
         self._damages: list[Damage] = []
@@ -200,6 +202,7 @@ class LogVerifier:
                 continue
             reason, before = int(Stop.DONE), next((place for place in named if place > at), stop)
             for first, reached, stopped in self._walk.steps(base, at, before):
+                self._note_foreign(base, first, reached)
                 self._feed(part, base + first, base + reached, sinks)
                 progress(reached - first)
                 at, reason = reached, stopped
@@ -225,6 +228,18 @@ class LogVerifier:
                 for sink in sinks:
                     sink.take(batch)
             start = batch.end
+
+    def _note_foreign(self, base: int, first: int, reached: int) -> None:
+        """Property CRCs of other records, which are damage only where the operator insists."""
+        if self._insists:
+            return
+        log, found = self._log.array(base), np.zeros(PER_RULE_MAX, dtype=np.int64)
+        count = foreign_property_crcs(log, first, reached, found)
+        for at in found[:count].tolist():
+            size = int.from_bytes(log[at : at + blank.SIZE // 2].tobytes(), "big")
+            self._row(base + at, base + at + size, "PROPERTY_CRC_FOREIGN")
+        if count > len(found):
+            self._findings.drop(self._log.queue.path_of(base), "PROPERTY_CRC_FOREIGN", count - len(found))
 
     def _check_times(self, part: SegmentPart, batch: Batch) -> None:
         times = batch.rows["store_timestamp"]
