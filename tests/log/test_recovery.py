@@ -261,33 +261,6 @@ class TestDamageBelowTheDurableOffset:
         assert maker.recover().end == maker.end
 
 
-class TestPropertyCrcsOfOtherRecords:
-    @pytest.fixture
-    def maker(self, tmp_path: Path) -> StoreMaker:
-        """Durable up to record 150, sound but for records 140 and 160, which end with what the first one ends with."""
-        maker = StoreMaker(tmp_path, with_crc=True)
-        maker.fill(COUNT)
-        for number in (140, 160):
-            maker.copy_crc(maker.records[0], maker.records[number])
-        maker.dispatch(maker.end)
-        maker.durable(maker.records[150].at, queues=maker.records[150].at)
-        return maker
-
-    def test_neither_refuse_a_start_nor_end_the_log(self, maker: StoreMaker) -> None:
-        recovered = maker.recover()
-        assert (recovered.end, recovered.cut_bytes) == (maker.end, 0)
-        assert maker.kept() == {}
-
-    def test_do_both_for_an_operator_who_insists(self, maker: StoreMaker) -> None:
-        insists = replace(SETTINGS, force_property_crc=True)
-        with pytest.raises(CorruptLog, match="PROPERTY_CRC") as refusal:
-            recovery.recover(maker.store, insists)
-        assert refusal.value.at == maker.records[140].at % SEGMENT
-        maker.write(maker.records[140].at, maker.records[140].data)
-        assert recovery.recover(maker.store, insists).end == maker.records[160].at
-        assert min(maker.kept()) == maker.records[160].at
-
-
 class TestTheEndOfASlave:
     @pytest.mark.parametrize("arrived", [1, 7, 50, 87, 88, 89, 200, 490, 505, 506])
     def test_a_record_that_arrived_in_part_is_cut_though_its_part_is_durable(
