@@ -58,7 +58,7 @@ class LookupRules:
     count_max: int
     count_default: int
     size_max: int
-    force_property_crc: bool = False
+    force_property_crc: bool
 
 
 class Lookup:

@@ -44,6 +44,14 @@ def appending(tmp_path: Path) -> Iterator[TowlineStore]:
     store.end()
 
 
+@pytest.fixture
+def lent(appends: bool, tmp_path: Path) -> Iterator[TowlineStore]:
+    """It may append property CRCs."""
+    store = TowlineStore(tmp_path / "store", **({"enabled_append_prop_crc": "true"} if appends else {}))
+    yield store
+    store.end()
+
+
 def hidden(found: list[dict]) -> list[dict]:
     """As Towline's reader shows them: without the property CRC."""
     return [
@@ -167,33 +175,38 @@ def test_what_a_broker_delivers_late_and_a_client_sends_on_with_an_old_one_is_no
 
 
 @pytest.mark.parametrize(
-    ("release", "config", "is_last"),
-    [(BROKERS[0], {}, False), (NEW, {}, True), (NEW, {"enabledAppendPropCRC": True}, False)],
-    ids=["4.9", "5.5", "5.5 that appends them"],
+    ("release", "config", "appends", "is_last"),
+    [
+        (BROKERS[0], {}, True, False),
+        (NEW, {}, True, True),
+        (NEW, {}, False, True),
+        (NEW, {"enabledAppendPropCRC": True}, True, False),
+    ],
+    ids=["4.9", "5.5", "5.5, from another store", "5.5 that appends them"],
 )
-def test_a_batch_that_ends_with_an_old_one_does_not_end_the_log(release, config, is_last, start_jvm, appending):
+def test_a_batch_that_ends_with_an_old_one_does_not_end_the_log(release, config, is_last, start_jvm, lent):
     """A client of 5.5 that sends on what it received as a batch writes the old CRC last, and a broker that was told
     nothing stores a batch's properties as they come. 4.9 leaves out the separator behind them."""
     first, *others = [Sent("Plain", number % QUEUES, b"body", f"{number:032X}") for number in range(20)]
-    with appending.running():
-        appending.send([first])
-        start = appending.await_dispatched()
-    broker = RealBroker(start_jvm(release, BROKER), appending.root, PLAIN, **config)
+    with lent.running():
+        lent.send([first])
+        start = lent.await_dispatched()
+    broker = RealBroker(start_jvm(release, BROKER), lent.root, PLAIN, **config)
     broker.open()
-    old = crcs(read_all(broker, 1))[first.key][0]
+    [old] = crcs(read_all(broker, 1)).get(first.key, ["1234567890"])
     broker.send([{**first.spec(batch=(first,)), "batch": [{**first.content(), "properties": {CRC: old}}]}])
     broker.send([message.spec() for message in others])
     found = read_all(broker, 21)
     broker.close()
-    log = (appending.root / "commitlog" / f"{0:020d}").read_bytes()
+    log = (lent.root / "commitlog" / f"{0:020d}").read_bytes()
     batch = log[start : start + int.from_bytes(log[start : start + 4], "big")]
     assert (batch[-SIZE:] == f"{CRC}\x01{old}\x02".encode()) is is_last
 
-    appending.start()
-    assert appending.read() == hidden(found)
-    appending.kill(seed=5)
-    appending.start()  # walks it all once more, and appends behind it
-    appending.send([Sent("Plain", 0, b"more", f"{100:032X}")])
-    assert len(appending.read()) == len(found) + 1 == 22
-    appending.stop()
-    assert not [*appending.root.glob("diverged/*.log")]
+    lent.start()
+    assert lent.read() == hidden(found)
+    lent.kill(seed=5)
+    lent.start()  # walks it all once more, and appends behind it
+    lent.send([Sent("Plain", 0, b"more", f"{100:032X}")])
+    assert len(lent.read()) == len(found) + 1 == 22
+    lent.stop()
+    assert not [*lent.root.glob("diverged/*.log")]

@@ -43,9 +43,7 @@ class How(TypedDict, total=False):
     rows: int  # of a batch at most
     bytes: int  # of the records of a batch at most, and of its restored bodies; one record may be larger
     check_crcs: bool  # BODYCRC
-    force_property_crc: (
-        bool  # with `check_crcs`: each record ends with its property CRC, as the store's operator insists
-    )
+    force_property_crc: bool  # with `check_crcs`: a record that does not end with its property CRC is damaged
     on_corruption: OnCorruption
     whole: bool  # `log` goes to its segment's border: a record that it cuts off is damage, none that is being written
     broker_name: str

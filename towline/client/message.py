@@ -188,7 +188,7 @@ class ReceivedMessage:
     def verify(self, *, property_crc: bool = False) -> None:
         """Raises MalformedRecord when BODYCRC does not fit the stored body.
 
-        `property_crc` is for stores that append property CRCs and nothing else: the record must end with its own, too.
+        `property_crc` is for stores whose records all have one: this one must end with its own then.
         """
         decode(self._buffer, force_property_crc=property_crc)
 

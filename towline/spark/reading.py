@@ -96,7 +96,7 @@ class Reading:
     def decoding(self, broker_name: str, *, whole: bool = False, force_property_crc: bool = False) -> How:
         """The same for the decoder; what it leaves out is told. `whole`: the bytes end where no record is cut off.
 
-        `force_property_crc`: where CRCs are compared, the store's operator insists on those of whole records as well.
+        `force_property_crc`: where CRCs are compared, the store's operator insists on property CRCs.
         """
         return {
             "rows": self.batch_rows,
