@@ -1,7 +1,7 @@
 """What makes up a slave: follows the master's metadata (promotion comes with epochs).
 
-owns     topics.json, subscriptionGroup.json, consumerOffset.json, consumerFilter.json, delayOffset.json,
-         timerOffset.json, transactionOffset.json of a slave
+owns     follow: PROMISED; ha/promise.json; of config/ topics.json, subscriptionGroup.json, consumerOffset.json,
+         consumerFilter.json, delayOffset.json, timerOffset.json, transactionOffset.json and queueFloors.json
 reads    nothing
 asks     the master's ha process for the files that changed
 answers  nobody
