@@ -80,7 +80,7 @@ def test_the_table_of_positions_names_their_writers():
 
 class TestTheCheckItself:
     def test_a_sentence_is_read_duty_by_duty(self):
-        text = "A.\n\nowns     send: IN_SYNC, one line; a file;\n         receive: WANTED\n         and LOG_MIN\nreads    FLUSHED"
+        text = "A.\n\nowns     send: IN_SYNC; a file;\n         receive: WANTED\n         and LOG_MIN\nreads    FLUSHED"
         assert owned(text) == {"send": {"IN_SYNC"}, "receive": {"WANTED", "LOG_MIN"}}
 
     def test_without_a_label_it_is_refused(self):

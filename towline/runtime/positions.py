@@ -1,6 +1,6 @@
 """Positions: where every duty stands, in shared memory. One 64-byte line each, one writer each, any number of readers.
 
-    line 0        magic, layout version, generation, first and second half of the boot id, role
+    line 0        magic, layout version, generation, first and second half of the boot id
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
     lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn, lost; then counters
     lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
