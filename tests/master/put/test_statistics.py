@@ -1,0 +1,42 @@
+"""What put counts of the requests it stored, and when the log hears of slow ones."""
+
+import logging
+
+import pytest
+
+from master.put.statistics import TELL_MS, PutStatistics
+from tests.serve.building import Built
+from towline.format.wire.frames import Group
+from towline.runtime.store_stats import StoreStats, Total
+
+
+@pytest.fixture
+def built(tmp_path):
+    made = Built(tmp_path)
+    yield made
+    made.close()
+
+
+def test_each_group_is_counted_with_its_queue(built):
+    statistics = PutStatistics(built.node())
+    statistics.stored([Group(b"orders", 0, 3, 300), Group(b"orders", 1, 1, 90), Group(b"refunds", 0, 2, 250)])
+    assert [tuple(row) for row in StoreStats.open(built.runtime.put_stats)] == [
+        (b"orders", 0, 3, 300, 1), (b"orders", 1, 1, 90, 1), (b"refunds", 0, 2, 250, 1),
+    ]  # fmt: skip
+
+
+def test_the_log_hears_of_slow_puts_once_in_a_while_and_of_others_never(built, caplog):
+    statistics = PutStatistics(built.node())
+    with caplog.at_level(logging.WARNING):
+        statistics.answered(0, 500)
+        assert caplog.messages == []
+        for waited in (501, 700, 900):
+            statistics.answered(0, waited)
+        assert caplog.messages == [
+            "1 puts took more than 500 ms from their arrival to their answer, the slowest 501 ms"
+        ]
+        statistics.answered(501 + TELL_MS - 600, 501 + TELL_MS)
+    assert caplog.messages[1:] == [
+        "3 puts took more than 500 ms from their arrival to their answer, the slowest 900 ms"
+    ]
+    assert StoreStats.open(built.runtime.put_stats).total(Total.SLOW) == 4

@@ -1,0 +1,117 @@
+"""What a node says of itself to its peers, what it promises them, and what it does not."""
+
+import json
+import logging
+
+import pytest
+
+from towline.errors import MalformedFrame
+from towline.format.files.epochs import number_of
+from towline.node.peers.peer_server import EPOCH_MAX, PeerDoor
+from towline.node.process.context import Node
+from towline.node.roles.agreement import report_of
+from towline.node.roles.promise import NOTHING, Promise, load_promise
+from towline.places import Runtime, Store
+from towline.runtime.clock import SystemClock
+from towline.runtime.positions import Duty, Position, Positions
+from towline.runtime.settings import Settings
+
+OWN = number_of(2, 0)
+
+
+@pytest.fixture(params=["SYNC_MASTER", "SLAVE"])
+def node(request, tmp_path):
+    """Node 0 of three, in epoch 512; its log ends at 1000."""
+    store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "run")
+    for directory in (store.ha, store.run, runtime.root):
+        directory.mkdir(parents=True)
+    given = {"broker_role": request.param, "broker_id": 0, "ha_peers": "0=a:1,1=b:2,2=c:3"}
+    settings = Settings(**given, store_path_root_dir=store.root)
+    positions = Positions.create(runtime.positions, 1)
+    for position, value in ((Position.EPOCH, OWN), (Position.APPENDED, 1000)):
+        positions.writer(position, Duty.RECOVER).advance(value)
+    duty = Duty.FOLLOW if request.param == "SLAVE" else Duty.SEND
+    yield Node(store, runtime, settings, positions, duty, 1, logging.getLogger("test"), SystemClock())
+    positions.close()
+
+
+@pytest.fixture
+def door(node):
+    return PeerDoor(node)
+
+
+def promise(door, term, to):
+    return door.answer({"op": "promise", "epoch": number_of(term, to), "node": to})
+
+
+def ordered(node):
+    return json.loads(node.store.order.read_text())["order"] if node.store.order.exists() else None
+
+
+def test_its_state_is_what_agreement_reads(node, door):
+    said = door.answer({"op": "state"})
+    report = report_of(said)
+    assert (report.node, report.following, report.end, report.promised) == (0, OWN, 1000, 0)
+    assert said["role"] == ("slave" if node.duty is Duty.FOLLOW else "master")
+    assert said["ha"] == ["tcp://127.0.0.1:10912"]
+
+
+def test_a_promise_is_on_disk_and_published_and_ends_a_masters_time(node, door):
+    said = promise(door, 3, 1)
+    assert (said["granted"], said["promised"], said["promised_node"]) == (True, number_of(3, 1), 1)
+    assert load_promise(node.store) == Promise(number_of(3, 1), 1)
+    assert node.positions.get(Position.PROMISED) == number_of(3, 1)
+    assert ordered(node) == ("agree" if node.duty is Duty.SEND else None)
+
+
+def test_a_promise_is_given_once_and_repeated_to_the_same_node_alone(door):
+    assert promise(door, 3, 1)["granted"]
+    assert promise(door, 3, 1)["granted"]
+    assert not promise(door, 2, 2)["granted"]
+    assert promise(door, 3, 2)["granted"], "a higher number"
+    assert not promise(door, 3, 1)["granted"], "it has gone to another"
+
+
+@pytest.mark.parametrize(("term", "to"), [(1, 2), (3, 0)], ids=["below its own epoch", "to itself"])
+def test_what_is_not_promised_changes_nothing(node, door, term, to):
+    assert not promise(door, term, to)["granted"]
+    assert load_promise(node.store) == NOTHING
+    assert ordered(node) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"epoch": "769", "node": 1},
+        {"epoch": 769, "node": 2},
+        {"epoch": 769.0, "node": 1},
+        {"epoch": True, "node": 1},
+        {"epoch": -255, "node": 1},
+        {"epoch": EPOCH_MAX + 1, "node": 1},
+        {},
+    ],
+    ids=str,
+)
+def test_questions_that_make_no_sense_are_refused(node, door, question):
+    with pytest.raises(MalformedFrame):
+        door.answer({"op": "promise"} | question)
+    assert load_promise(node.store) == NOTHING
+
+
+def test_hearing_of_a_higher_epoch_is_a_promise_to_its_master(node, door):
+    assert not door.heard_of(OWN - 1)
+    assert not door.heard_of(number_of(3, 0)), "its own number"
+    assert not door.heard_of(number_of(3, 9)), "nobody's"
+    assert not door.heard_of(EPOCH_MAX * 2 + 1), "forged"
+    assert load_promise(node.store) == NOTHING
+    assert door.heard_of(number_of(3, 2))
+    assert load_promise(node.store) == Promise(number_of(3, 2), 2)
+    assert node.positions.get(Position.PROMISED) == number_of(3, 2)
+
+
+def test_a_promise_that_cannot_be_kept_is_not_given(node, door):
+    node.store.ha.rmdir()
+    node.store.ha.write_text("in the way")
+    with pytest.raises((OSError, MalformedFrame)):
+        promise(door, 3, 1)
+    assert node.positions.get(Position.PROMISED) == 0

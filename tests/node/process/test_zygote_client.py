@@ -1,0 +1,72 @@
+"""The supervisor's end of its zygote."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from towline.errors import StartFailed
+from towline.node.process.zygote_client import Nursery
+from towline.runtime.process import alive
+
+NOBODY = "nonsense"  # no duty has this label
+
+
+@pytest.fixture
+def nursery(tmp_path):
+    """Not spawned yet: a zygote writes to the standard error it finds, which a fixture would have from its set-up."""
+    made = Nursery(tmp_path, None, [])
+    yield made
+    made.end()
+
+
+def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(nursery, capfd):
+    nursery.spawn()
+    nursery.await_ready()
+    for _ in range(2):
+        pid = nursery.fork(NOBODY)
+        assert nursery.await_exit(NOBODY, pid, 10) == 1
+    assert nursery.exit_status is None
+    said = capfd.readouterr().err
+    assert said.count("ends by an error that nobody expected") == 2
+    assert said.count("StopIteration") == 2
+
+
+def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(nursery):
+    nursery.spawn()
+    nursery.await_ready()
+    first = nursery.pid
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(StartFailed, match="the zygote exited with -9"):
+        nursery.fork(NOBODY)
+    assert nursery.exit_status == -signal.SIGKILL
+    nursery.forget()
+    nursery.spawn()
+    nursery.await_ready()
+    assert nursery.pid != first
+    assert nursery.await_exit(NOBODY, nursery.fork(NOBODY), 10) == 1
+
+
+def test_a_zygote_that_loads_still_does_not_hold_up_the_end(nursery, monkeypatch):
+    monkeypatch.setattr("towline.node.process.zygote_client.END_MAX_S", 60.0)
+    nursery.spawn()
+    process = nursery._process
+    started = time.monotonic()
+    nursery.end()
+    assert time.monotonic() - started < 30
+    assert process.returncode == -signal.SIGKILL
+    assert not alive(process.pid)
+    nursery.end()
+
+
+def test_a_wake_ends_a_listen_early(nursery):
+    nursery.spawn()
+    nursery.await_ready()
+    timer = threading.Timer(0.05, nursery.wake)
+    timer.start()
+    started = time.monotonic()
+    assert nursery.listen(10_000) == []
+    assert time.monotonic() - started < 5
+    timer.join()
