@@ -12,12 +12,16 @@ from collections.abc import Mapping
 import pytest
 
 from tests.repo.trees import PROCESSES, ROOT, Source, sources
+from towline.node.process.duties import MODULES, ONE_SHOTS
 from towline.runtime.positions import Duty, Flag, Position
 
 OWNS = re.compile(r"^owns +(.*(?:\n +.*)*)", re.MULTILINE)
 LABEL = re.compile(rf"(?:^|; )({'|'.join(duty.label for duty in Duty)}): ")
 CAPITALS = re.compile(r"\b[A-Z][A-Z_]+\b")
 ROW = re.compile(r"^\| ([A-Z][A-Z_, ]+) \| ([^|]*) \|", re.MULTILINE)
+FOLDERS = {duty.label: module.split(".")[0] for duty, module in MODULES.items()} | {
+    duty.label: module.split(".")[0] for duty, (module, _) in ONE_SHOTS.items()
+}
 STARTS = {Duty.AGREE.label, Duty.RECOVER.label}  # they write before there is any owner
 
 
@@ -39,6 +43,7 @@ def owned_by_docstrings(files: tuple[Source, ...]) -> dict[str, set[str]]:
         if source.path.parts[0] in PROCESSES:
             for label, names in owned(ast.get_docstring(source.tree) or "").items():
                 assert label not in found, f"{source.path}: {label} owns something in another docstring too"
+                assert source.path.parts[0] == FOLDERS[label], f"{source.path}: {label} stands in {FOLDERS[label]}/"
                 found[label] = names
     return found
 
@@ -49,8 +54,7 @@ def writers(names: str) -> set[str]:
 
 
 def test_every_process_says_what_it_owns():
-    processes = {duty.label for duty in Duty} - {Duty.SUPERVISE.label, Duty.RECOVER.label}
-    assert owned_by_docstrings(sources()).keys() == processes
+    assert owned_by_docstrings(sources()).keys() == FOLDERS.keys() - {Duty.RECOVER.label}
 
 
 def test_each_duty_owns_the_positions_that_the_table_lets_it_write():
