@@ -2,7 +2,7 @@
 
 owns     send: REPLICATED, IN_SYNC, IN_SYNC_WANTED, PROMISED, one line per slave; ha/in_sync.json, ha/promise.json;
          lease: LEASE_UNTIL, IN_SYNC_KEPT; the keys of its group in etcd;
-         agree: epochFileCheckpoint and ha/role.json, before put starts
+         agree: before put starts epochFileCheckpoint, ha/role.json, ha/promise.json and ha/in_sync.json
 reads    send: APPENDED, FLUSHED; lease: EPOCH, IN_SYNC_WANTED
 asks     agree asks the peers who is master, lease asks etcd
 answers  slaves: slices of the log as they stand, and the master's metadata; peers: who this node is, and promises
