@@ -3,10 +3,10 @@
 from typing import Final
 
 from towline.errors import MalformedFile
-from towline.log.archived import NAME, archived_until
-from towline.log.cleaning import Doomed
-from towline.log.segment_files import segment_name
-from towline.node.context import Node
+from towline.log.commitlog.cleaning import Doomed
+from towline.log.files.segment_files import segment_name
+from towline.log.state.archived import NAME, archived_until
+from towline.node.process.context import Node
 from towline.runtime.positions import Counter
 
 _UNREAD: Final = (0, 0)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from towline.limits import MIB
-from towline.log.mapped_file import MappedFile
-from towline.log.transient_pool import TransientPool
-from towline.node.context import Node
-from towline.node.transient import pool_of
+from towline.log.commitlog.transient_pool import TransientPool
+from towline.log.files.mapped_file import MappedFile
+from towline.node.process.context import Node
+from towline.node.store.transient import pool_of
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position
 

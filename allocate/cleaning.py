@@ -1,6 +1,6 @@
 """CleanCommitLogService: publishes where the log begins, waits for who still reads, unlinks (spec 8.7).
 
-What `towline.log.cleaning` chooses is done in this order, and a kill between any two steps leaves a whole store:
+What `towline.log.commitlog.cleaning` chooses is done in this order; a kill between any two steps leaves a whole store:
 
 1. LOG_MIN is published: readers are told, reput moves the queues' minima.
 2. flush writes LOG_MIN into the durable file. Only then anything is deleted, here and by reput, so a start never
@@ -31,13 +31,23 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import MalformedFile
-from towline.format.durable import Durable
-from towline.log.cleaning import CleanRules, DiskUse, Doomed, Moment, SteadyTime, Why, choose, hours_of, removable
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.segment_files import segment_base, segment_name, sync_directory
-from towline.log.undelivered import undelivered_from
-from towline.node.context import Node
+from towline.format.files.durable import Durable
+from towline.log.commitlog.cleaning import (
+    CleanRules,
+    DiskUse,
+    Doomed,
+    Moment,
+    SteadyTime,
+    Why,
+    choose,
+    hours_of,
+    removable,
+)
+from towline.log.files.segment_files import segment_base, segment_name, sync_directory
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.retention_floor import undelivered_from
+from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from towline.log import memory
-from towline.log.warm_up import WarmUp
-from towline.node.context import Node
+from towline.log.files import memory
+from towline.log.files.warm_up import WarmUp
+from towline.node.process.context import Node
 
 UNLOCK_AFTER_MS: Final = 6000  # as long as RocketMQ waits after a segment was filled
 

@@ -10,12 +10,12 @@ from typing import Final
 
 from towline.errors import DiskFull, TowlineError
 from towline.limits import PAGE
-from towline.log.advice import for_segment, state_of
-from towline.log.next_segment import ensure_in_steps
-from towline.log.page_cache import advise_file
-from towline.log.segment_files import segment_name
-from towline.log.warm_up import WarmUp
-from towline.node.context import Node
+from towline.log.files.advice import for_segment, state_of
+from towline.log.files.next_segment import ensure_in_steps
+from towline.log.files.page_cache import advise_file
+from towline.log.files.segment_files import segment_name
+from towline.log.files.warm_up import WarmUp
+from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position
 from towline.runtime.settings_model import FlushDiskType

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from towline.limits import REST_MAX_MS
-from towline.log.mapped_file_queue import MappedFileQueue
-from towline.log.next_segment import drop_abandoned
-from towline.node.context import Node
+from towline.log.files.mapped_file_queue import MappedFileQueue
+from towline.log.files.next_segment import drop_abandoned
+from towline.node.process.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.resting import Rest

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from towline.log.cleaning import DiskUse
-from towline.log.reserve_file import ReserveFile, disk_use
-from towline.node.context import Node
+from towline.log.commitlog.cleaning import DiskUse
+from towline.log.commitlog.reserve_file import ReserveFile, disk_use
+from towline.node.process.context import Node
 from towline.runtime.positions import Flag, Position
 
 LOOK_MS: Final = 250

@@ -18,7 +18,7 @@ from towline.cluster.derived import SLAVE, check_settings
 from towline.cluster.edit import with_changed_node, with_master, with_node, without_node
 from towline.cluster.sample import free_bases, is_free
 from towline.limits import NODE_MAX
-from towline.log.store_files import write_atomically
+from towline.log.files.store_files import write_atomically
 from towline.route.errors import ChangeRefused
 from towline.route.nodes import Cluster, Group, Node
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from towline.cluster.sample import is_free, sample
 from towline.cluster.units import Target, files_of
-from towline.log.store_files import write_atomically
+from towline.log.files.store_files import write_atomically
 from towline.route.errors import ChangeRefused
 from towline.route.file import parse_cluster
 

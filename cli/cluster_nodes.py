@@ -15,14 +15,14 @@ import psutil
 from towline.cluster.derived import MASTER, SLAVE, check_settings, flags_of, given_to, settings_of
 from towline.cluster.state import NodeState, Seen
 from towline.errors import NodeNotRunning
-from towline.log.config_file import read_config
-from towline.log.in_sync_file import ids_of
-from towline.node.agreement import Report
-from towline.node.asking import ask_all
-from towline.node.context import open_node, runtime_base
-from towline.node.launch import Launched, running_pid, spawn_node
-from towline.node.peer_door import STATE
-from towline.node.status import node_facts
+from towline.log.files.config_file import read_config
+from towline.log.state.in_sync_file import ids_of
+from towline.node.peers.peer_client import ask_all
+from towline.node.peers.peer_server import STATE
+from towline.node.process.context import open_node, runtime_base
+from towline.node.report.status import node_facts
+from towline.node.roles.agreement import Report
+from towline.node.supervise.launch import Launched, running_pid, spawn_node
 from towline.places import Runtime, Store
 from towline.route.errors import UnknownNode
 from towline.route.file import read_cluster

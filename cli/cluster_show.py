@@ -9,8 +9,8 @@ from rich.console import Console
 from towline.cluster.derived import MASTER
 from towline.cluster.state import GroupState, NodeState, Seen, cluster_state, group_state
 from towline.errors import NodeNotRunning
-from towline.node.seeding import NEAR
-from towline.node.status import read_status
+from towline.node.report.seeding import NEAR
+from towline.node.report.status import read_status
 from towline.route.nodes import Cluster
 
 from .cluster_nodes import Looked, chosen, look, older_settings, recorded_role, whole_cluster

@@ -16,7 +16,7 @@ from rich.console import Console
 from towline.cluster.derived import MASTER, SLAVE
 from towline.cluster.state import GroupState, NodeState, cluster_state, group_state
 from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreTaken, TowlineError
-from towline.node.launch import Launched, stop_node
+from towline.node.supervise.launch import Launched, stop_node
 from towline.route.nodes import Cluster, Group, Node
 
 from .cluster_nodes import Looked, chosen, is_here, look, older_settings, recorded_role, roles_of, spawn, whole_cluster

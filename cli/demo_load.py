@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
-from towline.format.status import PutStatus
+from towline.client.send.futures import SendFuture
+from towline.format.wire.status import PutStatus
 from towline.runtime.positions import Position
 
 from . import flights

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from towline.errors import DemoFailed
 from towline.limits import MIB
-from towline.node.context import Node, open_node, runtime_of
-from towline.node.launch import Launched, spawn_node
-from towline.node.status import node_facts, read_status
+from towline.node.process.context import Node, open_node, runtime_of
+from towline.node.report.status import node_facts, read_status
+from towline.node.supervise.launch import Launched, spawn_node
 from towline.places import Store
 from towline.runtime.locks import holder_of
 from towline.runtime.positions import Duty, Position

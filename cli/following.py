@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from towline.errors import LinkRefused
 from towline.link.greeting import MAGIC_DIFFERS, VERSION_DIFFERS
-from towline.node.launch import Launched
-from towline.node.orders import read_json_file
-from towline.node.peer_door import SEGMENT_SIZE
-from towline.node.roles import SLAVE
+from towline.node.peers.peer_server import SEGMENT_SIZE
+from towline.node.roles.role_commands import read_json_file
+from towline.node.roles.roles import SLAVE
+from towline.node.supervise.launch import Launched
 from towline.places import Store
 from towline.runtime.positions import Duty
 

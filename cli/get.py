@@ -10,7 +10,7 @@ import typer
 from towline.client.consumer import Consumer
 from towline.client.errors import FilterRefused
 from towline.client.message import ANY_TAG, ReceivedMessage
-from towline.client.reader import Start
+from towline.client.read.reader import Start
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .messages import describe, print_messages, shown_body

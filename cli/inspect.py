@@ -10,15 +10,15 @@ import typer
 from rich.console import Console
 
 from towline.errors import MalformedFile
-from towline.format import checkpoint as checkpoint_format
-from towline.format import durable_slots, index_file
-from towline.format.consume_queue import Entry
-from towline.format.consume_queue_ext import are_addresses, offset_of
-from towline.format.properties import KEYS, UNIQ_KEY
-from towline.format.properties import decode as decode_properties
-from towline.format.record import Record, layout_of
-from towline.log.consume_queue_ext import opened
-from towline.log.index_shape import IndexShape
+from towline.format.files import checkpoint as checkpoint_format
+from towline.format.files import durable_slots, index_file
+from towline.format.files.consume_queue import Entry
+from towline.format.files.consume_queue_ext import are_addresses, offset_of
+from towline.format.record.properties import KEYS, UNIQ_KEY
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import Record, layout_of
+from towline.log.queues.consume_queue_ext import opened
+from towline.log.queues.index_shape import IndexShape
 from towline.places import Store
 
 from . import layouts

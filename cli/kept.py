@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from towline.errors import MalformedRecord, NotInLog
-from towline.format import record
+from towline.format.record import record
 from towline.limits import RECORD_SIZE_MAX
-from towline.log.truncation_file import Kept, epochs_of, kept_tails
+from towline.log.state.truncation_file import Kept, epochs_of, kept_tails
 from towline.places import Store
 
 _NAME: Final = 20  # digits of the log offset with which the name of a copy begins

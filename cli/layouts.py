@@ -3,18 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from towline.format import (
-    blank,
-    checkpoint,
-    consume_queue,
-    durable,
-    durable_slots,
-    frames,
-    index_file,
-    message_id,
-    record,
-)
+from towline.format.files import checkpoint, consume_queue, durable, durable_slots, index_file
 from towline.format.layout import Layout
+from towline.format.record import blank, message_id, record
+from towline.format.wire import frames
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
-from towline.client.routes import names_groups
+from towline.client.link.routes import names_groups
 from towline.errors import TopicExists
 
 from .endpoints import LocalStore, endpoint_of

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from towline.node.launch import start_node, stop_node
-from towline.node.orders import allow_loss
-from towline.node.promoting import promote as promote_node
-from towline.node.status import node_facts, read_status
+from towline.node.peers.promoting import promote as promote_node
+from towline.node.report.status import node_facts, read_status
+from towline.node.roles.role_commands import allow_loss
+from towline.node.supervise.launch import start_node, stop_node
 from towline.places import Store
 from towline.start import home
 

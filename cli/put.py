@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture, SendResult
+from towline.client.send.futures import SendFuture, SendResult
 from towline.errors import TowlineError
 
 from .endpoints import Endpoint, LocalStore, endpoint_of

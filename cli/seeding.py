@@ -10,14 +10,14 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from towline.errors import NodeNotRunning, StartFailed
-from towline.format.seed import SeedFrom, parse_seed
-from towline.log.backup_manifest import BackupDirectory
-from towline.log.restore import is_empty
-from towline.log.segment_files import segment_base
-from towline.node.asking import ask_peers
-from towline.node.context import open_node
-from towline.node.peer_door import STATE
-from towline.node.status import node_facts
+from towline.format.files.seed import SeedFrom, parse_seed
+from towline.log.backup.backup_manifest import BackupDirectory
+from towline.log.backup.restore import is_empty
+from towline.log.files.segment_files import segment_base
+from towline.node.peers.peer_client import ask_peers
+from towline.node.peers.peer_server import STATE
+from towline.node.process.context import open_node
+from towline.node.report.status import node_facts
 from towline.places import Store
 from towline.runtime.positions import Position
 

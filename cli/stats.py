@@ -25,7 +25,7 @@ def stats(
 
     Everything is counted since the node was started; a piece of it that starts again goes on counting.
     """
-    statistics = door("towline.node.statistics", "server")
+    statistics = door("towline.node.report.statistics", "server")
     before = _sample(store)
     while True:
         try:
@@ -44,11 +44,11 @@ def stats(
 
 def _sample(store: Path) -> Any:
     """Raises NodeNotRunning."""
-    status = door("towline.node.status", "server")
+    status = door("towline.node.report.status", "server")
     status.node_facts(store)
     node = status.open_node(store)
     try:
-        return door("towline.node.statistics", "server").take(node)
+        return door("towline.node.report.statistics", "server").take(node)
     finally:
         node.positions.close()
 

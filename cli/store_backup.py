@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from towline.errors import PositionsUnusable, StoreNotWritable, StoreTaken
-from towline.log.backup import Source, Taken, take_backup
-from towline.log.backup_check import Checked, check_backup, manifest_of
-from towline.log.backup_manifest import BackupDirectory, Manifest, total
-from towline.log.commit_log import CommitLogReader
-from towline.log.durable_file import DurableFile
-from towline.log.log_walk import Checks, LogWalk
-from towline.log.restore import restore
-from towline.node.context import runtime_of
-from towline.node.store_shape import shape_of
+from towline.log.backup.backup import Source, Taken, take_backup
+from towline.log.backup.backup_check import Checked, check_backup, manifest_of
+from towline.log.backup.backup_manifest import BackupDirectory, Manifest, total
+from towline.log.backup.restore import restore
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.log_walk import Checks, LogWalk
+from towline.log.state.durable_file import DurableFile
+from towline.node.process.context import runtime_of
+from towline.node.store.store_shape import shape_of
 from towline.places import Store
 from towline.runtime.locks import StoreLock
 from towline.runtime.positions import Duty, Position, Positions, State

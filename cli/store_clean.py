@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import StartFailed
-from towline.node.context import open_node
-from towline.node.status import node_facts
+from towline.node.process.context import open_node
+from towline.node.report.status import node_facts
 from towline.runtime.positions import Position
 
 from .output import show

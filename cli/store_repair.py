@@ -6,16 +6,16 @@ from typing import Any
 
 from rich.console import Console
 
-from towline.log.findings import Weight
-from towline.log.repair import Repair
-from towline.log.repair_plan import Plan, Step, make_plan
-from towline.log.verify import Verified, verify
-from towline.node.context import runtime_of
-from towline.node.pool_left import drop_pool, pooled_in
-from towline.node.remembered import forget
-from towline.node.store_access import alone
-from towline.node.store_shape import shape_of
-from towline.node.transient import salvage
+from towline.log.repair.repair import Repair
+from towline.log.repair.repair_plan import Plan, Step, make_plan
+from towline.log.repair.verify import Verified, verify
+from towline.log.repair.verify_report import Weight
+from towline.node.process.context import runtime_of
+from towline.node.store.pool_salvage import drop_pool, pooled_in
+from towline.node.store.store_access import alone
+from towline.node.store.store_shape import shape_of
+from towline.node.store.transient import salvage
+from towline.node.supervise.snapshot_store import forget
 from towline.places import Store
 
 from .output import show

@@ -8,10 +8,10 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.log.findings import Weight
-from towline.log.verify import Verified, verify
-from towline.node.store_access import held, undisturbed
-from towline.node.store_shape import shape_of
+from towline.log.repair.verify import Verified, verify
+from towline.log.repair.verify_report import Weight
+from towline.node.store.store_access import held, undisturbed
+from towline.node.store.store_shape import shape_of
 from towline.places import Store
 
 from .output import add_row, progress_console, show, sized, table

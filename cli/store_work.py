@@ -4,8 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from towline.log.durable_file import DurableFile
-from towline.log.mend import mend
+from towline.log.repair.clear_sync_failure import mend
+from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 from towline.runtime.locks import StoreLock
 from towline.runtime.settings import Settings

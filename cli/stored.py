@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import MalformedFile, NotInLog
-from towline.format import blank, consume_queue, index_file, record
+from towline.format.files import consume_queue, index_file
+from towline.format.record import blank, record
 from towline.limits import RECORD_SIZE_MAX
-from towline.log.index_shape import IndexShape
+from towline.log.queues.index_shape import IndexShape
 from towline.places import Store
 
 _WORD: Final = 4

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from towline.client.admin import AdminClient
 from towline.errors import UnknownTopic
-from towline.format.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, PERM_WRITE
+from towline.format.files.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, PERM_WRITE
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import Json, add_row, show, table

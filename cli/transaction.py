@@ -8,7 +8,7 @@ from rich.console import Console
 
 from towline.client.admin import AdminClient
 from towline.client.transaction import Transaction, TransactionProducer
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import Json, add_row, show, table

@@ -4,7 +4,7 @@ import platform
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-from towline.format.frames import VERSION_MAX, VERSION_MIN
+from towline.format.wire.frames import VERSION_MAX, VERSION_MIN
 
 from .output import Json, show
 

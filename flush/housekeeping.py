@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import SyncFailed, TowlineError
-from towline.format.checkpoint import Checkpoint, logics_physical_offset
-from towline.format.durable import Durable
-from towline.format.index_file import decode_header
+from towline.format.files.checkpoint import Checkpoint, logics_physical_offset
+from towline.format.files.durable import Durable
+from towline.format.files.index_file import decode_header
 from towline.limits import MIB
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.durable_file import DurableFile
-from towline.node.confirmed import confirmed_of
-from towline.node.context import Node
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.node.process.context import Node
+from towline.node.store.confirmed import confirmed_of
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole

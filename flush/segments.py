@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from towline.log.mapped_file import MappedFile
-from towline.log.mapped_file_queue import list_segments
-from towline.log.segment_files import segment_name
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.mapped_file_queue import list_segments
+from towline.log.files.segment_files import segment_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from towline.errors import SyncFailed
 from towline.limits import REST_MAX_MS
-from towline.node.context import Node
+from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
 from towline.runtime.settings import Settings

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from towline.log.archived import probe_of, save_archived
-from towline.log.segment_files import sync_directory
+from towline.log.files.segment_files import sync_directory
+from towline.log.state.archived import probe_of, save_archived
 from towline.runtime.locks import StoreLock
 from towline.spark.stores import Kind, StoreView
 

@@ -24,8 +24,8 @@ from towline.arrow.decode import chosen
 from towline.arrow.errors import DamagedBody, DamagedRecord, damaged
 from towline.arrow.selection import Selection
 from towline.limits import MIB
-from towline.log.archived import probe_of
-from towline.log.segment_files import sync_directory, sync_file
+from towline.log.files.segment_files import sync_directory, sync_file
+from towline.log.state.archived import probe_of
 from towline.spark.errors import MessagesGone
 from towline.spark.stores import StoreFacts
 

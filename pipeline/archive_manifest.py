@@ -6,7 +6,7 @@
     lock                              held while a job writes
     .staging-*                        files of tasks; the next job removes what it finds
 
-Manifests carry the check of `towline.log.config_file`. A topic stands in a path as Hive writes it, `%` as `%25`.
+Manifests carry the check of `towline.log.files.config_file`. A topic stands in a path as Hive writes it, `%` as `%25`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,10 +16,10 @@ from typing import Any, Final, Self
 from urllib.parse import quote
 
 from towline.errors import MalformedFile
-from towline.format.topics import loads_fastjson
-from towline.log.config_file import CHECK, check_of, encode
-from towline.log.segment_files import segment_base, segment_name, sync_directory
-from towline.log.store_files import write_new
+from towline.format.files.topics import loads_fastjson
+from towline.log.files.config_file import CHECK, check_of, encode
+from towline.log.files.segment_files import segment_base, segment_name, sync_directory
+from towline.log.files.store_files import write_new
 
 from .errors import NotAnArchive
 
@@ -47,7 +47,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedSegment:
-    """[start, data_end) of the log: all records of a segment. `probe` is `towline.log.archived`'s.
+    """[start, data_end) of the log: all records of a segment. `probe` is `towline.log.state.archived`'s.
 
     `plain`: compressed bodies were decompressed; else one could not be, and all stand as they were stored.
     """

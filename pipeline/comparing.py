@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from towline.limits import MIB
-from towline.log.findings import Findings
+from towline.log.repair.verify_report import Findings
 from towline.spark.errors import MessagesGone
 from towline.spark.stores import StoreFacts
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 
-from towline.format.properties import ORIGIN_MESSAGE_ID
+from towline.format.record.properties import ORIGIN_MESSAGE_ID
 from towline.spark.sending import Sending
 
 from .sources import Messages

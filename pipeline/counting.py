@@ -10,7 +10,7 @@ from typing import Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from towline.format.properties import KEY_SEPARATOR
+from towline.format.record.properties import KEY_SEPARATOR
 
 Grain = Literal["topic", "queue", "minute"]
 SIZE, DELAY, KEY, MISSED = "size", "delay", "key", "missed"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from towline.arrow.columns import COLUMNS as ALL
 from towline.arrow.columns import schema_of
 from towline.arrow.errors import UnknownColumn
-from towline.log.segment_files import sync_file
+from towline.log.files.segment_files import sync_file
 from towline.spark.reading import Partition
 
 from .archive_files import DICTIONARY, crc_of_file, row_groups

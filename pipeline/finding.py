@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from towline.arrow.columns import schema_of
 from towline.arrow.decode import chosen
 from towline.errors import MalformedFile
-from towline.format.columns import Bytes, Integers, field
-from towline.format.index_file import ENTRY, HEADER_SIZE, KEY_SEPARATOR, SLOT, decode_header, entry_at, file_size
+from towline.format.files.index_file import ENTRY, HEADER_SIZE, KEY_SEPARATOR, SLOT, decode_header, entry_at, file_size
 from towline.format.java_hash import index_hashes
-from towline.format.properties import KEY_SEPARATOR as BETWEEN_KEYS
-from towline.format.record import MAGIC_V1, MAGIC_V2, SIZE_MIN
-from towline.log.index_shape import IndexShape
+from towline.format.record.columns import Bytes, Integers, field
+from towline.format.record.properties import KEY_SEPARATOR as BETWEEN_KEYS
+from towline.format.record.record import MAGIC_V1, MAGIC_V2, SIZE_MIN
+from towline.log.queues.index_shape import IndexShape
 from towline.spark.errors import MessagesGone
 from towline.spark.reading import Partition, Reading, read
 from towline.spark.stores import StoreFacts

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from towline.arrow.decode import decode
-from towline.format.columns import Integers
-from towline.format.consume_queue import FILLER_RECORD_SIZE
-from towline.format.groups import OffsetTable, read_offsets
-from towline.log.config_file import ConfigFile
+from towline.format.files.consume_queue import FILLER_RECORD_SIZE
+from towline.format.files.groups import OffsetTable, read_offsets
+from towline.format.record.columns import Integers
+from towline.log.files.config_file import ConfigFile
 from towline.spark.stores import QueueBounds, StoreFacts, StoreView
 
 from .errors import IllegalOption, NoOffsets

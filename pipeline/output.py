@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from towline.log.segment_files import sync_directory
+from towline.log.files.segment_files import sync_directory
 from towline.runtime.locks import StoreLock
 
 from .archive_manifest import STAGING, publish_manifests

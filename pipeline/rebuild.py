@@ -15,23 +15,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from towline.format.consume_queue import hole
-from towline.format.index_file import file_name
+from towline.format.files.consume_queue import hole
+from towline.format.files.index_file import file_name
 from towline.limits import GIB
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.diverged import Diverged
-from towline.log.index_build import index_parts
-from towline.log.put_in_place import put_in_place, save_derived, sync_files
-from towline.log.queue_build import Stretch
-from towline.log.queue_cover import Whole, cover, remove_deleted
-from towline.log.rebuild import FILES_OPEN_MAX, carry_over, now_ms
-from towline.log.recovery import FoundLog, find_log, recover
-from towline.log.topics_file import read_table
-from towline.node.context import runtime_of
-from towline.node.pool_left import pooled_in
-from towline.node.remembered import forget
-from towline.node.store_access import alone
-from towline.node.store_shape import shape_of, units_of
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_build import index_parts
+from towline.log.queues.queue_build import Stretch
+from towline.log.queues.queue_cover import Whole, cover, remove_deleted
+from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.recovery import FoundLog, find_log, recover
+from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_files
+from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
+from towline.log.state.topics_file import read_table
+from towline.node.process.context import runtime_of
+from towline.node.store.pool_salvage import pooled_in
+from towline.node.store.store_access import alone
+from towline.node.store.store_shape import shape_of, units_of
+from towline.node.supervise.snapshot_store import forget
 from towline.places import Store
 from towline.spark.errors import NotAStore
 

@@ -15,17 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from towline.errors import TowlineError
-from towline.format.consume_queue import ENTRY, SIZE
+from towline.format.files.consume_queue import ENTRY, SIZE
 from towline.limits import KIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles, places_of, queue_directory
-from towline.log.dispatch import Batch
-from towline.log.index_build import IndexPart, build_index_file
-from towline.log.queue_build import LeadingHole, QueueBuild, Stretch, build_queues
-from towline.log.rebuild import FILES_OPEN_MAX
-from towline.log.recovery import RecoverySettings
-from towline.log.segment_files import segment_name
-from towline.node.store_shape import UnitShape
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import Batch
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles, places_of, queue_directory
+from towline.log.queues.index_build import IndexPart, build_index_file
+from towline.log.queues.queue_build import LeadingHole, QueueBuild, Stretch, build_queues
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.repair.rebuild import FILES_OPEN_MAX
+from towline.node.store.store_shape import UnitShape
 from towline.places import Store
 
 from .errors import ScratchNotSeen

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from towline.errors import TowlineError
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable, read
-from towline.format.columns import field, parts_of, wider_by
-from towline.format.consume_queue_ext import encode_units
-from towline.format.forms import SCHEDULE_TOPIC
-from towline.format.record import BORN_HOST_IPV6
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.queue_build import Stretch
-from towline.log.rebuild import FILES_OPEN_MAX
+from towline.format.files.consume_queue_ext import encode_units
+from towline.format.record.columns import field, parts_of, wider_by
+from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.record import BORN_HOST_IPV6
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.queues.queue_build import Stretch
+from towline.log.repair.rebuild import FILES_OPEN_MAX
 from towline.places import Store
 
 from .errors import ScratchNotSeen

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from towline.format.topics import GROUP_PREFIXES
+from towline.format.files.topics import GROUP_PREFIXES
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.spark.planning import plan
 

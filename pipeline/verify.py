@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from towline.log.findings import Findings, Weight
-from towline.log.segment_files import segment_name
-from towline.log.verify import Verified, verify
-from towline.node.store_access import held, undisturbed
-from towline.node.store_shape import shape_of
+from towline.log.files.segment_files import segment_name
+from towline.log.repair.verify import Verified, verify
+from towline.log.repair.verify_report import Findings, Weight
+from towline.node.store.store_access import held, undisturbed
+from towline.node.store.store_shape import shape_of
 from towline.places import Store
 from towline.spark.stores import StoreView
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from towline.errors import MalformedFile
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FILE, FilterTable, read
-from towline.log.config_file import ConfigFile
-from towline.log.dispatch import Batch
-from towline.node.context import Node
+from towline.log.commitlog.dispatch import Batch
+from towline.log.files.config_file import ConfigFile
+from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
 _LENGTH: Final = 2  # bytes of the length in front of the properties

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import MalformedFile, TowlineError
-from towline.format.consume_queue import SIZE
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.node.context import Node
+from towline.format.files.consume_queue import SIZE
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.durable_file import DurableFile
+from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds

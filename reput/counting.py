@@ -6,9 +6,9 @@ Counted is what is dispatched since the node was started, what a start derives a
 import numpy as np
 from numpy.typing import NDArray
 
-from towline.kernels.directory import QueueDirectory
-from towline.log.dispatch import Batch
-from towline.node.context import Node
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.dispatch import Batch
+from towline.node.process.context import Node
 from towline.runtime.store_stats import StoreStats
 
 Numbers = NDArray[np.int64]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from towline.errors import MalformedFile, TowlineError
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.topics_file import TopicsFile
-from towline.node.context import Node
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.topics_file import TopicsFile
+from towline.node.process.context import Node
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Protocol
 
 from towline.errors import TowlineError
-from towline.log.dispatch import Batch
+from towline.log.commitlog.dispatch import Batch
 from towline.log.errors import NoDispatcher
-from towline.node.context import Node
+from towline.node.process.context import Node
 from towline.runtime.settings import Settings
 
 

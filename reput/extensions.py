@@ -6,14 +6,14 @@ Queues of SCHEDULE_TOPIC_XXXX have none: their tags code is the time of delivery
 import numpy as np
 import numpy.typing as npt
 
-from towline.format.consume_queue import ENTRY, SIZE
-from towline.format.consume_queue_ext import encode_units
-from towline.kernels.directory import QueueDirectory
-from towline.kernels.dispatch import SCHEDULE_TOPIC
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles, is_address
-from towline.log.dispatch import Batch
-from towline.log.queue_entries import Round
+from towline.format.files.consume_queue import ENTRY, SIZE
+from towline.format.files.consume_queue_ext import encode_units
+from towline.kernels.base.directory import QueueDirectory
+from towline.kernels.scan.dispatch import SCHEDULE_TOPIC
+from towline.log.commitlog.dispatch import Batch
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, is_address
+from towline.log.queues.queue_entries import Round
 
 
 class Extensions:

@@ -5,12 +5,12 @@ from typing import NoReturn
 import numpy as np
 
 from towline.errors import DiskFull, QueueGap
-from towline.kernels.directory import QueueDirectory
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import Batch
-from towline.log.gather import Gather
-from towline.log.queue_entries import QueueEntries, Round, holes_of
-from towline.log.queue_writer import QueueWriter
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.dispatch import Batch
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.gather import Gather
+from towline.log.queues.queue_entries import QueueEntries, Round, holes_of
+from towline.log.queues.queue_writer import QueueWriter
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.queue_ends import QueueEnds
 

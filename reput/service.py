@@ -4,18 +4,18 @@ import gc
 from typing import ClassVar, Final
 
 from towline.errors import DiskFull, QueueGap, RuntimeDirectoryFull, TooManyQueues
-from towline.format.halts import Halt
-from towline.format.rules import Rule
-from towline.kernels.directory import QueueDirectory
+from towline.format.record.halts import Halt
+from towline.format.record.rules import Rule
+from towline.kernels.base.directory import QueueDirectory
 from towline.limits import KERNEL_BYTES_MAX, REST_MAX_MS
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.dispatch import RECORDS_MAX, Batch, DispatchScan, records_for
-from towline.log.index_service import IndexService
-from towline.log.queue_build import files_open_max
-from towline.node.confirmed import confirmed_of
-from towline.node.context import Node
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import RECORDS_MAX, Batch, DispatchScan, records_for
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.queues.index_service import IndexService
+from towline.log.queues.queue_build import files_open_max
+from towline.node.process.context import Node
+from towline.node.store.confirmed import confirmed_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State

@@ -3,9 +3,9 @@
 import numpy as np
 
 from towline.filter.subscriptions import FilterData
-from towline.format.consume_queue_ext import are_addresses
-from towline.kernels.units import rule_out
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles, Units
+from towline.format.files.consume_queue_ext import are_addresses
+from towline.kernels.scan.units import rule_out
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, Units
 
 from .selection import Entries, Integers, Mask
 

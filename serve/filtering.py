@@ -14,8 +14,8 @@ from towline.filter.bloom import Bloom
 from towline.filter.sql import Expression
 from towline.filter.sql import compile as compile_sql
 from towline.filter.subscriptions import FilterData
-from towline.format.columns import parts_of
-from towline.format.frames import Pull
+from towline.format.record.columns import parts_of
+from towline.format.wire.frames import Pull
 from towline.limits import KIB
 from towline.runtime.settings import Settings
 

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 from towline.errors import IndexDisabled, MalformedFrame, MalformedRecord, NotInLog, UnknownQueue, UnknownTopic
-from towline.format import properties
-from towline.format.message_id import decode_offset_id
-from towline.format.record import (
+from towline.format.files.topics import TopicConfig, topic_facts
+from towline.format.record import properties
+from towline.format.record.message_id import decode_offset_id
+from towline.format.record.record import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -19,13 +20,12 @@ from towline.format.record import (
     Record,
     decode,
 )
-from towline.format.topics import TopicConfig, topic_facts
-from towline.format.transactions import HALF
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import Boundary, ConsumeQueueFiles
-from towline.log.epoch_file import EpochFile
-from towline.log.index_service import QUERY_COUNT, IndexService
-from towline.log.store_time import store_time
+from towline.format.record.transactions import HALF
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.store_time import store_time
+from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
+from towline.log.queues.index_service import QUERY_COUNT, IndexService
+from towline.log.state.epoch_file import EpochFile
 from towline.read_errors import NoRecordHere, RecordDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds

@@ -7,16 +7,16 @@ from typing import Final
 import numpy as np
 
 from towline.errors import MalformedRecord, NotInLog, TowlineError, UnknownQueue, UnknownTopic
-from towline.format.consume_queue import SIZE
-from towline.format.frames import STRETCH, Buffer, Pull, json_part
-from towline.format.record import SIZE_MIN
-from towline.format.status import GetStatus, PutStatus
-from towline.format.topics import TopicConfig
-from towline.format.transactions import HALF
-from towline.kernels.queues import gather
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.topics import TopicConfig
+from towline.format.record.record import SIZE_MIN
+from towline.format.record.transactions import HALF
+from towline.format.wire.frames import STRETCH, Buffer, Pull, json_part
+from towline.format.wire.status import GetStatus, PutStatus
+from towline.kernels.scan.queues import gather
 from towline.limits import KIB, MIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds

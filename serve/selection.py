@@ -7,9 +7,9 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from towline.format.consume_queue import FILLER_RECORD_SIZE
-from towline.format.frames import Pull
-from towline.format.status import GetStatus
+from towline.format.files.consume_queue import FILLER_RECORD_SIZE
+from towline.format.wire.frames import Pull
+from towline.format.wire.status import GetStatus
 
 Entries: TypeAlias = npt.NDArray[np.void]  # dtype consume_queue.ENTRY
 Integers: TypeAlias = npt.NDArray[np.int64]

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from serve.groups.front import check_asker, groups_of, is_group_question, refusal_facts
 from towline.errors import LinkRefused, MalformedFrame, TowlineError
-from towline.format.consume_queue import SIZE
-from towline.format.frames import (
+from towline.format.files.consume_queue import SIZE
+from towline.format.wire.frames import (
     ANSWER,
     ASK,
     PULL_ANSWER,
@@ -25,24 +26,24 @@ from towline.format.frames import (
     kind_of,
     read_json,
 )
-from towline.format.status import GetStatus
+from towline.format.wire.status import GetStatus
 from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.greeting import encode_refusal
 from towline.link.keys import SERVE_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.epoch_file import EpochFile
-from towline.log.index_service import IndexService
-from towline.node.confirmed import written_of
-from towline.node.context import Node
-from towline.node.endpoints import endpoints_of
-from towline.node.greeting import own_facts, welcome
-from towline.node.ring import ring_of
-from towline.node.secret import guarded, read_secret
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.queues.index_service import IndexService
+from towline.log.state.epoch_file import EpochFile
+from towline.node.peers.handshake import own_facts, welcome
+from towline.node.process.context import Node
+from towline.node.process.curve_keys import ring_of
+from towline.node.process.endpoints import endpoints_of
+from towline.node.process.secret import guarded, read_secret
+from towline.node.store.confirmed import written_of
 from towline.read_errors import QueueDamaged
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
@@ -54,14 +55,13 @@ from towline.runtime.store_stats import StoreStats, Total
 from .damage import Damage
 from .extension import Extension
 from .filtering import Filters, facts_of
-from .groups.front import check_asker, groups_of, is_group_question, refusal_facts
-from .holding import Held, Holding
+from .long_poll import Held, Holding
 from .lookup import Lookup, LookupRules
+from .outbound_buffer import PEER_MAX, Unsent
 from .pull import Outcome, Puller, PullRules
 from .selection import Limits, may_wait
 from .settling import Settling
 from .topics import TopicsView
-from .unsent import PEER_MAX, Unsent
 
 REQUESTS_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 32 * MIB

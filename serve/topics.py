@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import MalformedFile
-from towline.format.topics import TopicConfig, TopicTable, is_system_topic
-from towline.format.transactions import HALF
-from towline.log.topics_file import TopicsFile
+from towline.format.files.topics import TopicConfig, TopicTable, is_system_topic
+from towline.format.record.transactions import HALF
+from towline.log.state.topics_file import TopicsFile
 
 LOOK_MS: Final = 100  # a change is known this late at most
 

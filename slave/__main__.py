@@ -2,7 +2,7 @@
 
 import sys
 
-from towline.node.main import run_node
+from towline.node.process.main import run_node
 
 if __name__ == "__main__":
     sys.exit(run_node("slave", sys.argv[1:]))

@@ -15,27 +15,27 @@ from towline.errors import (
 )
 from towline.filter.subscriptions import FILE as FILTERS
 from towline.filter.subscriptions import without_births
-from towline.format.epochs import node_of
-from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
-from towline.format.topics import loads_fastjson
+from towline.format.files.epochs import node_of
+from towline.format.files.topics import loads_fastjson
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.limits import MIB, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.endpoints import parse, tcp_endpoint
 from towline.link.greeting import BAD_FRAME
 from towline.link.keys import HA_ROLES, PUT_ROLES
 from towline.link.server import Request, Sent, Server
-from towline.log.config_file import ConfigFile
-from towline.log.queue_floors import NAME as QUEUE_FLOORS
-from towline.log.topics_file import NAME as TOPICS
-from towline.log.topics_file import TopicsConfig
-from towline.log.undelivered import LOG_END
-from towline.node.context import Node
-from towline.node.endpoints import endpoints_of, refusing
-from towline.node.greeting import own_facts
-from towline.node.listening import explained
-from towline.node.master_link import MasterLink
-from towline.node.peer_door import NOT_MASTER, PEER, PeerDoor
-from towline.node.ring import ring_of
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
+from towline.log.state.retention_floor import LOG_END
+from towline.log.state.topics_file import NAME as TOPICS
+from towline.log.state.topics_file import TopicsConfig
+from towline.node.peers.handshake import own_facts
+from towline.node.peers.master_link import MasterLink
+from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerDoor
+from towline.node.process.context import Node
+from towline.node.process.curve_keys import ring_of
+from towline.node.process.endpoints import endpoints_of, refusing
+from towline.node.process.listening import explained
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.queue_writer import QueueWriter
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.queues.queue_writer import QueueWriter
 from towline.runtime.doorbell import Doorbell, Ringer
 
 KINDS = (ConsumeQueueFiles, ConsumeQueueExtFiles, QueueWriter, Doorbell, Ringer)

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.requirements import told
-from tests.spreading import Spreading, sessions_first
 from towline.link.context import Context, close_context, new_context
+
+from .requirements import told
+from .spreading import Spreading, sessions_first
 
 settings.register_profile("towline", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("towline")

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.processes.waiting import await_
-from tests.requirements import need
+
+from .requirements import need
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ from towline.arrow import errors as arrow_errors
 from towline.client import errors as client_errors
 from towline.errors import Remedy, TowlineError
 from towline.filter import errors as filter_errors
-from towline.format import body_errors
+from towline.format.record import body_errors
 from towline.log import errors as store_errors
 from towline.runtime import settings_errors
 from towline.spark import errors as spark_errors

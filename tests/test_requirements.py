@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirements import VARIABLE, Verdict, judge, names_in, need, told
+from .requirements import VARIABLE, Verdict, judge, names_in, need, told
 
 pytest_plugins = ["pytester"]
 

@@ -1,6 +1,6 @@
 """What an operator meets when nodes of one name disagree about who is master."""
 
-from .errors import Remedy, TowlineError
+from towline.errors import Remedy, TowlineError
 
 
 class PromotionRefused(TowlineError):

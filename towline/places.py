@@ -194,7 +194,7 @@ class Runtime:
 
     @property
     def secret(self) -> Path:
-        """What the node's own pieces show put: see `towline.node.secret`."""
+        """What the node's own pieces show put: see `towline.node.process.secret`."""
         return self.root / "secret"
 
     @property

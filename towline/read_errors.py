@@ -1,6 +1,6 @@
 """What readers of a node meet where the bytes of a queue or of the log are not what they should be."""
 
-from .errors import Remedy, TowlineError
+from towline.errors import Remedy, TowlineError
 
 
 class QueueDamaged(TowlineError):

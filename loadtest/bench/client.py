@@ -6,8 +6,8 @@ from typing import Final, cast
 import zmq
 
 from towline.errors import BenchFailed, TopicExists
-from towline.format.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
-from towline.format.status import PutStatus
+from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
+from towline.format.wire.status import PutStatus
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.poller import Poller

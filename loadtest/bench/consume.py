@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from towline.client.columns import Columns
 from towline.errors import BenchFailed
-from towline.format.frames import PULL_ANSWER, Pull, encode_pull, expect
-from towline.format.status import GetStatus
+from towline.format.wire.frames import PULL_ANSWER, Pull, encode_pull, expect
+from towline.format.wire.status import GetStatus
 from towline.limits import GIB, MIB
 from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link

@@ -21,7 +21,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import BenchFailed
-from towline.format.forms import TIMER_DELIVER_MS
+from towline.format.record.forms import TIMER_DELIVER_MS
 from towline.limits import MIB
 
 from .node import BenchNode, bench_node

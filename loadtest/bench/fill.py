@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Final
 
-from towline.client.encoding import TopicEncoder
-from towline.client.keys import KeySource
-from towline.format.compression import Compressor
-from towline.format.frames import Group, encode_put
-from towline.format.record import Host
+from towline.client.link.keys import KeySource
+from towline.client.send.encoding import TopicEncoder
+from towline.format.record.compression import Compressor
+from towline.format.record.record import Host
+from towline.format.wire.frames import Group, encode_put
 from towline.limits import MESSAGE_BODY_MAX
 from towline.link.context import close_context, new_context
 from towline.runtime.positions import Position, Positions

@@ -22,7 +22,7 @@ from towline.errors import BenchFailed
 from towline.filter.bloom import Bloom
 from towline.filter.sql import TYPE
 from towline.filter.subscriptions import loads
-from towline.format.frames import Group, encode_put
+from towline.format.wire.frames import Group, encode_put
 from towline.limits import GIB, MIB
 from towline.link.context import close_context, new_context
 

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import BenchFailed
-from towline.node.context import open_node, runtime_of
-from towline.node.launch import start_node
+from towline.node.process.context import open_node, runtime_of
+from towline.node.supervise.launch import start_node
 from towline.runtime.positions import Counter, Duty, Position, Positions
 
 from .node import LOOPBACK, SEGMENTS_AHEAD, SETTINGS, STEP_S, BenchNode, bench_node

@@ -7,16 +7,16 @@ from typing import Any, Final
 import numpy as np
 
 from towline.errors import BenchFailed
-from towline.format.rules import Rule
-from towline.kernels.forms import RealTopics
-from towline.kernels.ownership import own_values
-from towline.kernels.rows import GROUP
-from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_request
+from towline.format.record.rules import Rule
+from towline.kernels.base.forms import RealTopics
+from towline.kernels.base.ownership import own_values
+from towline.kernels.jit.rows import GROUP
+from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_request
 from towline.limits import MESSAGE_BODY_MAX
-from towline.log.commit_log import FIRST_WORD_SIZE, LogTail
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import create_segment, publish, segment_name
-from towline.log.warm_up import warm
+from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import create_segment, publish, segment_name
+from towline.log.files.warm_up import warm
 
 from .limits import Checksums, Copies, busy_seconds
 from .shapes import LOOPBACK, TOPIC, Load

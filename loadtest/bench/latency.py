@@ -11,8 +11,8 @@ import numpy.typing as npt
 import zmq
 
 from towline.errors import BenchFailed
-from towline.format.frames import Buffer, Group, decode_put_answer, encode_put
-from towline.format.status import PutStatus
+from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
+from towline.format.wire.status import PutStatus
 
 from .client import ANSWER_MAX_MS, PutClient
 from .shapes import NEVER, TOPIC, Load

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.format.record import LAYOUT
-from towline.kernels.crc import crc32_each
+from towline.format.record.record import LAYOUT
+from towline.kernels.base.crc import crc32_each
 
 from .shapes import Load
 

@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.format import blank, record
-from towline.format.checkpoint import Checkpoint
-from towline.format.durable import Durable
-from towline.format.record import Host, Record
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.durable import Durable
+from towline.format.record import blank, record
+from towline.format.record.record import Host, Record
 from towline.limits import GIB
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.durable_file import DurableFile
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 from .shapes import LOOPBACK, TAG

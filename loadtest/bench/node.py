@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
-from towline.node.context import open_node, runtime_of
-from towline.node.launch import start_node
-from towline.node.status import node_facts
+from towline.node.process.context import open_node, runtime_of
+from towline.node.report.status import node_facts
+from towline.node.supervise.launch import start_node
 from towline.runtime.positions import Counter, Duty, Position
 
 LOOPBACK: Final = "127.0.0.1"

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
-from towline.log.recovery import recover
-from towline.node.context import runtime_of
-from towline.node.launch import Launched, start_node
-from towline.node.recover import recovery_settings
+from towline.log.recovery.recovery import recover
+from towline.node.process.context import runtime_of
+from towline.node.supervise.launch import Launched, start_node
+from towline.node.supervise.recover import recovery_settings
 from towline.places import Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings

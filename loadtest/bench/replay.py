@@ -23,9 +23,9 @@ from towline.client.columns import Columns
 from towline.errors import BenchFailed
 from towline.limits import GIB, KIB, MIB
 from towline.link.context import close_context, new_context
-from towline.log.mapped_file import MappedFile
-from towline.log.mapped_file_queue import list_segments
-from towline.log.segment_files import segment_name
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.mapped_file_queue import list_segments
+from towline.log.files.segment_files import segment_name
 
 from .latency import TimedClient, figures
 from .node import BenchNode, bench_node

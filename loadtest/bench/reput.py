@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
-from towline.node.context import Node, make_private
-from towline.node.duties import builder
+from towline.node.process.context import Node, make_private
+from towline.node.process.duties import builder
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from towline.errors import BenchFailed
-from towline.format.frames import ASK, Kind, json_part, read_json
-from towline.format.put_ring import Word
-from towline.kernels.compiled import Numbers
-from towline.kernels.ring_load import (
+from towline.format.wire.frames import ASK, Kind, json_part, read_json
+from towline.format.wire.put_ring import Word
+from towline.kernels.jit.compiled import Numbers
+from towline.kernels.put.ring_load import (
     ANSWERED,
     ANSWERED_HEAD,
     ASLEEP,

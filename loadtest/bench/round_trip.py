@@ -14,7 +14,7 @@ import numpy.typing as npt
 import zmq
 
 from towline.errors import BenchFailed
-from towline.format.frames import HA_ACK, HA_DATA
+from towline.format.wire.frames import HA_ACK, HA_DATA
 from towline.start import home
 
 from .node import LOOPBACK

@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from towline.client.encoding import TopicEncoder
-from towline.client.keys import KeySource
-from towline.format.compression import Compressor
-from towline.format.frames import Group, encode_put
-from towline.format.record import Host
+from towline.client.link.keys import KeySource
+from towline.client.send.encoding import TopicEncoder
+from towline.format.record.compression import Compressor
+from towline.format.record.record import Host
+from towline.format.wire.frames import Group, encode_put
 from towline.limits import KIB, MESSAGE_BODY_MAX
 
 TOPIC: Final = "bench"

@@ -17,11 +17,11 @@ from towline.arrow.decode import batches
 from towline.arrow.quick import WORTH, want
 from towline.arrow.selection import Selection
 from towline.errors import BenchFailed
-from towline.format.columns import Bytes
 from towline.format.java_hash import string_hash
-from towline.format.properties import KEYS, NAME_END, PAIR_END, TAGS, UNIQ_KEY
-from towline.format.record import LAYOUT, Host
-from towline.log.segment_files import segment_name
+from towline.format.record.columns import Bytes
+from towline.format.record.properties import KEYS, NAME_END, PAIR_END, TAGS, UNIQ_KEY
+from towline.format.record.record import LAYOUT, Host
+from towline.log.files.segment_files import segment_name
 from towline.places import Store
 
 from .made_log import MadeLog

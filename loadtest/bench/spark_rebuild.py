@@ -20,9 +20,9 @@ from pipeline.session import end, session
 from pipeline.tasks import SparkTasks
 from towline.errors import BenchFailed
 from towline.limits import GIB, KIB, MIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.queue_build import QueueBuild
-from towline.log.segment_files import segment_name
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.queue_build import QueueBuild
 from towline.places import Store
 
 from .made_log import MadeLog

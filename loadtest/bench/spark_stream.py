@@ -23,7 +23,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.limits import MIB
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 
 from .node import await_, bench_node
 

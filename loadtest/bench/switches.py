@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.limits import KIB, MIB
-from towline.log.commit_log import FIRST_WORD_SIZE, LogTail
-from towline.log.mapped_file import MappedFile
-from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import segment_name
-from towline.log.warm_up import warm
+from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.segment_files import segment_name
+from towline.log.files.warm_up import warm
 
 NS_PER_US: Final = 1000
 FLUSH_BYTES: Final = 8 * MIB

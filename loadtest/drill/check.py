@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from towline.format.record import BORN_HOST_IPV6, LAYOUT, STORE_HOST_IPV6
-from towline.kernels.crc import crc32_each
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
+from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, STORE_HOST_IPV6
+from towline.kernels.base.crc import crc32_each
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
 from towline.places import Store
 
 from .history import ACKNOWLEDGED, EVENTS, KEY_SIZE, NUMBER_AT, STORED, STORES, History, read_history, read_lines

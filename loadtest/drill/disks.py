@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import NodeNotRunning
-from towline.format.refusals import Cause
+from towline.format.wire.refusals import Cause
 from towline.limits import MIB
-from towline.node.context import open_node
+from towline.node.process.context import open_node
 
 from .drill import Drill
 from .errors import DrillFailed, DrillImpossible

@@ -11,8 +11,8 @@ from towline.cluster.derived import flags_of, given_to
 from towline.errors import NodeNotRunning, StartFailed
 from towline.ha_errors import OrderUndone, PromotionRefused
 from towline.limits import MIB
-from towline.log.config_file import read_config
-from towline.node.promoting import promote
+from towline.log.files.config_file import read_config
+from towline.node.peers.promoting import promote
 from towline.route.file import read_cluster
 
 from .errors import DrillFailed, DrillImpossible

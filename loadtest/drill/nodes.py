@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import NodeNotRunning, NodeStillRunning
-from towline.log.in_sync_file import ids_of
-from towline.node.context import open_node, runtime_in_use
-from towline.node.launch import Launched, spawn_node, stop_node
-from towline.node.status import node_facts
+from towline.log.state.in_sync_file import ids_of
+from towline.node.process.context import open_node, runtime_in_use
+from towline.node.report.status import node_facts
+from towline.node.supervise.launch import Launched, spawn_node, stop_node
 from towline.places import Runtime, Store
 from towline.runtime.locks import holder_of
 from towline.runtime.positions import Duty, Position, State

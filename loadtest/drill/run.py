@@ -26,15 +26,7 @@ from .history import STORES
 from .load import QUEUES, VerifiedLoad
 from .network import Filtered, Network, Proxied, namespace, why_no_namespace
 from .nodes import Held
-from .scenarios import (
-    kill_master,
-    kill_process,
-    kill_slave,
-    partition,
-    pause_slave,
-    rejoin_diverged,
-    rolling_restart,
-)
+from .scenarios import kill_master, kill_process, kill_slave, partition, pause_slave, rejoin_diverged, rolling_restart
 from .watch import Watch
 
 DRILLS: Final[MappingProxyType[str, Callable[[Drill], None]]] = MappingProxyType(

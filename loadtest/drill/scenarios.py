@@ -6,7 +6,7 @@ Each function is one round under a load that runs before, meanwhile and after.
 import signal
 from typing import Final
 
-from towline.node.launch import stop_node
+from towline.node.supervise.launch import stop_node
 
 from .drill import Drill
 from .errors import DrillFailed, DrillImpossible

@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from towline.format.properties import UNIQ_KEY
-from towline.format.properties import decode as decode_properties
-from towline.format.record import MAGIC_V1, MAGIC_V2, SIZE_MIN, decode
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
+from towline.format.record.properties import UNIQ_KEY
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import MAGIC_V1, MAGIC_V2, SIZE_MIN, decode
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
 from towline.places import Store
 
 _HEAD: Final = 8

@@ -20,7 +20,7 @@ from towline.client.columns import Columns
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendResult
+from towline.client.send.futures import SendResult
 from towline.errors import TowlineError
 
 from .plan import Plan

@@ -17,16 +17,7 @@ from towline.errors import BenchFailed
 
 from .plan import Answer, Durability, Kind, Setup, Work
 from .server import HOST, Missing, Process, free_port, version_of
-from .stream_client import (
-    QUIET_S,
-    StreamClient,
-    Wire,
-    arrivals,
-    connect,
-    frames_of,
-    read_until,
-    run_by,
-)
+from .stream_client import QUIET_S, StreamClient, Wire, arrivals, connect, frames_of, read_until, run_by
 
 NAME: Final = "NATS JetStream"
 STREAM: Final = "bench"

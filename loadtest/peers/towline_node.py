@@ -18,8 +18,8 @@ from loadtest.bench.ha import SYNC
 from loadtest.bench.node import SEGMENTS_AHEAD, SETTINGS
 from towline.errors import BenchFailed
 from towline.limits import MIB
-from towline.node.context import open_node, runtime_of
-from towline.node.launch import Launched, spawn_node
+from towline.node.process.context import open_node, runtime_of
+from towline.node.supervise.launch import Launched, spawn_node
 from towline.places import Store
 from towline.runtime.positions import Position, Positions
 

@@ -21,8 +21,8 @@ from loadtest.bench.shapes import NEVER, TOPIC, Shape
 from towline.client.body_crcs import prepare
 from towline.client.consumer import Consumer
 from towline.errors import BenchFailed, TowlineError
-from towline.format.frames import Buffer, Group, decode_put_answer, encode_put
-from towline.format.status import PutStatus
+from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 

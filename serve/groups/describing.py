@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from towline.format.allocation import allocate
+from towline.format.wire.allocation import allocate
 
 from .locks import Queue
 from .members import Group

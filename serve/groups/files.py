@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from towline.errors import MalformedFile
-from towline.log.config_file import ConfigFile, read_config
-from towline.node.orders import read_json_file
+from towline.log.files.config_file import ConfigFile, read_config
+from towline.node.roles.role_commands import read_json_file
 
 OFFSETS: Final = "consumerOffset.json"
 GROUPS: Final = "subscriptionGroup.json"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from towline.errors import MalformedFile, UnknownTopic
-from towline.format.groups import GroupTable, OffsetTable, group_members, read_groups, read_offsets
+from towline.format.files.groups import GroupTable, OffsetTable, group_members, read_groups, read_offsets
 from towline.limits import RETRY_TOPIC_PREFIX
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
 from towline.places import Store
 
 from . import questions

@@ -11,17 +11,17 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
-from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.node.asking import ask_peers
-from towline.node.context import Node
-from towline.node.greeting import own_facts
-from towline.node.master_link import master_addresses
-from towline.node.peer_door import STATE
-from towline.node.ring import key_of
-from towline.node.roles import MASTER
+from towline.node.peers.handshake import own_facts
+from towline.node.peers.master_link import master_addresses
+from towline.node.peers.peer_client import ask_peers
+from towline.node.peers.peer_server import STATE
+from towline.node.process.context import Node
+from towline.node.process.curve_keys import key_of
+from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
 from .watching import Asker

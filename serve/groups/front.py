@@ -11,13 +11,13 @@ from serve.topics import TopicsView
 from towline.clock import boottime_ns
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
-from towline.format.epochs import node_of
-from towline.format.frames import ANSWER, Kind, json_part
-from towline.format.transactions import TRANSACTION_GROUP
+from towline.format.files.epochs import node_of
+from towline.format.record.transactions import TRANSACTION_GROUP
+from towline.format.wire.frames import ANSWER, Kind, json_part
 from towline.link.server import Sent
-from towline.log.epoch_file import EpochFile
-from towline.node.context import Node
-from towline.node.secret import SCHEDULE_ROLE
+from towline.log.state.epoch_file import EpochFile
+from towline.node.process.context import Node
+from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.clock import Clock
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds

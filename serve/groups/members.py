@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from towline.format.allocation import AVERAGE
+from towline.format.wire.allocation import AVERAGE
 from towline.limits import RETRY_TOPIC_PREFIX
 
 from .errors import GroupRefused, Refusal

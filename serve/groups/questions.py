@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from towline.format.allocation import AVERAGE, STRATEGIES
-from towline.format.groups import member_problem
+from towline.format.files.groups import member_problem
+from towline.format.wire.allocation import AVERAGE, STRATEGIES
 from towline.limits import RETRY_TOPIC_SIZE_MAX
 
 from .errors import GroupRefused, Refusal

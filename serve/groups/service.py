@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from towline.errors import MalformedFile, MalformedFrame, TowlineError, UnknownTopic
 from towline.filter.subscriptions import FilterData
-from towline.format.groups import SubscriptionGroup, group_members
-from towline.format.topics import GROUP_PREFIXES
+from towline.format.files.groups import SubscriptionGroup, group_members
+from towline.format.files.topics import GROUP_PREFIXES
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.link.server import Sent
 from towline.places import Store

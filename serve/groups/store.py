@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.errors import MalformedFile, TowlineError
-from towline.format.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
-from towline.format.topics import DataVersion
-from towline.log.config_file import ConfigFile, read_config
-from towline.log.saver import Saver
+from towline.format.files.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
+from towline.format.files.topics import DataVersion
+from towline.log.files.config_file import ConfigFile, read_config
+from towline.log.files.config_writer import Saver
 from towline.places import Store
 from towline.runtime.clock import Clock
 

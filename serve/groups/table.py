@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from towline.format.groups import GroupTable, SubscriptionGroup, group_problem, read_group, setting_names
-from towline.format.topics import DataVersion
-from towline.format.transactions import TRANSACTION_GROUP
+from towline.format.files.groups import GroupTable, SubscriptionGroup, group_problem, read_group, setting_names
+from towline.format.files.topics import DataVersion
+from towline.format.record.transactions import TRANSACTION_GROUP
 
 from .errors import GroupRefused, Refusal
 from .questions import BROADCASTING

@@ -10,9 +10,9 @@ import pytest
 from allocate import caching
 from allocate.caching import AGAIN_MS, LOOK_MS, RETRY_MS, PageCache
 from towline.limits import MIB, PAGE
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import create_segment, segment_name
-from towline.node.context import Node
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import create_segment, segment_name
+from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings

@@ -13,16 +13,16 @@ import pytest
 from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
 from allocate.service import AllocateAgent
 from allocate.space import LOOK_MS, DiskSpace
-from towline.format.consume_queue import encode
-from towline.format.durable import Durable
+from towline.format.files.consume_queue import encode
+from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
-from towline.log.archived import probe_of, save_archived
-from towline.log.cleaning import DOUBT_MS, DiskUse
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.segment_files import segment_name
-from towline.node.context import Node
+from towline.log.commitlog.cleaning import DOUBT_MS, DiskUse
+from towline.log.files.config_file import ConfigFile
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.archived import probe_of, save_archived
+from towline.log.state.durable_file import DurableFile
+from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions

@@ -15,11 +15,11 @@ from allocate.segments import AHEAD, BURST_MS, PAUSE_MS
 from allocate.service import AllocateAgent
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import PAGE, REST_MAX_MS
-from towline.log import memory, next_segment
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import segment_name
-from towline.log.warm_up import STEP, WarmUp
-from towline.node.context import Node
+from towline.log.files import memory, next_segment
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import segment_name
+from towline.log.files.warm_up import STEP, WarmUp
+from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell

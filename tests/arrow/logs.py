@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from towline.arrow.columns import COLUMNS
-from towline.format import blank, record
-from towline.format.columns import Bytes
-from towline.format.record import Host, Record
+from towline.format.record import blank, record
+from towline.format.record.columns import Bytes
+from towline.format.record.record import Host, Record
 
 BASE = 1 << 30
 STORE = Host(bytes([10, 0, 0, 1]), 10911)

@@ -3,11 +3,11 @@
 from typing import Any
 
 from towline.errors import MalformedRecord
-from towline.format import blank, properties, record
-from towline.format.compression import decompress
-from towline.format.forms import SCHEDULE_TOPIC
 from towline.format.java_hash import string_hash
-from towline.format.record import Record
+from towline.format.record import blank, properties, record
+from towline.format.record.compression import decompress
+from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.record import Record
 
 DELAYS_MS = (1_000, 5_000, 60_000)
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.arrow.logs import BASE, array, message, segment
 from towline.arrow import boundaries as chains
 from towline.arrow.boundaries import boundaries
-from towline.format import blank, record
-from towline.format.record import Host
-from towline.format.rules import Rule
+from towline.format.record import blank, record
+from towline.format.record.record import Host
+from towline.format.record.rules import Rule
 from towline.limits import KIB
+
+from .logs import BASE, array, message, segment
 
 SEGMENT = 512 * KIB
 V6 = Host(bytes(range(16)), 1)

@@ -11,16 +11,24 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.arrow.logs import BASE, array, message, narrowed, rows, segment
-from tests.arrow.reference import rows_of
 from towline.arrow import slices
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import OnCorruption, batches, chosen, decode
 from towline.arrow.errors import BatchTooLarge, DamagedBody, DamagedRecord
 from towline.arrow.selection import Selection
-from towline.format import property_crc, record
-from towline.format.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, LAYOUT, Record
-from towline.format.rules import Rule
+from towline.format.record import property_crc, record
+from towline.format.record.record import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    LAYOUT,
+    Record,
+)
+from towline.format.record.rules import Rule
+
+from .logs import BASE, array, message, narrowed, rows, segment
+from .reference import rows_of
 
 EVERYTHING = Selection(system=True, halves=True)
 COUNT = 40

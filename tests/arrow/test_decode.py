@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.arrow.logs import BASE, array, message, narrowed, rows, segment
-from tests.arrow.reference import DELAYS_MS, rows_of
 from towline.arrow.columns import COLUMNS, SCHEMA, nearest
 from towline.arrow.decode import batches, chosen, decode
 from towline.arrow.errors import DamagedRecord, UnknownColumn
 from towline.arrow.selection import Selection
-from towline.format.record import COMPRESSED, Host, Record
+from towline.format.record.record import COMPRESSED, Host, Record
+
+from .logs import BASE, array, message, narrowed, rows, segment
+from .reference import DELAYS_MS, rows_of
 
 EVERYTHING = Selection(system=True, halves=True)
 V6 = Host(bytes(range(16)), 65_535)

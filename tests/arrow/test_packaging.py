@@ -6,7 +6,8 @@ import zipfile
 from pathlib import Path
 
 import towline
-from tests.arrow.logs import message, segment
+
+from .logs import message, segment
 
 _SCRIPT = """
 import sys

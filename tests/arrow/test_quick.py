@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.arrow.logs import BASE, array, message, rows, segment
 from towline.arrow import quick
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches, chosen
 from towline.arrow.selection import Selection
-from towline.format.record import SIZE_MIN
+from towline.format.record.record import SIZE_MIN
+
+from .logs import BASE, array, message, rows, segment
 
 LOG = segment(map(message, range(300)))
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.arrow.logs import BASE, array, message, rows, segment
-from tests.arrow.reference import rows_of
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches
 from towline.arrow.selection import EVERY_OFFSET, Selection
 from towline.filter.errors import BadExpression
-from towline.format.topics import SYSTEM_TOPICS
+from towline.format.files.topics import SYSTEM_TOPICS
+
+from .logs import BASE, array, message, rows, segment
+from .reference import rows_of
 
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 TOPICS = [*sorted(SYSTEM_TOPICS), HALF, "RMQ_SYS_TRANS_OP_HALF_TOPIC", "rmq_sys_wheel_timer", "%RETRY%g", "%DLQ%g"]

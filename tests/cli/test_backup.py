@@ -7,8 +7,8 @@ import pytest
 from cli.seeding import progress_text
 from tests.log.sound import sound_store
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS
-from towline.log.durable_file import DurableFile
-from towline.log.restore import check_restored
+from towline.log.backup.restore import check_restored
+from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from tests.cli.conftest import Done
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import Watch, await_
 from towline.errors import NodeNotRunning
-from towline.node.launch import running_pid
-from towline.node.status import node_facts
+from towline.node.report.status import node_facts
+from towline.node.supervise.launch import running_pid
 from towline.places import Store
 from towline.start import home
+
+from .conftest import Done
 
 TOWLINE = (sys.executable, "-c", "from towline.start import main; main()")
 SMALL = """\

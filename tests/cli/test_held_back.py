@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.processes.nodes import Pair, ending
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.runtime.positions import Position
 
 from .conftest import Towline

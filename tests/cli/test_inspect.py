@@ -9,14 +9,15 @@ import pytest
 from cli import layouts
 from tests.log import stores as made_of
 from tests.log.stores import StoreMaker
-from towline.format import blank, checkpoint, consume_queue, consume_queue_ext, durable_slots, index_file, record
-from towline.format.durable import Durable
-from towline.format.epochs import Epoch
-from towline.format.properties import encode as encode_properties
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
-from towline.log.epoch_file import EpochFile
-from towline.log.truncation import truncate
-from towline.log.truncation_file import Truncation, TruncationFile
+from towline.format.files import checkpoint, consume_queue, consume_queue_ext, durable_slots, index_file
+from towline.format.files.durable import Durable
+from towline.format.files.epochs import Epoch
+from towline.format.record import blank, record
+from towline.format.record.properties import encode as encode_properties
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.recovery.truncation import truncate
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.truncation_file import Truncation, TruncationFile
 
 GOLDEN = Path(__file__).with_name("layout.txt")
 SEGMENT = 4096

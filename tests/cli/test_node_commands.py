@@ -18,7 +18,7 @@ from cli.main import run
 from tests.processes.waiting import await_
 from towline.client.message import Message
 from towline.client.transaction import TransactionProducer
-from towline.node.context import open_node, runtime_of
+from towline.node.process.context import open_node, runtime_of
 from towline.runtime.positions import Position
 from towline.start import home
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from towline.errors import NotInLog
-from towline.log.findings import Findings, Weight
-from towline.node.store_access import ATTEMPTS, undisturbed
+from towline.log.repair.verify_report import Findings, Weight
+from towline.node.store.store_access import ATTEMPTS, undisturbed
 
 TORN, HOLE, NEW = "TORN_TAIL", "QUEUE_MISSING", "INDEX_UNFINISHED"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.standin import Standin
+from .standin import Standin
 
 
 @pytest.fixture

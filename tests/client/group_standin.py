@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.client.standin import Standin
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.link.server import Request, Server
+
+from .standin import Standin
 
 DEADLINE_S: Final = 60.0
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from towline.format.frames import (
+from towline.format.java_hash import string_hash
+from towline.format.record.properties import KEYS, TAGS
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import Record, decode, encode
+from towline.format.wire.frames import (
     ANSWER,
     ASK,
     PULL_ANSWER,
@@ -24,11 +28,7 @@ from towline.format.frames import (
     kind_of,
     read_json,
 )
-from towline.format.java_hash import string_hash
-from towline.format.properties import KEYS, TAGS
-from towline.format.properties import decode as decode_properties
-from towline.format.record import Record, decode, encode
-from towline.format.status import GetStatus, PutStatus
+from towline.format.wire.status import GetStatus, PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.endpoints import ipc_endpoint

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.client.standin import STORE_TIME, Standin
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import NoAnswer, UnknownTopic
+
+from .standin import STORE_TIME, Standin
 
 
 @pytest.fixture

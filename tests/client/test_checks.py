@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from tests.client.standin import Standin
 from towline.client import body_crcs as crcs_of_client
 from towline.client.body_crcs import body_crcs, prepare
-from towline.client.checks import Checked, Checks, parsed, placed
 from towline.client.columns import SIZES, Columns
-from towline.format.record import LAYOUT, Record, encode
+from towline.client.read.checks import Checked, Checks, parsed, placed
+from towline.format.record.record import LAYOUT, Record, encode
+
+from .standin import Standin
 
 MADE = [
     encode(

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.clusters import Cluster
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.errors import AskRefused, UnknownGroup
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import NoAnswer, UnknownTopic
+
+from .clusters import Cluster
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from towline.client.columns import Columns
 from towline.client.message import ReceivedMessage
 from towline.errors import MalformedRecord
-from towline.format.compression import Compressor
-from towline.format.properties import encode as encode_properties
-from towline.format.record import Host, Record, encode
+from towline.format.record.compression import Compressor
+from towline.format.record.properties import encode as encode_properties
+from towline.format.record.record import Host, Record, encode
 
 IPV4 = Host(bytes([10, 0, 0, 9]), 10911)
 IPV6 = Host(bytes(15) + b"\x01", 10911)

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.client.standin import STORE_TIME, Standin
 from towline.client.consumer import Consumer
 from towline.client.errors import ClientClosed, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
-from towline.client.reader import Moved
+from towline.client.read.reader import Moved
 from towline.errors import LinkRefused, MalformedFrame, MalformedRecord, NoAnswer, UnknownQueue, UnknownTopic
-from towline.format.status import GetStatus
+from towline.format.wire.status import GetStatus
+
+from .standin import STORE_TIME, Standin
 
 DEADLINE_S = 60.0
 

@@ -4,18 +4,19 @@ import time
 
 import pytest
 
-from tests.client.standin import Put, Refuse, Standin
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.refusals import Cause, sentence_of
-from towline.format.status import PutStatus
+from towline.format.wire.refusals import Cause, sentence_of
+from towline.format.wire.status import PutStatus
+
+from .standin import Put, Refuse, Standin
 
 
 def test_a_step_of_our_own_clock_moves_no_deadline(node: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     node.welcome = {"now": 1_000_000}
     with Producer(node.endpoint, cluster="c1", delivery_timeout_ms=10_000) as producer:
         producer.send(Message("t", b"x"))
-        monkeypatch.setattr("towline.client.connection.now_ms", lambda: time.time_ns() // 1_000_000 - 3_600_000)
+        monkeypatch.setattr("towline.client.link.connection.now_ms", lambda: time.time_ns() // 1_000_000 - 3_600_000)
         producer.send(Message("t", b"y"))
     first, second = (put.deadline for put in node.puts)
     assert first <= second < first + 60_000

@@ -2,16 +2,16 @@
 
 import pytest
 
-from towline.client.encoding import TopicEncoder
-from towline.client.keys import KeySource
+from towline.client.link.keys import KeySource
 from towline.client.message import Message, ReceivedMessage
+from towline.client.send.encoding import TopicEncoder
 from towline.errors import IllegalProperty, MalformedRecord
-from towline.format import property_crc
-from towline.format.compression import Compressor
-from towline.format.properties import RESERVED, TRANSIENT_PREFIX
-from towline.format.properties import decode as decode_properties
-from towline.format.record import Host, decode
-from towline.format.rules import Rule
+from towline.format.record import property_crc
+from towline.format.record.compression import Compressor
+from towline.format.record.properties import RESERVED, TRANSIENT_PREFIX
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import Host, decode
+from towline.format.record.rules import Rule
 from towline.limits import MESSAGE_BODY_MAX, PROPERTIES_SIZE_MAX
 
 HOST = Host(bytes([127, 0, 0, 1]), 0)

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.group_standin import GroupNode
-from tests.client.standin import Put, Refuse, Silence, Standin, Store, StoreAndCut
 from towline.client.admin import AdminClient
-from towline.client.connection import Connection, own_facts
 from towline.client.consumer import Consumer
-from towline.client.endpoints import masters, named_masters, several
 from towline.client.errors import AskRefused, DeliveryTimeout, StoreBusy
 from towline.client.group.consumer import GroupConsumer
+from towline.client.link.connection import Connection, own_facts
+from towline.client.link.endpoints import masters, named_masters, several
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
+
+from .group_standin import GroupNode
+from .standin import Put, Refuse, Silence, Standin, Store, StoreAndCut
 
 WAIT_MS = 20_000
 
@@ -44,12 +45,12 @@ def nodes(tmp_path: Path) -> Iterator[tuple[GroupNode, GroupNode]]:
 @pytest.fixture
 def long_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored without a promise waits for a later master however long that takes."""
-    monkeypatch.setattr("towline.client.sending.HOLD_S", 60.0)
+    monkeypatch.setattr("towline.client.send.io_thread.HOLD_S", 60.0)
 
 
 def ask_again_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """So that a node that did not fit is not being asked once more when the time is over."""
-    monkeypatch.setattr("towline.client.connection.AGAIN_S", seconds)
+    monkeypatch.setattr("towline.client.link.connection.AGAIN_S", seconds)
     monkeypatch.setattr(Connection._put_off, "__defaults__", (seconds,))
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ha.leadership import Leadership, next_epoch
-from tests.client.clusters import Cluster
+from ha.leader.leadership import Leadership, next_epoch
 from tests.etcd_server import EtcdServer, running
 from towline.client.consumer import Consumer
 from towline.client.message import Message
@@ -16,6 +15,8 @@ from towline.errors import InvalidEndpoint, NoAnswer
 from towline.route.errors import EtcdSilent
 from towline.route.etcd import Etcd
 from towline.route.leaders import read_leaders
+
+from .clusters import Cluster
 
 WAIT_MS = 20_000
 

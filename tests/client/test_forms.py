@@ -4,19 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from towline.client import forms
-from towline.client.encoding import TopicEncoder
 from towline.client.errors import IllegalDelay, IllegalHandle
-from towline.client.forms import Bounds, Handle, StoredForm, cancelling, delayed, half, sent_back, stored_form, timed
-from towline.client.keys import KeySource
+from towline.client.link.keys import KeySource
 from towline.client.message import Message
+from towline.client.send import forms
+from towline.client.send.encoding import TopicEncoder
+from towline.client.send.forms import (
+    Bounds,
+    Handle,
+    StoredForm,
+    cancelling,
+    delayed,
+    half,
+    sent_back,
+    stored_form,
+    timed,
+)
 from towline.errors import IllegalProperty
-from towline.format import property_crc
-from towline.format.compression import Compressor
-from towline.format.forms import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from towline.format.properties import decode, encode
-from towline.format.record import TRANSACTION_COMMIT, Host, Record
-from towline.format.record import decode as decode_record
+from towline.format.record import property_crc
+from towline.format.record.compression import Compressor
+from towline.format.record.forms import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from towline.format.record.properties import decode, encode
+from towline.format.record.record import TRANSACTION_COMMIT, Host, Record
+from towline.format.record.record import decode as decode_record
 
 NOW = 1_700_000_000_000
 BOUNDS = Bounds(levels=3, timer_max_sec=60)

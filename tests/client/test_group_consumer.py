@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.client.group_standin import DEADLINE_S, GroupNode, bodies_of, fill, member, read, settle
-from tests.client.standin import STORE_TIME
-from towline.client.asks import Reply
 from towline.client.columns import Columns
 from towline.client.errors import AskRefused, ClientClosed, DamagedMessage
 from towline.client.group.consumer import GroupConsumer
@@ -27,7 +24,11 @@ from towline.client.group.errors import (
 from towline.client.group.message import GroupMessage
 from towline.client.group.queue import GroupQueue
 from towline.client.group.subscription import EVERYTHING
+from towline.client.link.rpc import Reply
 from towline.errors import NoAnswer, UnknownTopic
+
+from .group_standin import DEADLINE_S, GroupNode, bodies_of, fill, member, read, settle
+from .standin import STORE_TIME
 
 
 @pytest.fixture

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.group_standin import GroupNode, fill, member, read
-from tests.client.standin import Refuse
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.record import decode
-from towline.format.status import PutStatus
+from towline.format.record.record import decode
+from towline.format.wire.status import PutStatus
 from towline.limits import PROPERTIES_SIZE_MAX
+
+from .group_standin import GroupNode, fill, member, read
+from .standin import Refuse
 
 
 @pytest.fixture

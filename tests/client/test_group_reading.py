@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.clusters import Cluster, read
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.errors import UnknownGroup
@@ -15,6 +14,8 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import reply
 from towline.errors import NoAnswer, UnknownTopic
+
+from .clusters import Cluster, read
 
 WAIT_MS = 20_000
 

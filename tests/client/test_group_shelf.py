@@ -7,9 +7,9 @@ from collections import defaultdict
 
 import pytest
 
-from towline.client.group import shelf as module
+from towline.client.group import fetch_buffer as module
+from towline.client.group.fetch_buffer import Shelf
 from towline.client.group.queue import Answer, GroupQueue, Handed
-from towline.client.group.shelf import Shelf
 from towline.client.group.subscription import EVERYTHING
 
 QUEUES = 2

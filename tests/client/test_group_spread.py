@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.clusters import Cluster, read
 from tests.processes.waiting import await_
 from towline.client.errors import UnknownGroup
 from towline.client.group.consumer import GroupConsumer
@@ -14,6 +13,8 @@ from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import NoAnswer, UnknownTopic
+
+from .clusters import Cluster, read
 
 WAIT_S = 20.0
 

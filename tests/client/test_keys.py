@@ -3,9 +3,9 @@ from datetime import datetime
 
 import pytest
 
-from towline.client import keys as module
-from towline.client.keys import COUNTER_RANGE, KeySource, bounds_ms, now_ms
-from towline.format.message_id import decode_unique_key
+from towline.client.link import keys as module
+from towline.client.link.keys import COUNTER_RANGE, KeySource, bounds_ms, now_ms
+from towline.format.record.message_id import decode_unique_key
 
 ADDRESS = bytes([10, 0, 0, 9])
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from towline.client.log_files import OPEN_MAX, LogFiles
+from towline.client.read.log_files import OPEN_MAX, LogFiles
 from towline.errors import MalformedFrame
-from towline.format.frames import STRETCH
+from towline.format.wire.frames import STRETCH
 from towline.limits import FRAME_SIZE_MAX
 
 BASE = 1 << 20

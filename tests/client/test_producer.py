@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.client.standin import Put, Refuse, Silence, Standin, Store, StoreAndCut, keys_of
 from towline.client.errors import (
     ClientClosed,
     DeliveryTimeout,
@@ -23,7 +22,7 @@ from towline.client.errors import (
 )
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture, SendResult
+from towline.client.send.futures import SendFuture, SendResult
 from towline.errors import (
     IllegalProperty,
     InvalidEndpoint,
@@ -34,9 +33,11 @@ from towline.errors import (
     UnknownTopic,
 )
 from towline.format.java_hash import string_hash
-from towline.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY, decode
-from towline.format.refusals import Cause, sentence_of
-from towline.format.status import PutStatus
+from towline.format.record.properties import SHARDING_KEY, TAGS, UNIQ_KEY, decode
+from towline.format.wire.refusals import Cause, sentence_of
+from towline.format.wire.status import PutStatus
+
+from .standin import Put, Refuse, Silence, Standin, Store, StoreAndCut, keys_of
 
 WAIT_MS = 10_000
 

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.standin import Standin
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.errors import ClientClosed
+from towline.client.link.neighbours import neighbour
 from towline.client.message import Message, ReceivedMessage
-from towline.client.neighbours import neighbour
 from towline.client.producer import Producer
 from towline.client.request import is_expired, reply
 from towline.client.request_errors import NoNeighbour, NotARequest, RequestTimeout
 from towline.errors import IllegalProperty, NoAnswer
-from towline.format.properties import decode as decode_properties
+from towline.format.record.properties import decode as decode_properties
+
+from .standin import Standin
 
 DEADLINE_S = 60.0
 DEADLINE_MS = 20_000

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.clusters import NAMES, Cluster
-from tests.client.standin import Refuse
 from tests.processes.waiting import await_
 from towline.client.errors import ClientClosed, PutRefused, UnknownGroup
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.statistics import Reservoir, Statistics
+from towline.client.send.statistics import Reservoir, Statistics
 from towline.client.transaction import TransactionProducer
 from towline.errors import NoAnswer, UnknownTopic
 from towline.format.java_hash import string_hash
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.route.errors import UnreadableCluster
+
+from .clusters import NAMES, Cluster
+from .standin import Refuse
 
 WAIT_MS = 20_000
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from master.transactions.ledger import Verdict
-from tests.client.standin import Refuse, Silence, Standin, Store, sizes_of
+from master.schedule.transactions.ledger import Verdict
 from tests.processes.waiting import await_
 from towline.client import transaction
 from towline.client.errors import ClientClosed, IllegalDelay, PutRefused
@@ -18,13 +17,15 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
 from towline.client.transaction_errors import REMEDIES, IllegalTransaction, TransactionRefused
 from towline.errors import IllegalTopic
-from towline.format.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
-from towline.format.properties import UNIQ_KEY
-from towline.format.properties import decode as decode_properties
-from towline.format.record import decode
-from towline.format.status import PutStatus
-from towline.format.transactions import as_sent
+from towline.format.record.properties import UNIQ_KEY
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import decode
+from towline.format.record.transactions import as_sent
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.format.wire.status import PutStatus
 from towline.link.server import Request, Server
+
+from .standin import Refuse, Silence, Standin, Store, sizes_of
 
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 DEADLINE_S = 60.0

@@ -7,9 +7,9 @@ import pytest
 from cli.cluster_nodes import forget_memory, is_here, look, older_settings, roles_of
 from cli.main import run
 from towline.cluster.state import NodeState
-from towline.log.config_file import ConfigFile
-from towline.node.context import runtime_of
-from towline.node.roles import Role, save_role
+from towline.log.files.config_file import ConfigFile
+from towline.node.process.context import runtime_of
+from towline.node.roles.roles import Role, save_role
 from towline.places import Store
 from towline.route.file import read_cluster
 

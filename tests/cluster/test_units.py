@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.environment import parse_environment
 from towline.cluster.derived import given_to
 from towline.cluster.units import Target, environment_word, files_of, systemd_word
 from towline.route.file import parse_cluster
 from towline.runtime.settings import read_settings
+
+from .environment import parse_environment
 
 TEXT = """
 name = "demo"

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.filter.bits import may_match
 from towline.filter.bloom import Bloom, mark
+
+from .bits import may_match
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from towline.filter import sql
 from towline.filter.errors import BadExpression, Incomparable
-from towline.format import properties
+from towline.format.record import properties
 from towline.limits import FILTER_DEPTH_MAX, FILTER_SIZE_MAX, MIB
 
 MESSAGE = {"color": "red", "size": "12", "weight": "1.5", "big": "3000000000", "quote": "it's"}

@@ -11,7 +11,7 @@ from towline.filter.bloom import Bloom
 from towline.filter.errors import BadExpression
 from towline.filter.grammar import parse
 from towline.filter.subscriptions import DEAD_KEPT_MS, PENDING, SILENT_MS, FilterTable, loads, read, without_births
-from towline.format.topics import loads_fastjson
+from towline.format.files.topics import loads_fastjson
 
 NOW = 1_700_000_000_000
 BLOOM = Bloom()

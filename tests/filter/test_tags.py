@@ -5,7 +5,7 @@ import pytest
 
 from towline.filter import tags
 from towline.filter.errors import BadExpression
-from towline.format.consume_queue import tags_code
+from towline.format.files.consume_queue import tags_code
 from towline.format.java_hash import string_hash
 
 

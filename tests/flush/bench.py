@@ -4,15 +4,15 @@ import logging
 from pathlib import Path
 
 from flush.service import FlushAgent
-from towline.format.checkpoint import Checkpoint
-from towline.format.durable import Durable
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.identity import IdentityFile
-from towline.log.segment_files import segment_name
-from towline.node.context import Node
-from towline.node.transient import open_pool
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.durable import Durable
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.identity import IdentityFile
+from towline.node.process.context import Node
+from towline.node.store.transient import open_pool
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, Positions

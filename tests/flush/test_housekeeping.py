@@ -9,9 +9,9 @@ import pytest
 from flush import housekeeping
 from flush.housekeeping import BEHIND_MAX, TOGETHER, Housekeeper
 from towline.errors import SyncFailed
-from towline.format.index_file import file_size
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
+from towline.format.files.index_file import file_size
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.durable_file import DurableFile
 from towline.runtime.positions import Duty, Position
 
 from .bench import Bench
@@ -188,7 +188,7 @@ def test_a_failed_sync_reaches_the_state_file_even_when_the_first_write_of_it_fa
         raise SyncFailed("a file", 0, 0, errno.EIO, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("towline.log.mapped_file.MappedFile.sync", fail)
+        broken.setattr("towline.log.files.mapped_file.MappedFile.sync", fail)
         broken.setattr(DurableFile, "save", fail)
         agent = bench.flush()
         with pytest.raises(SyncFailed):

@@ -22,12 +22,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from flush.housekeeping import Housekeeper
 from flush.syncing import SyncThread
 from towline.errors import SyncFailed
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import segment_name
-from towline.log.transient_pool import TransientPool
-from towline.node.confirmed import confirmed_of
-from towline.node.pool_state import PoolState
-from towline.node.transient import pool_of
+from towline.log.commitlog.transient_pool import TransientPool
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import segment_name
+from towline.node.store.confirmed import confirmed_of
+from towline.node.store.pool_state import PoolState
+from towline.node.store.transient import pool_of
 from towline.runtime.positions import Duty, Position, State
 
 from .bench import ENTRY, Bench

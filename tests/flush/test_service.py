@@ -12,10 +12,10 @@ import pytest
 
 from flush.service import FlushAgent
 from flush.syncing import SyncThread, policy_of
-from towline.format.checkpoint import Checkpoint
-from towline.log.mapped_file import MappedFile
-from towline.log.transient_pool import TransientPool
-from towline.node.pool_state import PoolState
+from towline.format.files.checkpoint import Checkpoint
+from towline.log.commitlog.transient_pool import TransientPool
+from towline.log.files.mapped_file import MappedFile
+from towline.node.store.pool_state import PoolState
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.settings import read_settings

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format.allocation import AVERAGE, CIRCLE, STRATEGIES, allocate
+from towline.format.wire.allocation import AVERAGE, CIRCLE, STRATEGIES, allocate
 
 
 @pytest.mark.parametrize(

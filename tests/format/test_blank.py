@@ -2,7 +2,7 @@
 
 import pytest
 
-from towline.format import blank
+from towline.format.record import blank
 
 
 def test_the_golden_blank_names_the_bytes_that_are_left():

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedFile
-from towline.format import checkpoint
-from towline.format.checkpoint import Checkpoint
+from towline.format.files import checkpoint
+from towline.format.files.checkpoint import Checkpoint
 
 GOLDEN = Checkpoint(
     physic_msg_timestamp=1700000000123,

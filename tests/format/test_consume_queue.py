@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import consume_queue
-from towline.format.consume_queue import Entry, decode, encode, tags_code
+from towline.format.files import consume_queue
+from towline.format.files.consume_queue import Entry, decode, encode, tags_code
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import consume_queue_ext as ext
-from towline.format.consume_queue import tags_code
-from towline.format.consume_queue_ext import Unit
+from towline.format.files import consume_queue_ext as ext
+from towline.format.files.consume_queue import tags_code
+from towline.format.files.consume_queue_ext import Unit
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 UNITS = st.builds(Unit, INT64, INT64, st.binary(max_size=40))

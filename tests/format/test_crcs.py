@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format.crcs import LOCK_STEP_MAX, crcs
-from towline.kernels.crc import crc32_each
+from towline.format.record.crcs import LOCK_STEP_MAX, crcs
+from towline.kernels.base.crc import crc32_each
 
 both_ways = pytest.mark.parametrize("kernel", [None, crc32_each], ids=["numpy and zlib", "kernel"])
 

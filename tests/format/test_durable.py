@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedFile
-from towline.format import durable
-from towline.format.durable import Durable
+from towline.format.files import durable
+from towline.format.files.durable import Durable
 
 OFFSET = st.integers(0, 2**63 - 1)
 STATE = st.builds(

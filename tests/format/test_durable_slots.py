@@ -1,9 +1,9 @@
 import pytest
 
 from towline.errors import MalformedFile
-from towline.format import durable_slots
-from towline.format.durable import Durable
-from towline.format.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, place
+from towline.format.files import durable_slots
+from towline.format.files.durable import Durable
+from towline.format.files.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, place
 from towline.limits import PAGE
 
 OLD, NEW = Durable(flushed=4260), Durable(flushed=8192, segment_base=4096, queues_durable=100, sync_failed=True)

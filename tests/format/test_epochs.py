@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from towline.errors import MalformedFile
-from towline.format import epochs as algebra
-from towline.format.epochs import ENTRIES_MAX, IMPLIED, Common, Epoch, checked, common_point, decode, encode
+from towline.format.files import epochs as algebra
+from towline.format.files.epochs import ENTRIES_MAX, IMPLIED, Common, Epoch, checked, common_point, decode, encode
 
 LIST = (Epoch(257, 0), Epoch(514, 4_096), Epoch(769, 1_073_741_824))
 BYTES = b"3\n2048492404\n257-0\n514-4096\n769-1073741824\n"

@@ -3,8 +3,8 @@
 import pytest
 
 from towline.errors import MalformedFile
-from towline.format.fastjson import dumps_fastjson
-from towline.format.groups import (
+from towline.format.files.fastjson import dumps_fastjson
+from towline.format.files.groups import (
     GROUP_SIZE_MAX,
     MEMBER_SIZE_MAX,
     GroupTable,
@@ -19,7 +19,7 @@ from towline.format.groups import (
     read_groups,
     read_offsets,
 )
-from towline.format.topics import DataVersion, loads_fastjson
+from towline.format.files.topics import DataVersion, loads_fastjson
 
 OFFSETS_5 = """{
 	"dataVersion":{

@@ -1,7 +1,7 @@
 """Every number that reput can stand still with has a name and a sentence."""
 
-from towline.format.halts import Halt, remedy, why
-from towline.format.rules import Rule
+from towline.format.record.halts import Halt, remedy, why
+from towline.format.record.rules import Rule
 
 
 def test_rules_and_halts_are_named():

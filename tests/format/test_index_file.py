@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import index_file
-from towline.format.index_file import Entry, Header, decode_entry, decode_header, encode_entry, encode_header
+from towline.format.files import index_file
+from towline.format.files.index_file import Entry, Header, decode_entry, decode_header, encode_entry, encode_header
 from towline.format.java_hash import index_hash
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -4,17 +4,9 @@ import struct
 
 import pytest
 
-from towline.format import (
-    blank,
-    checkpoint,
-    consume_queue,
-    consume_queue_ext,
-    durable,
-    index_file,
-    message_id,
-    record,
-)
+from towline.format.files import checkpoint, consume_queue, consume_queue_ext, durable, index_file
 from towline.format.layout import Field, Layout
+from towline.format.record import blank, message_id, record
 
 MODULES = [blank, checkpoint, consume_queue, consume_queue_ext, durable, index_file, message_id, record]
 

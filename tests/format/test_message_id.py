@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import IllegalMessageId
-from towline.format.message_id import (
+from towline.format.record.message_id import (
     OffsetId,
     UniqueKey,
     UniqueKeyGenerator,
@@ -17,7 +17,7 @@ from towline.format.message_id import (
     encode_offset_id,
     month_bounds_ms,
 )
-from towline.format.record import Host
+from towline.format.record.record import Host
 
 ADDRESS = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
 MONTH = (1_000_000_000_000, 1_002_678_400_000)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import IllegalProperty
-from towline.format import properties
-from towline.format.properties import decode, encode, java_hash_map_order
+from towline.format.record import properties
+from towline.format.record.properties import decode, encode, java_hash_map_order
 
 INSERTED = [
     "TAGS",

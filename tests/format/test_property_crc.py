@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedRecord
-from towline.format import property_crc
-from towline.format.properties import decode as decode_properties
-from towline.format.record import Host, MessageEncoder, Record, decode, encode
+from towline.format.record import property_crc
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import Host, MessageEncoder, Record, decode, encode
 from towline.limits import PROPERTIES_SIZE_MAX
 
 RECORD = Record(

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedRecord
-from towline.format import properties, record
-from towline.format.record import Host, MessageEncoder, Record, decode, encode
-from towline.format.rules import Rule
+from towline.format.record import properties, record
+from towline.format.record.record import Host, MessageEncoder, Record, decode, encode
+from towline.format.record.rules import Rule
 
 COMMON = Record(
     topic=b"TopicA",

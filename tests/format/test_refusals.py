@@ -2,7 +2,7 @@
 
 import pytest
 
-from towline.format.refusals import CAUSES, Cause, read_sentence, sentence_of
+from towline.format.wire.refusals import CAUSES, Cause, read_sentence, sentence_of
 
 
 def test_numbers_carry_their_units():

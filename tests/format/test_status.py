@@ -1,6 +1,6 @@
 """Statuses: numbers are part of the wire protocol."""
 
-from towline.format.status import GetStatus, PutStatus
+from towline.format.wire.status import GetStatus, PutStatus
 
 
 class TestPutStatus:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import IllegalTopic, MalformedFile
-from towline.format.topics import (
+from towline.format.files.topics import (
     DataVersion,
     TopicConfig,
     TopicTable,

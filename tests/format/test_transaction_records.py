@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from towline.errors import MalformedRecord
-from towline.format import property_crc
-from towline.format.properties import decode as decode_properties
-from towline.format.properties import encode as encode_properties
-from towline.format.record import COMPRESSED, TRANSACTION_COMMIT, Host, Record, decode
-from towline.format.transactions import (
+from towline.format.record import property_crc
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.properties import encode as encode_properties
+from towline.format.record.record import COMPRESSED, TRANSACTION_COMMIT, Host, Record, decode
+from towline.format.record.transactions import (
     Half,
     Op,
     Outcome,

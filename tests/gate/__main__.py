@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.gate.recording import NAME, NOTES, ONLY
-from tests.gate.verdict import FLAKY_MAX, Failure, Run, Verdict, failed_in, judge
+from .recording import NAME, NOTES, ONLY
+from .verdict import FLAKY_MAX, Failure, Run, Verdict, failed_in, judge
 
 ROOT: Final = Path(__file__).parents[2]
 FLAKY: Final = Path("build/flaky.txt")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.gate.verdict import FLAKY_MAX, Run, judge
+from .verdict import FLAKY_MAX, Run, judge
 
 
 def run(status=0, *, ended=True, collected=None, **outcomes):

@@ -6,19 +6,19 @@ import time
 
 import pytest
 
-from ha.agree import Agreement, least_epoch
+from ha.leader.agree import Agreement, least_epoch
 from tests.etcd_server import free_port
-from towline.format.durable import Durable
-from towline.format.epochs import Epoch, number_of
+from towline.format.files.durable import Durable
+from towline.format.files.epochs import Epoch, number_of
 from towline.ha_errors import DoubtRefused, PromotionRefused
-from towline.log.durable_file import DurableFile
-from towline.log.epoch_file import EpochFile
 from towline.log.errors import WordLost
-from towline.log.in_sync_file import InSyncFile, InSyncRecord, mask_of
-from towline.log.segment_files import segment_name
-from towline.log.word_file import WordFile
-from towline.node.context import Node
-from towline.node.promise import NOTHING, Promise, begin_doubt, load_promise, save_promise
+from towline.log.files.segment_files import segment_name
+from towline.log.files.word_file import WordFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, mask_of
+from towline.node.process.context import Node
+from towline.node.roles.promise import NOTHING, Promise, begin_doubt, load_promise, save_promise
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
@@ -91,7 +91,7 @@ class TestANodeInDoubt:
     @pytest.fixture(autouse=True)
     def in_doubt(self, node, monkeypatch):
         begin_doubt(node.store)
-        monkeypatch.setattr("ha.agree.AGAIN_S", 0.2)
+        monkeypatch.setattr("ha.leader.agree.AGAIN_S", 0.2)
 
     def test_does_not_go_on_before_the_other_one_was_heard(self, node):
         with pytest.raises(DoubtRefused, match="node 1 may hold it"):
@@ -137,7 +137,7 @@ def test_a_promoted_log_is_durable_before_anything_says_that_it_is_confirmed(nod
     def note(path):
         synced.append((path.name, InSyncFile(node.store).load() == before, str(number_of(6, 0)) in epochs(node)))
 
-    monkeypatch.setattr("towline.log.recovery.sync_file", note)
+    monkeypatch.setattr("towline.log.recovery.recovery.sync_file", note)
     role = Agreement(node).promote({"order": "promote", "epoch": number_of(6, 0)})
     assert synced == [(segment_name(0), True, False)]
     assert (role.epoch, str(role.epoch) in epochs(node)) == (number_of(6, 0), True)

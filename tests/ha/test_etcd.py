@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from ha.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, Pulse, listens
-from ha.leadership import Leader, Leadership, RecordedSet, Standing, View, better, may_stand, next_epoch
-from ha.lease import NS_PER_MS, Keeper
+from ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, Pulse, listens
+from ha.leader.leadership import Leader, Leadership, RecordedSet, Standing, View, better, may_stand, next_epoch
+from ha.leader.lease import NS_PER_MS, Keeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
 from towline.errors import MalformedFile
-from towline.format.epochs import number_of
+from towline.format.files.epochs import number_of
 from towline.ha_errors import EtcdUnavailable
-from towline.node.context import Node
+from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd
 from towline.runtime.clock import SystemClock
@@ -249,7 +249,7 @@ class TestThePulseOfALeader:
         assert leadership.take(claimed(etcd, leadership), RecordedSet(512, members), WHERE | {"broker_role": role})
         candidate = Candidate(node, etcd, leadership)
         for now_ms, listening in ((0, True), (100, False), (1200, False)):
-            monkeypatch.setattr("ha.election.listens", lambda _, listening=listening: listening)
+            monkeypatch.setattr("ha.leader.election.listens", lambda _, listening=listening: listening)
             assert leadership.read().leader is not None
             candidate.turn(now_ms)
         assert (leadership.read().leader is None) == ended
@@ -267,7 +267,7 @@ class SlowEtcd:
         self.now_ns = self.asked_ns = 1000 * NS_PER_MS
         for name in ("grant", "keep_alive"):
             monkeypatch.setattr(etcd, name, self._slowly(getattr(etcd, name)))
-        for module in ("ha.election", "ha.lease"):
+        for module in ("ha.leader.election", "ha.leader.lease"):
             monkeypatch.setattr(f"{module}.boottime_ns", lambda: self.now_ns)
 
     def _slowly(self, ask):
@@ -308,19 +308,19 @@ class TestAMemberThatStands:
     @pytest.fixture
     def orders(self, monkeypatch):
         given: list[dict[str, Any]] = []
-        monkeypatch.setattr("ha.election.give_order", lambda _, order: given.append(order))
+        monkeypatch.setattr("ha.leader.election.give_order", lambda _, order: given.append(order))
         return given
 
     @pytest.fixture
     def said(self, monkeypatch):
         """What the nodes say of themselves, by number; who is not in it is silent."""
         facts = {node: self.state(node) for node in range(3)}
-        monkeypatch.setattr("ha.election.state_of", lambda node: facts[1])
+        monkeypatch.setattr("ha.leader.election.state_of", lambda node: facts[1])
 
         def answers(*_: object) -> tuple[dict[str, Any], dict[str, str]]:
             return {str(node): one for node, one in facts.items() if node != 1}, {}
 
-        monkeypatch.setattr("ha.election.ask_peers", answers)
+        monkeypatch.setattr("ha.leader.election.ask_peers", answers)
         return facts
 
     def state(self, node, *, end=1000, doubted=False):
@@ -420,7 +420,7 @@ class TestAMemberThatStands:
         assert order["elected"] == leadership.read().leader.epoch
         candidate.turn(10_000)
         assert leadership.read().leader is not None
-        monkeypatch.setattr("ha.election.boottime_ns", lambda: order["until_ns"])
+        monkeypatch.setattr("ha.leader.election.boottime_ns", lambda: order["until_ns"])
         candidate.turn(20_000)
         assert leadership.read().leader is None
         candidate.turn(20_000 + BACK_OFF_MS - 1)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ha.handshake import Greeted, Handshake, Ours
 from tests.log.stores import SEGMENT, StoreMaker
 from towline.errors import LinkRefused
-from towline.format.epochs import Epoch
-from towline.log.commit_log import CommitLogReader
-from towline.log.epoch_file import EpochFile
+from towline.format.files.epochs import Epoch
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.state.epoch_file import EpochFile
+from towline.replication.handshake import Greeted, Handshake, Ours
 from towline.runtime.positions import Position
 
 LOW = 5 * SEGMENT

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ha.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, began_with, first_record
+from ha.sender.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, began_with, first_record
 from towline.errors import MalformedFile, MalformedFrame
-from towline.format.frames import HA_SET, Kind, expect_set
-from towline.log.config_file import ConfigFile
-from towline.log.in_sync_file import InSyncFile, InSyncRecord, facts_of, ids_of, mask_of, record_of
+from towline.format.wire.frames import HA_SET, Kind, expect_set
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, facts_of, ids_of, mask_of, record_of
 from towline.places import Store
 
 RULES = Rules(own=0, floor=2, least=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)

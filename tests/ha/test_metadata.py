@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from ha.metadata import HOLD_MAX_MS, LOOK_MS, Metadata
+from ha.sender.metadata import HOLD_MAX_MS, LOOK_MS, Metadata
 from tests.log.stores import QUEUE_FILE
 from towline.errors import MalformedFrame
 from towline.places import Store

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from ha.peers import FRAMES_IN_FLIGHT_MAX, BadAck, Flow, Peer
+from ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, Flow, Peer
 
 
 def slave(**facts: object) -> Peer:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ha.handshake import TAIL_CRC_MAX, tail_start
-from towline.format import blank
-from towline.log.commit_log import CommitLogReader
+from towline.format.record import blank
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.replication.handshake import TAIL_CRC_MAX, tail_start
 
 SEGMENT = 16 * TAIL_CRC_MAX
 

@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import Any, Final
 
 from towline.client.message import ReceivedMessage
-from towline.format.properties import KEYS, TAGS, UNIQ_KEY
-from towline.format.record import Host
+from towline.format.record.properties import KEYS, TAGS, UNIQ_KEY
+from towline.format.record.record import Host
 from towline.limits import KIB
 
 NOON: Final = 1_700_000_000_000  # ms

@@ -10,9 +10,9 @@ from towline.filter import sql, tags
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression, Incomparable
 from towline.filter.subscriptions import PENDING, FilterTable, loads
-from towline.format import consume_queue_ext as ext
-from towline.format import properties
-from towline.kernels.units import rule_out
+from towline.format.files import consume_queue_ext as ext
+from towline.format.record import properties
+from towline.kernels.scan.units import rule_out
 
 from .expressions import Expressions
 from .releases import BROKERS

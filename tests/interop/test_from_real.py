@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from towline.format.topics import TopicConfig, TopicTable, topics_content
+from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 
 from .checks import check_read, divided, mixed_specs, mixture
 from .jvm import RealStore

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from towline.format.fastjson import dumps_fastjson
-from towline.format.groups import (
+from towline.format.files.fastjson import dumps_fastjson
+from towline.format.files.groups import (
     GroupTable,
     OffsetTable,
     SubscriptionGroup,
@@ -16,8 +16,8 @@ from towline.format.groups import (
     read_groups,
     read_offsets,
 )
-from towline.format.topics import DataVersion, loads_fastjson
-from towline.log.config_file import ConfigFile
+from towline.format.files.topics import DataVersion, loads_fastjson
+from towline.log.files.config_file import ConfigFile
 
 from .releases import BROKERS
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from tests.processes.waiting import await_
-from towline.format.checkpoint import decode
-from towline.format.consume_queue import ENTRY
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import decode
+from towline.format.files.consume_queue import ENTRY
+from towline.log.state.checkpoint_file import CheckpointFile
 
 from .checks import mixture
 from .model import check_all

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from towline.format.consume_queue import ENTRY, FILLER_RECORD_SIZE
-from towline.log.recovery import RecoverySettings
-from towline.log.repair import Repair
-from towline.log.repair_plan import make_plan
-from towline.log.verify import verify
+from towline.format.files.consume_queue import ENTRY, FILLER_RECORD_SIZE
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.repair.repair import Repair
+from towline.log.repair.repair_plan import make_plan
+from towline.log.repair.verify import verify
 from towline.places import Store
 
 from .checks import mixed_specs, mixture

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from towline.format import blank, properties
 from towline.format.java_hash import index_hash
-from towline.format.record import decode, layout_of
+from towline.format.record import blank, properties
+from towline.format.record.record import decode, layout_of
 from towline.limits import KIB
 
 from .checks import mixture

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from towline.format.properties import UNIQ_KEY
+from towline.format.record.properties import UNIQ_KEY
 from towline.limits import MIB
 
 from .checks import check_read

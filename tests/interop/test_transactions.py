@@ -7,8 +7,8 @@ from towline.client.admin import AdminClient
 from towline.client.message import Message
 from towline.client.transaction import State, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
-from towline.format.status import PutStatus
-from towline.node.context import runtime_of
+from towline.format.wire.status import PutStatus
+from towline.node.process.context import runtime_of
 
 from .brokers import BROKER, RealBroker
 from .releases import BROKERS

@@ -13,12 +13,12 @@ from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
-from towline.format import properties
-from towline.format.compression import Compressor
-from towline.format.record import MessageEncoder
+from towline.client.send.futures import SendFuture
+from towline.format.record import properties
+from towline.format.record.compression import Compressor
+from towline.format.record.record import MessageEncoder
 from towline.limits import KIB, MIB
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 
 from .model import COMPRESSIONS, KEY_PREFIX, NOON, QUEUES, Sent, host, seen

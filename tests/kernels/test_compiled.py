@@ -12,7 +12,7 @@ from pipeline.ship import ship
 PROGRAM = """
 import numpy as np
 import towline
-from towline.kernels.first_word import store_word
+from towline.kernels.base.first_word import store_word
 log = np.zeros(16, dtype=np.uint8)
 assert store_word(log, 8, 7) == 16 and log[8] == 7
 print(towline.__file__, sum(store_word.stats.cache_hits.values()), sum(store_word.stats.cache_misses.values()))

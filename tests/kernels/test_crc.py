@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from towline.kernels import crc
+from towline.kernels.base import crc
 
 Kernel = Callable[[np.ndarray, int, int], int]
 CopyKernel = Callable[[np.ndarray, int, np.ndarray, int, int], int]
@@ -71,5 +71,5 @@ def test_golden_values() -> None:
 
 
 def test_a_cpu_without_the_instruction_takes_the_tables() -> None:
-    text = "from towline.kernels import folding; assert not folding.available()"
+    text = "from towline.kernels.base import folding; assert not folding.available()"
     subprocess.run([sys.executable, "-c", text], env={**os.environ, "NUMBA_CPU_NAME": "generic"}, check=True)

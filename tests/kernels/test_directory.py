@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.kernels.directory import NONE, QueueDirectory
+from towline.kernels.base.directory import NONE, QueueDirectory
 
 PAIRS = st.tuples(
     st.binary(min_size=1, max_size=20) | st.sampled_from([b"T" * 8, b"T" * 9, b"T" * 255]), st.integers(-1, 3)

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import consume_queue, properties, record
-from towline.format.record import Host, Record
-from towline.format.rules import Rule
-from towline.kernels import dispatch, rows
-from towline.kernels.directory import QueueDirectory
-from towline.kernels.rows import Stop
-from towline.kernels.scan import COUNT, REACHED, TIMESTAMP
+from towline.format.files import consume_queue
+from towline.format.record import properties, record
+from towline.format.record.record import Host, Record
+from towline.format.record.rules import Rule
+from towline.kernels.base.directory import QueueDirectory
+from towline.kernels.jit import rows
+from towline.kernels.jit.rows import Stop
+from towline.kernels.scan import dispatch
+from towline.kernels.scan.scan import COUNT, REACHED, TIMESTAMP
 
 BASE = 7_000
 DELAYS = np.array([1_000, 5_000, 10_000], np.int64)

@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.kernels.test_stamp import LATEST_MS, NOW, Group, Request, is_copied, sent
-from towline.format import forms, record
-from towline.format.forms import Form, form_of
-from towline.format.properties import encode
-from towline.format.rules import Rule
-from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT
+from towline.format.record import forms, record
+from towline.format.record.forms import Form, form_of
+from towline.format.record.properties import encode
+from towline.format.record.rules import Rule
+from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT
+
+from .test_stamp import LATEST_MS, NOW, Group, Request, is_copied, sent
 
 CLIENT = CHECK_CRC | FROM_CLIENT
 REALS = {b"orders": 4, b"%RETRY%workers": 1, b"closed": 0}

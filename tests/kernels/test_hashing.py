@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.format import java_hash as model
-from towline.kernels import hashing
+from towline.kernels.base import hashing
 
 GOLDEN = [
     ("", 0, 0),

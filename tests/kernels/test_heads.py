@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedRecord
-from towline.format import blank, record
-from towline.format.record import LAYOUT, Host, Record
-from towline.kernels.heads import PARTS, read_heads, walk_heads
+from towline.format.record import blank, record
+from towline.format.record.record import LAYOUT, Host, Record
+from towline.kernels.scan.heads import PARTS, read_heads, walk_heads
 
 BASE = 1 << 40
 WORDS = ["queue_id", "flag", "body_crc", "sys_flag", "reconsume_times", "total_size"]

@@ -7,10 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import index_file
-from towline.format.index_file import Entry, Header
+from towline.format.files import index_file
+from towline.format.files.index_file import Entry, Header
 from towline.format.java_hash import string_hash
-from towline.kernels import index, rows
+from towline.kernels.jit import rows
+from towline.kernels.scan import index
 
 GOLDEN = """
 0000018bcfe57d7c 0000018bcfe6eab8 000000000000238c 000000000000251c 00000003 00000006

@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from towline.kernels import crc, load
-from towline.kernels.compiled import ready
+from towline.kernels.base import crc
+from towline.kernels.jit import load
+from towline.kernels.jit.compiled import ready
 
 
 def test_everything_is_loaded_once() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from towline.kernels import load
+from towline.kernels.jit import load
 
 PROGRAM = """
 import sys, zlib
 import numpy as np
-from towline.kernels import machine_code
+from towline.kernels.jit import machine_code
 machine_code.prefer()
-from towline.kernels import load
-from towline.kernels.crc import crc32, crc32_copy
-from towline.kernels.first_word import store_word
+from towline.kernels.jit import load
+from towline.kernels.base.crc import crc32, crc32_copy
+from towline.kernels.base.first_word import store_word
 count = load.load_all()
 data = np.frombuffer(bytes(range(256)) * 9, dtype=np.uint8)
 target = np.zeros(len(data), dtype=np.uint8)

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels.test_stamp import Request, is_copied, one_group, sent
-from towline.format import record
-from towline.format.properties import RESERVED, TRANSIENT_PREFIX
-from towline.format.rules import Rule
-from towline.kernels.stamp import CHECK_CRC, FROM_CLIENT
+from towline.format.record import record
+from towline.format.record.properties import RESERVED, TRANSIENT_PREFIX
+from towline.format.record.rules import Rule
+from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT
+
+from .test_stamp import Request, is_copied, one_group, sent
 
 CLIENT = CHECK_CRC | FROM_CLIENT
 BEFORE = b"TAGS\x01TagA\x02traceparent\x01x\x02"

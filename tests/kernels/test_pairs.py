@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from towline.format import properties
-from towline.kernels.pairs import SLACK, copy_stretches, find_pairs, lay_out
+from towline.format.record import properties
+from towline.kernels.scan.pairs import SLACK, copy_stretches, find_pairs, lay_out
 
 _pieces = st.lists(
     st.sampled_from([b"\x01", b"\x02", b"\x00", b"TAGS", b"a", b"a-long-name-of-a-property", b"x" * 40, b"\xff\xfe"]),

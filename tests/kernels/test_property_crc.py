@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels.test_stamp import AT, BASE, NOW, RECORDS, V4, V6, Group, Request, one_group, sent
-from towline.format import property_crc, record
-from towline.format.record import Host, Record
-from towline.format.rules import Rule
-from towline.kernels import crc, scan, stamp
+from towline.format.record import property_crc, record
+from towline.format.record.record import Host, Record
+from towline.format.record.rules import Rule
+from towline.kernels.base import crc
+from towline.kernels.put import stamp
+from towline.kernels.scan import scan
+
+from .test_stamp import AT, BASE, NOW, RECORDS, V4, V6, Group, Request, one_group, sent
 
 FORCED = scan.CHECK_ALL | scan.CHECK_PROPERTY_CRC
 CHECKS = stamp.CHECK_CRC | stamp.PROPERTY_CRC

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.express import Known
-from towline.format.frames import Group, decode_put_answer, encode_put
-from towline.format.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word
-from towline.format.record import MessageEncoder
-from towline.kernels import forms, ownership, rows, stamp
-from towline.kernels import put_ring as kernel
+from master.put.fast_append import Known
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.frames import Group, decode_put_answer, encode_put
+from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word
+from towline.kernels.base import forms, ownership
+from towline.kernels.jit import rows
+from towline.kernels.put import put_ring as kernel
+from towline.kernels.put import stamp
 from towline.link.native import address_of_write
 from towline.link.put_ring import RingBroken, answers_reader, requests_reader, requests_writer
 

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.express import Known
+from master.put.fast_append import Known
 from towline.fence import fence
-from towline.format.frames import Group, decode_put_answer, encode_put
-from towline.format.record import MessageEncoder
-from towline.kernels import forms, ownership, put_ring, rows, stamp
-from towline.kernels import put_rows as kernel
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.frames import Group, decode_put_answer, encode_put
+from towline.kernels.base import forms, ownership
+from towline.kernels.jit import rows
+from towline.kernels.put import put_ring, stamp
+from towline.kernels.put import put_rows as kernel
 from towline.limits import REQUEST_GROUPS_MAX
 
 from .order import dies_of_a_store_to, shared

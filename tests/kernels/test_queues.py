@@ -4,9 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.format import consume_queue
-from towline.kernels import queues, rows
-from towline.kernels.queues import GAP, GROUP_STATE_SIZE, NEW_QUEUE, ROWS
+from towline.format.files import consume_queue
+from towline.kernels.jit import rows
+from towline.kernels.scan import queues
+from towline.kernels.scan.queues import GAP, GROUP_STATE_SIZE, NEW_QUEUE, ROWS
 
 QUEUES = 5
 

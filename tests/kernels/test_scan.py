@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import MalformedRecord
-from towline.format import blank, record
-from towline.format.record import Host, Record
-from towline.format.rules import Rule
-from towline.kernels import scan
-from towline.kernels.rows import Stop
+from towline.format.record import blank, record
+from towline.format.record.record import Host, Record
+from towline.format.record.rules import Rule
+from towline.kernels.jit.rows import Stop
+from towline.kernels.scan import scan
 
 BASE = 1 << 30
 START = 24

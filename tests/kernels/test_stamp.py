@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from towline.errors import MalformedRecord
-from towline.format import record
-from towline.format.record import Host, Record
-from towline.format.rules import Rule
-from towline.kernels import forms, ownership, rows, stamp
+from towline.format.record import record
+from towline.format.record.record import Host, Record
+from towline.format.record.rules import Rule
+from towline.kernels.base import forms, ownership
+from towline.kernels.jit import rows
+from towline.kernels.put import stamp
 
 AT = 40
 AFTER = 70  # bytes of the log behind a request

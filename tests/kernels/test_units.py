@@ -5,8 +5,8 @@ import pytest
 
 from tests.filter.bits import may_match
 from towline.filter.bloom import Bloom
-from towline.format import consume_queue_ext as ext
-from towline.kernels.units import rule_out
+from towline.format.files import consume_queue_ext as ext
+from towline.kernels.scan.units import rule_out
 
 BORN = 1000
 COUNT = 400

@@ -8,8 +8,8 @@ import zmq
 
 from towline.limits import MIB
 from towline.link import poller as poller_module
-from towline.link.ceiling import Freed, anonymous_bytes
 from towline.link.context import Context, close_context, new_context
+from towline.link.memory_limit import Freed, anonymous_bytes
 from towline.link.poller import Poller
 
 FRAMES, AT_ONCE = 128, 16

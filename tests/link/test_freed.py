@@ -8,7 +8,7 @@ import pytest
 
 from towline.limits import MIB, PAGE
 from towline.link import poller as poller_module
-from towline.link.ceiling import Freed
+from towline.link.memory_limit import Freed
 from towline.link.poller import Poller
 from towline.start import home
 

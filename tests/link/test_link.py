@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.link.meeting import greet, receive, until
 from towline.errors import CannotListen, LinkRefused, NoAnswer
-from towline.format.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
+from towline.format.wire.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
 from towline.link import server as server_module
 from towline.link.context import Context
@@ -25,6 +24,8 @@ from towline.link.endpoints import ipc_endpoint
 from towline.link.options import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Sent, Server
+
+from .meeting import greet, receive, until
 
 OWN = {"role": "put", "cluster": "c1", "store": "s1", "name": "broker-a"}
 FACTS = {"role": "producer", "cluster": "c1", "store": "s1", "name": "p"}

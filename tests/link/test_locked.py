@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from tests.link.meeting import greet, receive, until
 from towline.errors import LinkRefused, NoAnswer
-from towline.format.frames import ASK, Kind
+from towline.format.wire.frames import ASK, Kind
 from towline.link import server as server_module
 from towline.link import shares as shares_module
 from towline.link.context import Context
@@ -33,6 +32,8 @@ from towline.link.keys import (
 )
 from towline.link.poller import Poller
 from towline.link.server import Sent, Server
+
+from .meeting import greet, receive, until
 
 OWN = {"role": "put", "cluster": "c1", "store": "s1", "name": "broker-a"}
 REQUEST = [ASK.pack(Kind.ASK, 1), b"{}"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from towline.errors import MalformedFrame
-from towline.format.frames import GROUP, PUT
-from towline.format.put_ring import (
+from towline.format.wire.frames import GROUP, PUT
+from towline.format.wire.put_ring import (
     HEAD_SIZE,
     PAD,
     REQUESTS_SIZE_MAX,

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from tests.link.meeting import greet, receive, until
-from tests.link.test_link import FACTS, OWN, REQUEST
 from tests.processes.flooding import frame, greeted, message
-from towline.format.frames import ASK, Kind
+from towline.format.wire.frames import ASK, Kind
 from towline.limits import KIB, MIB
 from towline.link import server as server_module
 from towline.link import shares as shares_module
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.server import STRAYS_MAX, Server
+
+from .meeting import greet, receive, until
+from .test_link import FACTS, OWN, REQUEST
 
 SHARE = 4 * MIB
 FD_SETSIZE = 1024

@@ -9,8 +9,8 @@ from rich.console import Console
 from cli.bench_report import render_put
 from loadtest.bench.put import Plan, measure
 from loadtest.bench.shapes import WINDOW, Shape, load_of
-from towline.format import record
-from towline.format.frames import decode_put
+from towline.format.record import record
+from towline.format.wire.frames import decode_put
 from towline.limits import MIB
 
 PLAN = Plan(

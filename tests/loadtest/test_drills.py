@@ -20,7 +20,7 @@ from loadtest.drill.timeline import PAGE, PNG, draw
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import await_
 from tests.requirements import need
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 from towline.runtime.settings import Settings
 
 GONE_S = 20.0

@@ -11,7 +11,7 @@ from loadtest.peers.stream_client import CHUNK, StreamClient, Wire, frames_of
 from loadtest.peers.towlines import requests_of
 from loadtest.peers.works import Plan, Task
 from towline.errors import BenchFailed
-from towline.format.frames import decode_put
+from towline.format.wire.frames import decode_put
 
 SECONDS = 0.2
 COUNT = CHUNK * 20

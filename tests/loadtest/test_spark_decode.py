@@ -10,7 +10,7 @@ from tests.arrow.logs import rows
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches
 from towline.limits import KIB
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
 from towline.places import Store
 
 

@@ -5,19 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
-from towline.format import record, skipped
-from towline.format.checkpoint import Checkpoint
-from towline.format.durable import Durable
-from towline.format.durable_slots import SLOT_SIZE
-from towline.format.epochs import Epoch
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.durable_file import DurableFile
-from towline.log.epoch_file import EpochFile
-from towline.log.in_sync_file import InSyncFile, InSyncRecord, mask_of
-from towline.log.truncation_file import Truncation, TruncationFile
-from towline.log.verdicts import Case
-from towline.node.promise import Promise, save_promise
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.durable import Durable
+from towline.format.files.durable_slots import SLOT_SIZE
+from towline.format.files.epochs import Epoch
+from towline.format.record import record, skipped
+from towline.log.recovery.verdicts import Case
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, mask_of
+from towline.log.state.truncation_file import Truncation, TruncationFile
+from towline.node.roles.promise import Promise, save_promise
+
+from .stores import NOON, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
 
 MIDDLE = 150  # the record at which the durable offset stands where something is torn
 

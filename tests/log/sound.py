@@ -3,16 +3,17 @@
 import shutil
 from pathlib import Path
 
-from tests.log.stores import SETTINGS, StoreMaker
-from towline.format.checkpoint import Checkpoint
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.config_file import ConfigFile
-from towline.log.findings import Finding
-from towline.log.identity import IdentityFile
-from towline.log.recovery import RecoverySettings
-from towline.log.repair import Repair
-from towline.log.repair_plan import Plan, Step, make_plan
-from towline.log.verify import Verified, verify
+from towline.format.files.checkpoint import Checkpoint
+from towline.log.files.config_file import ConfigFile
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.repair.repair import Repair
+from towline.log.repair.repair_plan import Plan, Step, make_plan
+from towline.log.repair.verify import Verified, verify
+from towline.log.repair.verify_report import Finding
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.identity import IdentityFile
+
+from .stores import SETTINGS, StoreMaker
 
 
 def state_files(maker: StoreMaker) -> None:

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-from towline.format import blank, property_crc, record
-from towline.format.consume_queue import ENTRY, encode
-from towline.format.durable import Durable
-from towline.format.record import Host, Record
-from towline.kernels.directory import QueueDirectory
+from towline.format.files.consume_queue import ENTRY, encode
+from towline.format.files.durable import Durable
+from towline.format.record import blank, property_crc, record
+from towline.format.record.record import Host, Record
+from towline.kernels.base.directory import QueueDirectory
 from towline.limits import KIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import DispatchScan
-from towline.log.durable_file import DurableFile
-from towline.log.index_service import IndexService
-from towline.log.recovery import Recovered, RecoverySettings, recover
-from towline.log.segment_files import segment_name
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import IndexService
+from towline.log.recovery.recovery import Recovered, RecoverySettings, recover
+from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 SEGMENT = 64 * KIB

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from towline.limits import KIB, MIB, PAGE
-from towline.log.advice import SEGMENTS, Advice, Marks, Place, SegmentState, for_reader, for_segment, state_of
-from towline.log.commit_log import CommitLogReader
-from towline.log.mapped_file import MappedFile
-from towline.log.page_cache import advise_file
-from towline.log.segment_files import create_segment, segment_name
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.files.advice import SEGMENTS, Advice, Marks, Place, SegmentState, for_reader, for_segment, state_of
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.page_cache import advise_file
+from towline.log.files.segment_files import create_segment, segment_name
 
 SIZE = 4 * MIB
 STATES = [SegmentState(place, *facts) for place in Place for facts in itertools.product((True, False), repeat=4)]
@@ -118,7 +118,7 @@ class TestMemory:
         assert reader.queue.sweep() == 0
 
     def test_one_that_is_read_again_while_it_leaves_stays(self, commitlog, monkeypatch):
-        monkeypatch.setattr("towline.log.mapped_file_queue.LEAVE_STEP", MIB)
+        monkeypatch.setattr("towline.log.files.mapped_file_queue.LEAVE_STEP", MIB)
         reader = CommitLogReader(commitlog, SIZE)
         reader.array(0)
         assert not reader.let_go(0)

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from tests.log.stores import SEGMENT
 from towline.errors import MalformedFile
-from towline.log.archived import NAME, PROBE, archived_until, load_archived, probe_of, save_archived
-from towline.log.config_file import ConfigFile
-from towline.log.segment_files import segment_name
+from towline.log.files.config_file import ConfigFile
+from towline.log.files.segment_files import segment_name
+from towline.log.state.archived import NAME, PROBE, archived_until, load_archived, probe_of, save_archived
 from towline.places import Store
+
+from .stores import SEGMENT
 
 
 @pytest.fixture

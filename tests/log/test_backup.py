@@ -4,21 +4,22 @@ import os
 
 import pytest
 
-from tests.log.sound import content_of
-from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, StoreMaker
-from towline.format.epochs import Epoch
-from towline.log import copying
-from towline.log.backup import Source, take_backup
-from towline.log.backup_check import check_backup
-from towline.log.backup_manifest import BackupDirectory
-from towline.log.config_file import ConfigFile
-from towline.log.durable_file import DurableFile
-from towline.log.epoch_file import EpochFile
+from towline.format.files.epochs import Epoch
+from towline.log.backup import copying
+from towline.log.backup.backup import Source, take_backup
+from towline.log.backup.backup_check import check_backup
+from towline.log.backup.backup_manifest import BackupDirectory
+from towline.log.backup.restore import check_restored, restore
 from towline.log.errors import BackupDamaged, BackupRefused, RestoreUnfinished
-from towline.log.identity import IdentityFile
-from towline.log.in_sync_file import InSyncFile, InSyncRecord
-from towline.log.restore import check_restored, restore
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.identity import IdentityFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord
 from towline.places import Store
+
+from .sound import content_of
+from .stores import NOON, QUEUE_FILE, SEGMENT, StoreMaker
 
 
 class Killed(Exception):

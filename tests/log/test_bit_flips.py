@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.sound import look, sound_store
-from tests.log.stores import SEGMENT, SETTINGS, SLOTS, StoreMaker
-from towline.format import blank, index_file
-from towline.format.durable_slots import SLOT_SIZE
-from towline.log.durable_file import DurableFile
+from towline.format.files import index_file
+from towline.format.files.durable_slots import SLOT_SIZE
+from towline.format.record import blank
+from towline.log.state.durable_file import DurableFile
+
+from .sound import look, sound_store
+from .stores import SEGMENT, SETTINGS, SLOTS, StoreMaker
 
 SEED = int(os.environ.get("TOWLINE_FLIP_SEED", "20260727"))
 FLIPS = int(os.environ.get("TOWLINE_FLIPS", "1000"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from towline.log.broker_floors import adopt_floors
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.broker_floors import adopt_floors
 from towline.places import Store
 
 BROKERS = (

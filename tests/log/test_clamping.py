@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
-from towline.format.consume_queue import ENTRY
-from towline.log.clamping import Clamped, clamp_offsets, clamp_to_recovered
-from towline.log.clamping_delays import LATE_MS, Shorter, clamp_levels
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.recovery import recover
+from towline.format.files.consume_queue import ENTRY
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.recovery.delay_rollback import LATE_MS, Shorter, clamp_levels
+from towline.log.recovery.offset_rollback import Clamped, clamp_offsets, clamp_to_recovered
+from towline.log.recovery.recovery import recover
+
+from .stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
 
 COUNT = 300
 SIZES = (SEGMENT, QUEUE_FILE)

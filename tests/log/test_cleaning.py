@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from towline.log.cleaning import (
+from towline.log.commitlog.cleaning import (
     DOUBT_MS,
     JUMP_MS,
     CleanRules,

@@ -3,13 +3,13 @@
 import pytest
 
 from towline.limits import KIB, MIB
-from towline.log.advice import Advice
-from towline.log.cold import PIECE, ColdPieces
-from towline.log.commit_log import CommitLogReader
-from towline.log.mapped_file import MappedFile
-from towline.log.next_segment import ensure_segment
-from towline.log.page_cache import advise_file
-from towline.log.segment_files import segment_name
+from towline.log.commitlog.cold import PIECE, ColdPieces
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.files.advice import Advice
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.page_cache import advise_file
+from towline.log.files.segment_files import segment_name
 
 SIZE = 8 * PIECE
 END = 1 << 60
@@ -92,7 +92,7 @@ def in_memory(commitlog, start: int, end: int) -> int:
 
 
 def test_a_reader_from_end_to_end_keeps_the_last_pieces_in_memory_only(commitlog, monkeypatch):
-    monkeypatch.setattr("towline.log.commit_log.ColdPieces", lambda: ColdPieces(2))
+    monkeypatch.setattr("towline.log.commitlog.commit_log.ColdPieces", lambda: ColdPieces(2))
     reader = CommitLogReader(commitlog, SIZE, in_memory_bytes=SIZE)
     reader.load()
     step = 512 * KIB

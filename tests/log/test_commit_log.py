@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from towline.errors import AppendMismatch, DiskFull, MalformedRecord, NotInLog, StoreNotWritable
-from towline.format import blank, record
-from towline.format.record import Record
+from towline.format.record import blank, record
+from towline.format.record.record import Record
 from towline.limits import PAGE
-from towline.log.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
-from towline.log.mapped_file import MappedFile
-from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import segment_name
+from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.segment_files import segment_name
 
 SIZE = 64 * 1024
 
@@ -104,7 +104,7 @@ class TestCopyPublishWithdraw:
     ) -> None:
         asked: list[tuple[int, int]] = []
         monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
-        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", 4 * PAGE)
+        monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", 4 * PAGE)
         tail = store.tail()
         append(tail, encoded(0, b"x" * 5 * PAGE))
         append(tail, encoded(0))
@@ -132,7 +132,7 @@ class TestCopyPublishWithdraw:
     ) -> None:
         asked: list[tuple[int, int]] = []
         monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
-        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", 2 * PAGE)
+        monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", 2 * PAGE)
         tail = LogTail.open(store.commitlog, SIZE, 0, store.next_segment, populate_ahead=5 * PAGE)
         assert not tail.prepare(), "no segment is open yet"
         tail.roll()
@@ -149,7 +149,7 @@ class TestCopyPublishWithdraw:
         monkeypatch.setattr(
             MappedFile, "populate", lambda mapped, start, _: asked.append((int(mapped.path.name), start))
         )
-        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", 2 * PAGE)
+        monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", 2 * PAGE)
         made: list[MappedFile] = []
 
         def next_segment(base: int) -> MappedFile:
@@ -250,7 +250,7 @@ class TestCopyPublishWithdraw:
             forget(mapped, start, end)
 
         monkeypatch.setattr(MappedFile, "forget", spy)
-        monkeypatch.setattr("towline.log.commit_log.POPULATE_STEP", PAGE)
+        monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", PAGE)
         tail = store.tail()
         written = b""
         while tail.fits(2 * PAGE):

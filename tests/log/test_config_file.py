@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
-from towline.format.topics import loads_fastjson
-from towline.log.config_file import ConfigFile, clear_staged, encode, from_backups, read_config
+from towline.format.files.topics import loads_fastjson
 from towline.log.errors import SaveInDoubt
-from towline.log.store_files import write_atomically
-from towline.log.topics_file import TopicsConfig, TopicsFile
+from towline.log.files.config_file import ConfigFile, clear_staged, encode, from_backups, read_config
+from towline.log.files.store_files import write_atomically
+from towline.log.state.topics_file import TopicsConfig, TopicsFile
 
 FIRST = {"offsetTable": {"TopicA@g1": {"0": 5, "1": 7}}}
 SECOND = {"offsetTable": {"TopicA@g1": {"0": 6, "1": 9}, "主题@组": {"0": 1}}}
@@ -41,8 +41,8 @@ class BrokenSync:
 @pytest.fixture
 def broken_sync(monkeypatch: pytest.MonkeyPatch) -> BrokenSync:
     broken = BrokenSync()
-    monkeypatch.setattr("towline.log.store_files.sync_directory", broken.sync)
-    monkeypatch.setattr("towline.log.topics_file.sync_directory", broken.sync)
+    monkeypatch.setattr("towline.log.files.store_files.sync_directory", broken.sync)
+    monkeypatch.setattr("towline.log.state.topics_file.sync_directory", broken.sync)
     return broken
 
 
@@ -169,7 +169,7 @@ class TestDeletedTopics:
                 raise DiskFull(str(path), len(data))
             path.write_bytes(data)
 
-        monkeypatch.setattr("towline.log.store_files.write_new", write_new)
+        monkeypatch.setattr("towline.log.files.store_files.write_new", write_new)
         with pytest.raises(DiskFull):
             file.save(DELETED)
         assert file.path.read_bytes() == before

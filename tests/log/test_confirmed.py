@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.stores import SETTINGS, StoreMaker
-from towline.format.checkpoint import Checkpoint
-from towline.format.checkpoint import encode as encode_checkpoint
-from towline.log import recovery
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.checkpoint import encode as encode_checkpoint
+from towline.log.recovery import recovery
+from towline.log.state.checkpoint_file import CheckpointFile
+
+from .stores import SETTINGS, StoreMaker
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import ForeignFile, IllegalTopic, SegmentSizeMismatch
-from towline.format.consume_queue import ENTRY, FILLER, SIZE, encode
-from towline.log import consume_queue
-from towline.log.consume_queue import Boundary, ConsumeQueueFiles, is_filler
-from towline.log.segment_files import segment_name
+from towline.format.files.consume_queue import ENTRY, FILLER, SIZE, encode
+from towline.log.files.segment_files import segment_name
+from towline.log.queues import consume_queue
+from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles, is_filler
 
 PER_FILE = 8
 FILE_SIZE = PER_FILE * SIZE

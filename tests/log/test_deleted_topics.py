@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
-from towline.format.consume_queue import SIZE
-from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.deleted_topics import settle
-from towline.log.topics_file import read_table
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.recovery.deleted_topics import settle
+from towline.log.state.topics_file import read_table
+
+from .stores import QUEUE_FILE, SEGMENT, StoreMaker
 
 PER_FILE = QUEUE_FILE // SIZE
 

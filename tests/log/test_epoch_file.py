@@ -2,16 +2,17 @@
 
 import pytest
 
-from tests.log.sound import mend_all, sound_store
-from tests.log.stores import SETTINGS, StoreMaker
-from towline.format.epochs import IMPLIED, Epoch, encode
-from towline.log import store_files
-from towline.log.epoch_file import EpochFile, open_epoch
+from towline.format.files.epochs import IMPLIED, Epoch, encode
 from towline.log.errors import EpochPast, EpochsLost, RepairRefused
-from towline.log.findings import Weight
-from towline.log.recovery import recover
-from towline.log.verify import verify
+from towline.log.files import store_files
+from towline.log.recovery.recovery import recover
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import Weight
+from towline.log.state.epoch_file import EpochFile, open_epoch
 from towline.places import Store
+
+from .sound import mend_all, sound_store
+from .stores import SETTINGS, StoreMaker
 
 ONE, TWO = (Epoch(257, 0),), (Epoch(257, 0), Epoch(513, 4_096))
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from towline.format.consume_queue import SIZE
-from towline.kernels.rows import RUN
-from towline.log import gather as module
-from towline.log.gather import Gather
-from towline.log.queue_entries import Round
+from towline.format.files.consume_queue import SIZE
+from towline.kernels.jit.rows import RUN
+from towline.log.queues import gather as module
+from towline.log.queues.gather import Gather
+from towline.log.queues.queue_entries import Round
 
 QUEUES = 7
 NO_ROWS = np.zeros(0, dtype=np.int32)

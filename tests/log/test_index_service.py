@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import DiskFull, SegmentSizeMismatch
-from towline.format.index_file import Header, key_hash
-from towline.kernels import index as kernels
-from towline.kernels.rows import DISPATCH, KEY
-from towline.log import index_file, index_service
-from towline.log.index_service import IndexService
+from towline.format.files.index_file import Header, key_hash
+from towline.kernels.jit.rows import DISPATCH, KEY
+from towline.kernels.scan import index as kernels
+from towline.log.queues import index_file, index_service
+from towline.log.queues.index_service import IndexService
 
 Put = tuple[str, int, int]  # key, log offset, store time; the topic is TopicA
 SLOTS, INDEXES = 7, 6

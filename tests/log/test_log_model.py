@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from towline.format import blank, record
-from towline.format.record import Record
-from towline.log.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
-from towline.log.mapped_file import MappedFile
-from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import segment_name
+from towline.format.record import blank, record
+from towline.format.record.record import Record
+from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.segment_files import segment_name
 
 SIZE = 4096  # so that most runs fill several segments
 REQUEST_MAX = 2048

@@ -10,9 +10,9 @@ import pytest
 
 from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
 from towline.limits import MIB, PAGE
-from towline.log import memory
-from towline.log.mapped_file import ADVICE_RANDOM, ADVICE_SEQUENTIAL, Graveyard, MappedFile
-from towline.log.segment_files import create_segment
+from towline.log.files import memory
+from towline.log.files.mapped_file import ADVICE_RANDOM, ADVICE_SEQUENTIAL, Graveyard, MappedFile
+from towline.log.files.segment_files import create_segment
 
 SIZE = 64 * 1024
 LARGE = 64 * MIB

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from towline.errors import ForeignFile, SegmentSizeMismatch
-from towline.log.mapped_file_queue import MappedFileQueue, list_segments
-from towline.log.segment_files import segment_name
+from towline.log.files.mapped_file_queue import MappedFileQueue, list_segments
+from towline.log.files.segment_files import segment_name
 
 SIZE = 64 * 1024
 

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from towline.format import blank, record
-from towline.log.commit_log import LogTail
-from towline.log.mapped_file import MappedFile
-from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import segment_name
-from towline.log.transient_pool import TransientPool, copy_committed
+from towline.format.record import blank, record
+from towline.log.commitlog.commit_log import LogTail
+from towline.log.commitlog.transient_pool import TransientPool, copy_committed
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.segment_files import segment_name
 
 from .test_log_model import BODIES, SIZE, ALogIsAListThatOnlyGrows
 

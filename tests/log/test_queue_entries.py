@@ -6,16 +6,18 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
 from towline.errors import QueueGap
-from towline.format import consume_queue, record, skipped
-from towline.format.consume_queue import ENTRY, FILLER_RECORD_SIZE
-from towline.format.skipped import Lost
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import Batch, DispatchScan
-from towline.log.queue_entries import QueueEntries
+from towline.format.files import consume_queue
+from towline.format.files.consume_queue import ENTRY, FILLER_RECORD_SIZE
+from towline.format.record import record, skipped
+from towline.format.record.skipped import Lost
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import Batch, DispatchScan
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.queue_entries import QueueEntries
+
+from .stores import QUEUE_FILE, SEGMENT, StoreMaker
 
 
 def refuse(batch: Batch, row: int, number: int, due: int) -> NoReturn:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from tests.log.sound import content_of
-from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
 from towline.errors import MalformedFile
-from towline.log.config_file import ConfigFile
-from towline.log.queue_floors import NAME, adopt_floors, floors_at
-from towline.log.topics_file import read_table
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.queue_floors import NAME, adopt_floors, floors_at
+from towline.log.state.topics_file import read_table
+
+from .sound import content_of
+from .stores import QUEUE_FILE, SEGMENT, StoreMaker
 
 
 @pytest.fixture

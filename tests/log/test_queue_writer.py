@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from towline.errors import DiskFull, IllegalTopic
-from towline.format.consume_queue import ENTRY, encode
-from towline.kernels.directory import QueueDirectory
-from towline.kernels.rows import RUN
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.queue_writer import QueueWriter
+from towline.format.files.consume_queue import ENTRY, encode
+from towline.kernels.base.directory import QueueDirectory
+from towline.kernels.jit.rows import RUN
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.queue_writer import QueueWriter
 
 PER_FILE = 5
 FILE = PER_FILE * 20

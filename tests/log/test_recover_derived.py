@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.sound import look, rules
-from tests.log.stores import INDEXES, SEGMENT, SLOTS, StoreMaker, open_index
-from tests.log.test_verdicts import derive
 from towline.errors import CorruptLog
-from towline.format.index_file import ENTRY_LAYOUT, ENTRY_SIZE, HEADER_SIZE, decode_header, encode_header, entry_at
-from towline.log import log_walk, recovery
-from towline.log.dispatch import Batch, DispatchScan
-from towline.log.recover_derived import TAIL
-from towline.log.recovery import Recovered
-from towline.log.verdicts import Case
+from towline.format.files.index_file import (
+    ENTRY_LAYOUT,
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    decode_header,
+    encode_header,
+    entry_at,
+)
+from towline.log.commitlog import log_walk
+from towline.log.commitlog.dispatch import Batch, DispatchScan
+from towline.log.recovery import recovery
+from towline.log.recovery.recover_derived import TAIL
+from towline.log.recovery.recovery import Recovered
+from towline.log.recovery.verdicts import Case
+
+from .sound import look, rules
+from .stores import INDEXES, SEGMENT, SLOTS, StoreMaker, open_index
+from .test_verdicts import derive
 
 COUNT = 300  # records of 507 bytes: two full segments and a third
 ENTRIES = INDEXES - 1  # of an index file

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.log.stores import INDEXES, NOON, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 from towline.errors import CorruptLog, DiskFull, SegmentSizeMismatch, StoreSyncFailed, SyncFailed
-from towline.format.checkpoint import Checkpoint
-from towline.format.checkpoint import encode as encode_checkpoint
-from towline.format.durable import Durable
-from towline.log import recover_derived, recovery
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.mend import mend
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.checkpoint import encode as encode_checkpoint
+from towline.format.files.durable import Durable
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.recovery import recover_derived, recovery
+from towline.log.repair.clear_sync_failure import mend
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+
+from .stores import INDEXES, NOON, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 
 COUNT = 300  # records of 507 bytes: two full segments and a third
 

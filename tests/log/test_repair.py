@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.sound import copy_of, look, mend_all, plan_of, rules, sound_store, state_files
-from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, Stored, StoreMaker, open_index
-from tests.log.test_verify import FAULTS, Fault, a_body, the_first_segment
 from towline.errors import TowlineError
-from towline.format import blank, record, skipped
-from towline.format.consume_queue import FILLER_RECORD_SIZE, encode
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
+from towline.format.files.consume_queue import FILLER_RECORD_SIZE, encode
+from towline.format.record import blank, record, skipped
+from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.errors import RepairRefused
-from towline.log.findings import Weight
-from towline.log.recovery import recover
-from towline.log.repair import Repair
-from towline.log.repair_plan import make_plan
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.recovery.recovery import recover
+from towline.log.repair.repair import Repair
+from towline.log.repair.repair_plan import make_plan
+from towline.log.repair.verify_report import Weight
+
+from .sound import copy_of, look, mend_all, plan_of, rules, sound_store, state_files
+from .stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, Stored, StoreMaker, open_index
+from .test_verify import FAULTS, Fault, a_body, the_first_segment
 
 
 def everything(maker: StoreMaker) -> dict[str, bytes]:
@@ -524,7 +525,7 @@ class TestAnIdleQueue:
         self, idle: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exchanged: bool
     ) -> None:
         if not exchanged:
-            monkeypatch.setattr("towline.log.put_in_place.exchange", lambda *_: False)
+            monkeypatch.setattr("towline.log.repair.publish_rebuilt.exchange", lambda *_: False)
         self.poke(idle, "TopicB", 70, b"\x01")
         for nth in range(1, 10):
             maker = copy_of(idle, tmp_path / str(nth))

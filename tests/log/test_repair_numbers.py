@@ -2,15 +2,16 @@
 
 import pytest
 
-from tests.log.sound import look, mend_all, plan_of, rules
-from tests.log.stores import SETTINGS, StoreMaker
-from tests.log.test_repair import QUEUES, numbers, of_queue
-from tests.log.test_verify_parts import first_of, same
 from towline.errors import CorruptLog
-from towline.format.record import LAYOUT
+from towline.format.record.record import LAYOUT
 from towline.log.errors import RepairRefused
-from towline.log.findings import Weight
-from towline.log.recovery import recover
+from towline.log.recovery.recovery import recover
+from towline.log.repair.verify_report import Weight
+
+from .sound import look, mend_all, plan_of, rules
+from .stores import SETTINGS, StoreMaker
+from .test_repair import QUEUES, numbers, of_queue
+from .test_verify_parts import first_of, same
 
 NUMBER = 100  # of the damaged record; 25 is its number in its queue
 QUEUE_OFFSET = LAYOUT.offset["queue_offset"]

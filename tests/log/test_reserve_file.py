@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from towline.errors import DiskFull, SyncFailed
-from towline.log import reserve_file
-from towline.log.cleaning import DiskUse
-from towline.log.reserve_file import ReserveFile, disk_use
+from towline.log.commitlog import reserve_file
+from towline.log.commitlog.cleaning import DiskUse
+from towline.log.commitlog.reserve_file import ReserveFile, disk_use
 
 SIZE = 1 << 16
 

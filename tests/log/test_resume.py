@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker, contents
-from towline.format.checkpoint import CHECK_AT, Checkpoint, encode
-from towline.log import resume
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import CHECK_AT, Checkpoint, encode
 from towline.log.errors import DerivedFileSize
-from towline.log.known import Known, KnownQueue
-from towline.log.recovery import Recovered, recover
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
+from towline.log.recovery import resume
+from towline.log.recovery.recovery import Recovered, recover
+from towline.log.recovery.shutdown_snapshot import Known, KnownQueue
+from towline.log.state.checkpoint_file import CheckpointFile
+
+from .stores import QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker, contents
 
 COUNT = 300  # records of 507 bytes: two full segments and a third
 

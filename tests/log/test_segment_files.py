@@ -8,12 +8,12 @@ from threading import Barrier
 import pytest
 
 from towline.errors import DiskFull, SyncFailed
-from towline.format import record
-from towline.format.record import Record
+from towline.format.record import record
+from towline.format.record.record import Record
 from towline.limits import PAGE
-from towline.log import segment_files
-from towline.log.next_segment import ensure_segment
-from towline.log.segment_files import (
+from towline.log.files import segment_files
+from towline.log.files.next_segment import ensure_segment
+from towline.log.files.segment_files import (
     clear_staging,
     create_segment,
     publish,

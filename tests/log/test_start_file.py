@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.stores import NOON, SEGMENT, StoreMaker
-from towline.format import record
-from towline.format.checkpoint import SAFETY_MS, Checkpoint
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import SAFETY_MS, Checkpoint
+from towline.format.record import record
+from towline.log.state.checkpoint_file import CheckpointFile
+
+from .stores import NOON, SEGMENT, StoreMaker
 
 
 @pytest.fixture

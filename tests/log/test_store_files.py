@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from towline.errors import DiskFull, IdentityMismatch, MalformedFile, StoreNotWritable, SyncFailed
-from towline.format import checkpoint
-from towline.format.checkpoint import Checkpoint
-from towline.format.durable import Durable
-from towline.format.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, encode, place, torn
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.diverged import Diverged
-from towline.log.durable_file import DurableFile
-from towline.log.identity import IdentityFile
-from towline.log.store_files import AbortFile, write_atomically
+from towline.format.files import checkpoint
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.durable import Durable
+from towline.format.files.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, encode, place, torn
+from towline.log.files.store_files import AbortFile, write_atomically
+from towline.log.recovery.quarantine import Diverged
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.identity import IdentityFile
 
 
 def broken(*_: object) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.stores import SEGMENT, Stored, StoreMaker, contents
-from towline.format.record import record_size
+from towline.format.record.record import record_size
 from towline.limits import PAGE
-from towline.log.durable_file import DurableFile
+from towline.log.state.durable_file import DurableFile
+
+from .stores import SEGMENT, Stored, StoreMaker, contents
 
 SECTOR = 512
 PAGES = 9  # of the tail; all 512 subsets are tried

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from towline.errors import DiskFull
-from towline.kernels.directory import QueueDirectory
-from towline.log import transient_pool
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
-from towline.log.transient_pool import AppendedScan, TransientPool, buffered, copy_committed
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog import transient_pool
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.commitlog.transient_pool import AppendedScan, TransientPool, buffered, copy_committed
 
 from .stores import SEGMENT, StoreMaker
 

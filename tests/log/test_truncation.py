@@ -4,24 +4,25 @@ import json
 
 import pytest
 
-from tests.log.situations import poke
-from tests.log.sound import copy_of
-from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
-from tests.log.test_verdicts import derive
 from towline.errors import MalformedFile
-from towline.format.checkpoint import Checkpoint
-from towline.format.epochs import Epoch
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.clamping_delays import LATE_MS
-from towline.log.config_file import ConfigFile
-from towline.log.durable_file import DurableFile
-from towline.log.epoch_file import EpochFile
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.epochs import Epoch
 from towline.log.errors import TruncationRefused
-from towline.log.findings import Weight
-from towline.log.recovery import recover
-from towline.log.truncation import STEPS, truncate
-from towline.log.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
-from towline.log.verify import verify
+from towline.log.files.config_file import ConfigFile
+from towline.log.recovery.delay_rollback import LATE_MS
+from towline.log.recovery.recovery import recover
+from towline.log.recovery.truncation import STEPS, truncate
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import Weight
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
+
+from .situations import poke
+from .sound import copy_of
+from .stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
+from .test_verdicts import derive
 
 COUNT = 400  # three segments
 

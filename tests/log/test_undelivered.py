@@ -5,10 +5,10 @@ import pytest
 
 from tests.master.delaying import made
 from tests.serve.building import NOON
-from towline.client.forms import delayed, half, timed
+from towline.client.send.forms import delayed, half, timed
 from towline.errors import MalformedFile
-from towline.log.config_file import ConfigFile
-from towline.log.undelivered import undelivered_from
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.retention_floor import undelivered_from
 
 
 @pytest.fixture

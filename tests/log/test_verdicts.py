@@ -6,26 +6,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.log.situations import PROVOKED, index_files, poke, queue_dir, stale, truncation
-from tests.log.sound import look, mend_all
-from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 from tests.repo.trees import ROOT
 from towline.errors import TowlineError
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import DispatchScan
-from towline.log.findings import Weight
-from towline.log.identity import IdentityFile
-from towline.log.in_sync_file import InSyncFile
-from towline.log.mend import mend
-from towline.log.queue_entries import QueueEntries
-from towline.log.recovery import Recovered, recover
-from towline.log.segment_files import clear_staging
-from towline.log.truncation import truncate
-from towline.log.verdicts import Case, Verdict, as_markdown
-from towline.log.word_file import WordFile
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.files.config_file import ConfigFile
+from towline.log.files.segment_files import clear_staging
+from towline.log.files.word_file import WordFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.queue_entries import QueueEntries
+from towline.log.recovery.recovery import Recovered, recover
+from towline.log.recovery.truncation import truncate
+from towline.log.recovery.verdicts import Case, Verdict, as_markdown
+from towline.log.repair.clear_sync_failure import mend
+from towline.log.repair.verify_report import Weight
+from towline.log.state.identity import IdentityFile
+from towline.log.state.in_sync_file import InSyncFile
+
+from .situations import PROVOKED, index_files, poke, queue_dir, stale, truncation
+from .sound import look, mend_all
+from .stores import QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"

@@ -7,16 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.log.sound import look, of_file, rules
-from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker
-from towline.format import record
-from towline.format.checkpoint import Checkpoint
-from towline.format.durable import Durable
-from towline.format.durable_slots import SIZE
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.durable_file import DurableFile
-from towline.log.findings import PER_RULE_MAX, Findings, Weight
-from towline.log.verify import verify
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.durable import Durable
+from towline.format.files.durable_slots import SIZE
+from towline.format.record import record
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import PER_RULE_MAX, Findings, Weight
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+
+from .sound import look, of_file, rules
+from .stores import INDEXES, QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker
 
 
 def poke(path: Path, at: int, data: bytes) -> None:

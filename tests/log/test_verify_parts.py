@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.log.stores import SEGMENT, SETTINGS, StoreMaker
-from tests.log.test_repair import STRETCHES
-from tests.log.test_verify import FAULTS, Fault
-from towline.format import record, skipped
-from towline.format.skipped import Lost
-from towline.log.findings import Weight
-from towline.log.verify import Verified, verify
+from towline.format.record import record, skipped
+from towline.format.record.skipped import Lost
+from towline.log.repair.verify import Verified, verify
+from towline.log.repair.verify_report import Weight
+
+from .stores import SEGMENT, SETTINGS, StoreMaker
+from .test_repair import STRETCHES
+from .test_verify import FAULTS, Fault
 
 
 def in_turn(what: str, work: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any]:

@@ -9,10 +9,10 @@ import pytest
 
 from towline.errors import SyncFailed
 from towline.limits import PAGE
-from towline.log import memory, warm_up
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import create_segment
-from towline.log.warm_up import WarmUp, warm
+from towline.log.files import memory, warm_up
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import create_segment
+from towline.log.files.warm_up import WarmUp, warm
 
 SIZE = 32 * PAGE
 

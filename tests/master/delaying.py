@@ -5,20 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.delays import Level
-from master.delivery import Lane
-from master.restoring import MissingTopics, RealQueues, Restorer
-from master.timers import ROWS_MAX, Through, Timers
+from master.schedule.delays import Level
+from master.schedule.delivery import Lane
+from master.schedule.restoring import MissingTopics, RealQueues, Restorer
+from master.schedule.timers import ROWS_MAX, Through, Timers
 from tests.serve.building import HOST, NOON, Built
-from towline.client.forms import StoredForm
-from towline.format.forms import SCHEDULE_TOPIC
-from towline.format.frames import PutAnswer
-from towline.format.properties import DELAY, UNIQ_KEY, decode, encode
-from towline.format.record import Record
-from towline.format.record import decode as decode_record
-from towline.format.record import encode as encode_record
-from towline.format.status import PutStatus
-from towline.log.config_file import ConfigFile
+from towline.client.send.forms import StoredForm
+from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.properties import DELAY, UNIQ_KEY, decode, encode
+from towline.format.record.record import Record
+from towline.format.record.record import decode as decode_record
+from towline.format.record.record import encode as encode_record
+from towline.format.wire.frames import PutAnswer
+from towline.format.wire.status import PutStatus
+from towline.log.files.config_file import ConfigFile
 
 DELAYS_MS = (1000, 3_600_000)
 

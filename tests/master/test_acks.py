@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.acks import Progress, Promise, Stored, Waiting, verdict
-from towline.format.status import PutStatus
+from master.put.acks import Progress, Promise, Stored, Waiting, verdict
+from towline.format.wire.status import PutStatus
 
 BOTH = Promise(flushed=True, replicated=True, flush_timeout_ms=5000, slave_timeout_ms=3000)
 FLUSHED_ONLY = Promise(flushed=True, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from master.admission import CHECKS, NEVER, Gate, Limits, Moment, expired, no_room, page_cache_busy, waited_too_long
-from master.express import Express
+from master.put.admission import CHECKS, NEVER, Gate, Limits, Moment, expired, no_room, page_cache_busy, waited_too_long
+from master.put.fast_append import Express
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
-from towline.format.refusals import Cause, read_sentence
-from towline.format.status import PutStatus
-from towline.kernels.put_ring import is_as_before
+from towline.format.wire.refusals import Cause, read_sentence
+from towline.format.wire.status import PutStatus
+from towline.kernels.put.put_ring import is_as_before
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Duty, Flag, Position, Positions
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from master.delay_offsets import SLOW_MS, DelayOffsets, State
-from master.timers import Through
+from master.schedule.delay_offsets import SLOW_MS, DelayOffsets, State
+from master.schedule.timers import Through
 from towline.errors import StoreNotWritable
-from towline.log.config_file import ConfigFile
-from towline.node.context import Node
+from towline.log.files.config_file import ConfigFile
+from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions

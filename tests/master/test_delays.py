@@ -4,13 +4,14 @@ import random
 
 import pytest
 
-from master import wheel
-from master.timers import ROWS_MAX, Mark, Through
-from tests.master.delaying import FakePut, lane_of, made
+from master.schedule import wheel
+from master.schedule.timers import ROWS_MAX, Mark, Through
 from tests.serve.building import NOON
-from towline.client.forms import Handle, StoredForm, cancelling, delayed, timed
-from towline.format.properties import CRC32, decode
-from towline.format.status import PutStatus
+from towline.client.send.forms import Handle, StoredForm, cancelling, delayed, timed
+from towline.format.record.properties import CRC32, decode
+from towline.format.wire.status import PutStatus
+
+from .delaying import FakePut, lane_of, made
 
 HOUR_MS = 3_600_000
 

@@ -9,20 +9,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from master import intake as bounds
-from master.admission import page_cache_busy
-from master.front import Front
-from master.intake import Intake
-from towline.format.frames import ASK, Group, Kind, decode_put_answer, encode_put
-from towline.format.refusals import Cause
-from towline.format.status import PutStatus
-from towline.kernels import put_rows as kernel
+from master.put import request_queue as bounds
+from master.put.admission import page_cache_busy
+from master.put.request_queue import Intake
+from master.put.stall_responder import Front
+from towline.format.wire.frames import ASK, Group, Kind, decode_put_answer, encode_put
+from towline.format.wire.refusals import Cause
+from towline.format.wire.status import PutStatus
+from towline.kernels.put import put_rows as kernel
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.server import Server
-from towline.node.secret import SCHEDULE_ROLE
+from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Duty, Positions, State
 
 DEADLINE_S = 60.0

@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
-from master.admission import no_room
+from master.put.admission import no_room
 from towline.errors import DiskFull, SyncFailed
-from towline.format.refusals import Cause
-from towline.format.status import PutStatus
+from towline.format.wire.refusals import Cause
+from towline.format.wire.status import PutStatus
 from towline.log.errors import SegmentNotMade
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from master.offsets import QueueOffsets
+from master.put.offsets import QueueOffsets
 from tests.log.stores import NOON, SEGMENT, StoreMaker
 from towline.errors import CorruptLog
-from towline.format import record, skipped
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
+from towline.format.record import record, skipped
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
 from towline.runtime.queue_ends import QueueEnds
 
 QUEUES = [("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicB", 1)]

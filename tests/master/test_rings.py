@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from master.arrived import Arrived
-from master.rings import Rings, Spin, Terms, shortened
-from towline.format.frames import Group, decode_put_answer, encode_put, encode_put_answer, encode_put_refusal
-from towline.format.put_ring import REFUSAL_ROOM, Cut, Word
+from master.put.put_request import Arrived
+from master.put.rings import Rings, Spin, Terms, shortened
+from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_answer, encode_put_refusal
+from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
 
 SIZE = 64 * 1024

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from master.statistics import TELL_MS, PutStatistics
+from master.put.statistics import TELL_MS, PutStatistics
 from tests.serve.building import Built
-from towline.format.frames import Group
+from towline.format.wire.frames import Group
 from towline.runtime.store_stats import StoreStats, Total
 
 

@@ -6,12 +6,12 @@ from collections import deque
 
 import pytest
 
-from master.intake import Question
-from master.topic_changes import TopicChanges
-from master.topic_questions import TopicQuestions
-from master.topics import Topics
+from master.put.request_queue import Question
+from master.put.topic_changes import TopicChanges
+from master.put.topic_questions import TopicQuestions
+from master.put.topics import Topics
 from towline.errors import DiskFull, StoreNotWritable, TopicExists, UnknownTopic
-from towline.log.topics_file import TopicsConfig
+from towline.log.state.topics_file import TopicsConfig
 
 DEADLINE_S = 60.0
 

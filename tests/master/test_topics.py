@@ -2,10 +2,10 @@
 
 import pytest
 
-from master.topics import Change, Topics
+from master.put.topics import Change, Topics
 from towline.errors import IllegalTopic, MalformedFile, TooManyQueues, TopicExists, UnknownTopic
-from towline.format.topic_errors import TopicChangeRefused, TopicProtected
-from towline.format.topics import (
+from towline.format.files.topic_errors import TopicChangeRefused, TopicProtected
+from towline.format.files.topics import (
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
     DeletedTopic,
@@ -14,8 +14,8 @@ from towline.format.topics import (
     dumps_topics,
     read_topics,
 )
-from towline.log.config_file import ConfigFile
-from towline.log.topics_file import TopicsConfig, TopicsFile
+from towline.log.files.config_file import ConfigFile
+from towline.log.state.topics_file import TopicsConfig, TopicsFile
 
 
 class StillClock:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from towline.errors import MalformedFrame
-from towline.format.epochs import Epoch, number_of
+from towline.format.files.epochs import Epoch, number_of
 from towline.ha_errors import AloneRefused, DoubtRefused, PromotionRefused
-from towline.log.in_sync_file import InSyncRecord, mask_of
-from towline.node.agreement import Report, may_promote, next_epoch, on_start, report_of
+from towline.log.state.in_sync_file import InSyncRecord, mask_of
+from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start, report_of
 
 MANY = 9  # a floor that lowers no other one
 

@@ -2,7 +2,7 @@
 
 The log is a list of tokens; what was acknowledged must be the beginning of whatever is acknowledged later, and what was
 once visible on any node the beginning of whatever is visible later, and of each promoted log. The rules of joining and
-leaving are those of ha/in_sync.py: a larger set is recorded on who joins, a smaller one on all that remain, and
+leaving are those of ha/sender/in_sync.py: a larger set is recorded on who joins, a smaller one on all that remain, and
 acknowledgements wait for everybody who is in the old or the new one meanwhile.
 """
 
@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ha.in_sync import Rules, began_with
-from towline.format.epochs import IMPLIED, Epochs, common_point, cut, node_of, opened, taken_over
+from ha.sender.in_sync import Rules, began_with
+from towline.format.files.epochs import IMPLIED, Epochs, common_point, cut, node_of, opened, taken_over
 from towline.ha_errors import AloneRefused, PromotionRefused
-from towline.log.in_sync_file import InSyncRecord, mask_of
-from towline.node.agreement import Report, may_promote, next_epoch, on_start
-from towline.node.promise import NOTHING, Promise
-from towline.node.roles import MASTER, SLAVE
+from towline.log.state.in_sync_file import InSyncRecord, mask_of
+from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start
+from towline.node.roles.promise import NOTHING, Promise
+from towline.node.roles.roles import MASTER, SLAVE
 
 NODES = 3
 FLOOR = 2

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.node.test_agreement import node
 from towline.ha_errors import PromotionRefused
-from towline.node.asking import MASTERS_ADDRESS, Heard, check_promotion
+from towline.node.peers.peer_client import MASTERS_ADDRESS, Heard, check_promotion
+
+from .test_agreement import node
 
 ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}))
 

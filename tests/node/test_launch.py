@@ -3,7 +3,7 @@
 import pytest
 
 from towline.errors import NodeNotRunning, SegmentSizeMismatch, StoreNotWritable
-from towline.node.launch import running_pid, start_node, stop_node
+from towline.node.supervise.launch import running_pid, start_node, stop_node
 
 
 def test_a_store_without_a_node_cannot_be_stopped(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.etcd_server import free_port
 from towline.limits import SLEEP_MAX_MS
-from towline.node.master_link import RETRY_MS, MasterLink
+from towline.node.peers.master_link import RETRY_MS, MasterLink
 from towline.places import Runtime
 from towline.runtime.settings import read_settings
 

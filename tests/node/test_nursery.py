@@ -8,7 +8,7 @@ import time
 import pytest
 
 from towline.errors import StartFailed
-from towline.node.nursery import Nursery
+from towline.node.process.zygote_client import Nursery
 from towline.runtime.process import alive
 
 NOBODY = "nonsense"  # no duty has this label
@@ -50,7 +50,7 @@ def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(nursery)
 
 
 def test_a_zygote_that_loads_still_does_not_hold_up_the_end(nursery, monkeypatch):
-    monkeypatch.setattr("towline.node.nursery.END_MAX_S", 60.0)
+    monkeypatch.setattr("towline.node.process.zygote_client.END_MAX_S", 60.0)
     nursery.spawn()
     process = nursery._process
     started = time.monotonic()

@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from towline.errors import NodeNotRunning
-from towline.node import orders
-from towline.node.orders import AGREE, OUTCOME_MAX_S, PROMOTE, await_outcome, give_order, pending, settle_order, too_old
+from towline.node.roles import role_commands
+from towline.node.roles.role_commands import (
+    AGREE,
+    OUTCOME_MAX_S,
+    PROMOTE,
+    await_outcome,
+    give_order,
+    pending,
+    settle_order,
+    too_old,
+)
 from towline.places import Store
 
 HOUR_NS = 3600 * 10**9
@@ -29,7 +38,7 @@ class SteppedBack:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedBack:
     made = SteppedBack()
-    monkeypatch.setattr(orders, "time", made)
+    monkeypatch.setattr(role_commands, "time", made)
     return made
 
 

@@ -6,11 +6,11 @@ import logging
 import pytest
 
 from towline.errors import MalformedFrame
-from towline.format.epochs import number_of
-from towline.node.agreement import report_of
-from towline.node.context import Node
-from towline.node.peer_door import EPOCH_MAX, PeerDoor
-from towline.node.promise import NOTHING, Promise, load_promise
+from towline.format.files.epochs import number_of
+from towline.node.peers.peer_server import EPOCH_MAX, PeerDoor
+from towline.node.process.context import Node
+from towline.node.roles.agreement import report_of
+from towline.node.roles.promise import NOTHING, Promise, load_promise
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions

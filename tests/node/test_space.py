@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from towline.log.reserve_file import ReserveFile, disk_use
-from towline.log.segment_files import segment_name
-from towline.node.context import Node
-from towline.node.space import SEGMENTS, space_of
+from towline.log.commitlog.reserve_file import ReserveFile, disk_use
+from towline.log.files.segment_files import segment_name
+from towline.node.process.context import Node
+from towline.node.report.space import SEGMENTS, space_of
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings

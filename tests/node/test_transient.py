@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 
 from towline.errors import StoreNotWritable
-from towline.format.checkpoint import CHECK_AT, Checkpoint, encode
-from towline.format.durable import Durable
+from towline.format.files.checkpoint import CHECK_AT, Checkpoint, encode
+from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.durable_file import DurableFile
+from towline.log.commitlog.pool_owner import OWNER_NAME, encode_owner, read_owner
+from towline.log.commitlog.transient_pool import TransientPool
 from towline.log.errors import PoolElsewhere
-from towline.log.identity import IdentityFile
-from towline.log.pool_owner import OWNER_NAME, encode_owner, read_owner
-from towline.log.store_files import AbortFile
-from towline.log.transient_pool import TransientPool
-from towline.node import transient
-from towline.node.context import Node
-from towline.node.pool_left import drop_pool, keep_positions, leave
-from towline.node.pool_state import PoolState
-from towline.node.transient import Memory, decide, described, open_pool
-from towline.node.transient import salvage as salvage_pool
+from towline.log.files.store_files import AbortFile
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.identity import IdentityFile
+from towline.node.process.context import Node
+from towline.node.store import transient
+from towline.node.store.pool_salvage import drop_pool, keep_positions, leave
+from towline.node.store.pool_state import PoolState
+from towline.node.store.transient import Memory, decide, described, open_pool
+from towline.node.store.transient import salvage as salvage_pool
 from towline.places import Runtime, Store
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions

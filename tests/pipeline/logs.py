@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from pipeline.rebuild_tasks import PIECES, Piece, Plan, Row, gather_pieces, write_files
 from tests.log.stores import NOON, SEGMENT, StoreMaker
-from towline.format import blank, record, skipped
-from towline.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Record
-from towline.format.skipped import Lost
+from towline.format.record import blank, record, skipped
+from towline.format.record.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Record
+from towline.format.record.skipped import Lost
 from towline.limits import KIB
 
 DELAYS = "2s 3m 1h"

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from tests.log.sound import state_files
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
-from tests.pipeline.logs import DELAYS
 from towline.places import Store
 from towline.runtime.settings import Settings
+
+from .logs import DELAYS
 
 
 def sound_node(root: Path, count: int = 300) -> StoreMaker:

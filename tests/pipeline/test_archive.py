@@ -21,9 +21,9 @@ from pipeline.tasks import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS, SCHEMA
 from towline.errors import MalformedFile, StoreTaken
-from towline.format.forms import HALF_TOPIC
-from towline.format.record import COMPRESSED
-from towline.log.archived import archived_until
+from towline.format.record.forms import HALF_TOPIC
+from towline.format.record.record import COMPRESSED
+from towline.log.state.archived import archived_until
 
 DAY_MS = 86_400_000
 POINTS = (5, 20, 30, 44)  # steps of a run after which its driver is killed

@@ -10,8 +10,9 @@ from cli.main import run
 from pipeline import registry
 from pipeline.arguments import main
 from pipeline.options import facts_of
-from tests.pipeline.test_lag import with_offsets
 from tests.spark.stores import MadeStore
+
+from .test_lag import with_offsets
 
 COMMON = {"master", "conf", "report", "show", "json", "help"}
 DEADLINE_S = 60.0

@@ -24,7 +24,7 @@ from pipeline.options import made as options_of
 from pipeline.tasks import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS
-from towline.format.record import COMPRESSED
+from towline.format.record.record import COMPRESSED
 
 TEXTS = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=8))
 

@@ -10,8 +10,8 @@ from pipeline.errors import IllegalOption, NoOffsets
 from pipeline.progress import Progress
 from pipeline.running import execute
 from tests.spark.stores import MadeStore
-from towline.format.groups import OffsetTable, offsets_content
-from towline.log.config_file import ConfigFile
+from towline.format.files.groups import OffsetTable, offsets_content
+from towline.log.files.config_file import ConfigFile
 
 OFFSETS = {
     ("TopicA", "readers"): {0: 30, 1: 100},

@@ -14,12 +14,12 @@ from pipeline.errors import IllegalOption
 from pipeline.finding import KEY, UNIQUE_KEY, Wanted, walk
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.errors import MalformedFile
-from towline.format.index_file import ENTRY, HEADER_SIZE, SLOT, entry_at, key_hash
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
-from towline.log.index_service import IndexService
-from towline.log.index_shape import IndexShape
+from towline.format.files.index_file import ENTRY, HEADER_SIZE, SLOT, entry_at, key_hash
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.queues.index_service import IndexService
+from towline.log.queues.index_shape import IndexShape
 from towline.spark.errors import UnknownRead
 
 SHAPE = IndexShape(slots=16, indexes=500)

@@ -22,27 +22,28 @@ from pipeline.scratch import Scratch, fence, make_scratch
 from tests.closing import closed_afterwards
 from tests.log.sound import look
 from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
-from tests.pipeline.logs import DELAYS, DELAYS_MS, LOGS, PlainTasks, Sent, Writer
-from tests.pipeline.stores import shape, sound_node
 from tests.reput.test_reput import Bench
 from towline.errors import QueueGap, StoreTaken
-from towline.format import record
-from towline.format.consume_queue import SIZE
-from towline.format.durable import Durable
-from towline.format.topics import DeletedTopic, TopicTable, topics_content
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import is_address, opened
-from towline.log.durable_file import DurableFile
-from towline.log.findings import Weight
-from towline.log.rebuild import Rebuild
-from towline.log.recovery import FoundLog, recover
-from towline.log.topics_file import TopicsConfig
-from towline.node.recover import publish
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.durable import Durable
+from towline.format.files.topics import DeletedTopic, TopicTable, topics_content
+from towline.format.record import record
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import is_address, opened
+from towline.log.recovery.recovery import FoundLog, recover
+from towline.log.repair.rebuild import Rebuild
+from towline.log.repair.verify_report import Weight
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.topics_file import TopicsConfig
+from towline.node.supervise.recover import publish
 from towline.places import Store
 from towline.runtime.queue_ends import QueueEnds
 from towline.spark.errors import NotAStore
 from towline.start import home
+
+from .logs import DELAYS, DELAYS_MS, LOGS, PlainTasks, Sent, Writer
+from .stores import shape, sound_node
 
 Files = dict[str, bytes]
 FIRST = 7  # number of each queue's first message: what was before has left the log

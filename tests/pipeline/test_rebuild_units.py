@@ -13,8 +13,8 @@ from tests.reput.test_reput import Bench
 from towline.errors import MalformedFile
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable
-from towline.format.consume_queue_ext import END
-from towline.log.config_file import ConfigFile
+from towline.format.files.consume_queue_ext import END
+from towline.log.files.config_file import ConfigFile
 from towline.places import Store
 
 from .logs import DELAYS, PlainTasks, Sent, Writer

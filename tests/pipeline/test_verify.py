@@ -12,12 +12,13 @@ from pipeline.job import Result
 from pipeline.verify import VerifyOptions, check, result_of
 from tests.log.sound import copy_of
 from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
-from tests.pipeline.logs import PlainTasks
-from tests.pipeline.stores import sound_node
-from towline.format import record
-from towline.format.durable import Durable
-from towline.log.durable_file import DurableFile
-from towline.log.segment_files import segment_name
+from towline.format.files.durable import Durable
+from towline.format.record import record
+from towline.log.files.segment_files import segment_name
+from towline.log.state.durable_file import DurableFile
+
+from .logs import PlainTasks
+from .stores import sound_node
 
 
 @pytest.fixture(scope="module")

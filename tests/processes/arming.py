@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from towline.log.truncation import STEPS
+from towline.log.recovery.truncation import STEPS
 from towline.runtime.failpoints import ENVIRONMENT
 
 from .waiting import await_

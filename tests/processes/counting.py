@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from towline.log.dispatch import Batch
-from towline.node.context import Node
+from towline.log.commitlog.dispatch import Batch
+from towline.node.process.context import Node
 from towline.places import Store
 
 PLACE = "tests.processes.counting:Counted"

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Final
 
-from ha.leadership import Leadership, View
+from ha.leader.leadership import Leadership, View
 from tests.etcd_server import EtcdServer
 from towline.errors import PositionsUnusable
-from towline.log.in_sync_file import ids_of
+from towline.log.state.in_sync_file import ids_of
 from towline.route.etcd import Etcd
 from towline.runtime.positions import Duty, Position, State
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from towline.errors import LinkRefused
-from towline.format.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, expect_set, kind_of
+from towline.format.wire.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, expect_set, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.greeting import LEFT, encode_refusal, read_refusal

@@ -13,9 +13,10 @@ import sys
 import time
 from typing import Final
 
-from tests.processes.wire import records_of
-from towline.format.frames import ASK, Group, Kind, encode_put, json_part
+from towline.format.wire.frames import ASK, Group, Kind, encode_put, json_part
 from towline.link.greeting import encode_greeting
+
+from .wire import records_of
 
 TOPIC: Final = b"flooded"
 NAME: Final = "flood"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.client.admin import AdminClient
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
 
 from .nodes import TestNode
 from .stopping import stopped

@@ -9,9 +9,9 @@ from typing import Final
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
-from towline.format.properties import UNIQ_KEY
-from towline.format.record import body_crc
+from towline.client.send.futures import SendFuture
+from towline.format.record.properties import UNIQ_KEY
+from towline.format.record.record import body_crc
 
 BODY_SIZE: Final = 200  # all of one size: then a stale record behind a cut would fit exactly (H1)
 BATCH_BYTES: Final = 8 << 10

@@ -20,7 +20,7 @@ from cli.cluster_nodes import Looked, look
 from tests.cluster.environment import parse_environment
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
-from towline.node.status import node_facts
+from towline.node.report.status import node_facts
 from towline.places import Store
 from towline.route.file import read_cluster
 from towline.route.nodes import Cluster, Group, Node

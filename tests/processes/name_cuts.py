@@ -15,9 +15,9 @@ from tests.soak.ledger import Ledger
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import TowlineError
-from towline.format.properties import UNIQ_KEY
+from towline.format.record.properties import UNIQ_KEY
 from towline.limits import KIB, MIB
-from towline.log.durable_file import DurableFile
+from towline.log.state.durable_file import DurableFile
 from towline.runtime.positions import Position
 
 from .nodes import TestNode

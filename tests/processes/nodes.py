@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from towline.errors import PositionsUnusable
 from towline.limits import MIB
-from towline.node.context import runtime_of
-from towline.node.launch import Launched, start_node
+from towline.node.process.context import runtime_of
+from towline.node.supervise.launch import Launched, start_node
 from towline.places import Store
 from towline.runtime.positions import Duty, Position, Positions, State
 

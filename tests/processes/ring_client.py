@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Final
 
-from towline.format.frames import ASK, Group, Kind, PutAnswer, decode_put_answer, encode_put, json_part, read_json
+from towline.format.wire.frames import ASK, Group, Kind, PutAnswer, decode_put_answer, encode_put, json_part, read_json
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller

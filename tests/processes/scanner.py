@@ -13,10 +13,10 @@ from collections import Counter, deque
 from pathlib import Path
 
 from towline.errors import NotInLog
-from towline.format.blank import MAGIC as BLANK_MAGIC
-from towline.format.record import decode
-from towline.log.commit_log import CommitLogReader
-from towline.node.context import runtime_of
+from towline.format.record.blank import MAGIC as BLANK_MAGIC
+from towline.format.record.record import decode
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position, Positions
 
 HELD_MAX = 4  # segments whose bytes are looked at again after they were deleted

@@ -11,8 +11,8 @@ from serve.service import ServeAgent
 from tests.serve.building import Built
 from tests.serve.conftest import build
 from towline.errors import NoAnswer
-from towline.format.frames import ANSWER, ASK, PULL_ANSWER, Kind, Pull, encode_pull, expect, json_part
-from towline.format.status import GetStatus
+from towline.format.wire.frames import ANSWER, ASK, PULL_ANSWER, Kind, Pull, encode_pull, expect, json_part
+from towline.format.wire.status import GetStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.runtime.doorbell import Doorbell

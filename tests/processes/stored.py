@@ -10,13 +10,13 @@ from typing import Final
 import numpy as np
 
 from towline.client.message import ReceivedMessage
-from towline.format.consume_queue import ENTRY
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import is_address, opened
-from towline.log.dispatch import DispatchScan
-from towline.log.index_service import IndexService
+from towline.format.files.consume_queue import ENTRY
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import is_address, opened
+from towline.log.queues.index_service import IndexService
 from towline.places import Store
 
 from .load import Load

@@ -9,7 +9,7 @@ import pytest
 from pipeline.archive import ArchiveOptions, archive
 from pipeline.archive_manifest import Archive
 from pipeline.tasks import Loop
-from towline.node.status import read_status
+from towline.node.report.status import read_status
 from towline.runtime.positions import Position
 
 from .aging import CLEANED_AT_ONCE, clean, fill

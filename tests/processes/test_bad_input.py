@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from towline.format.frames import ASK, Kind, encode_put
-from towline.format.rules import Rule
-from towline.format.status import PutStatus
-from towline.node.context import runtime_of
-from towline.node.launch import start_node
+from towline.format.record.rules import Rule
+from towline.format.wire.frames import ASK, Kind, encode_put
+from towline.format.wire.status import PutStatus
+from towline.node.process.context import runtime_of
+from towline.node.supervise.launch import start_node
 from towline.runtime.positions import Counter, Duty, Position, Positions
 
 from .wire import Request, WireClient, endpoint_of, records_of

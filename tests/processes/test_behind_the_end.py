@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from towline.format.status import PutStatus
-from towline.log.segment_files import segment_name
+from towline.format.wire.status import PutStatus
+from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Position
 
 from .arming import Arming

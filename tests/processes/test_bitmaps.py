@@ -17,12 +17,12 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import PENDING
-from towline.format.consume_queue import ENTRY
-from towline.format.consume_queue_ext import SIZE as UNIT_SIZE
-from towline.format.consume_queue_ext import decode, offset_of
+from towline.format.files.consume_queue import ENTRY
+from towline.format.files.consume_queue_ext import SIZE as UNIT_SIZE
+from towline.format.files.consume_queue_ext import decode, offset_of
 from towline.limits import KIB, MIB
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue_ext import is_address, opened
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue_ext import is_address, opened
 from towline.runtime.positions import Position
 
 from .arming import Arming

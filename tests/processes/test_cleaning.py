@@ -16,9 +16,9 @@ from allocate.segments import AHEAD
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
-from towline.format.status import GetStatus, PutStatus
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.node.context import runtime_of
+from towline.format.wire.status import GetStatus, PutStatus
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings

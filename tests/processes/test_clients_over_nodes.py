@@ -15,11 +15,11 @@ from towline.client.errors import AskRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
+from towline.client.send.futures import SendFuture
 from towline.client.transaction import TransactionProducer
-from towline.format.status import PutStatus
-from towline.node.context import runtime_of
-from towline.node.promoting import promote
+from towline.format.wire.status import PutStatus
+from towline.node.peers.promoting import promote
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 
 from .nodes import Pair, TestNode, check_nothing_is_left, ended, free_port

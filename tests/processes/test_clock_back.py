@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from towline.format.record import LAYOUT, layout_of
-from towline.format.status import PutStatus
-from towline.log.segment_files import segment_name
-from towline.log.store_time import store_time
+from towline.format.record.record import LAYOUT, layout_of
+from towline.format.wire.status import PutStatus
+from towline.log.commitlog.store_time import store_time
+from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Position
 
 from .nodes import TestNode, ending

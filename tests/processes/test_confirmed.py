@@ -10,12 +10,12 @@ import pytest
 
 from tests.etcd_server import running
 from towline.client.admin import AdminClient
-from towline.format.durable import Durable
-from towline.format.status import PutStatus
-from towline.log.durable_file import DurableFile, confirmed_durably
-from towline.log.segment_files import segment_name
-from towline.log.truncation_file import kept_tails
-from towline.node.orders import allow_loss, read_json_file
+from towline.format.files.durable import Durable
+from towline.format.wire.status import PutStatus
+from towline.log.files.segment_files import segment_name
+from towline.log.state.durable_file import DurableFile, confirmed_durably
+from towline.log.state.truncation_file import kept_tails
+from towline.node.roles.role_commands import allow_loss, read_json_file
 from towline.runtime.positions import Position
 
 from .electing import ElectingGroup

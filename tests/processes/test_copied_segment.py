@@ -15,7 +15,7 @@ from towline.client.producer import Producer
 from towline.errors import Remedy, TowlineError
 from towline.limits import KIB, MIB
 from towline.link.endpoints import ipc_endpoint
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
 from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 

@@ -18,7 +18,7 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import reply
 from towline.link.endpoints import ipc_endpoint
-from towline.node.status import read_status
+from towline.node.report.status import read_status
 from towline.runtime.positions import Position
 from towline.start import home
 

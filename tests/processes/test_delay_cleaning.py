@@ -14,7 +14,7 @@ from towline.client.transaction import TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
 from towline.errors import UnknownTopic
 from towline.link.endpoints import ipc_endpoint
-from towline.node.status import read_status
+from towline.node.report.status import read_status
 from towline.runtime.positions import Duty, Position
 
 from .aging import CLEANED_AT_ONCE, HOUR_S, clean, fill

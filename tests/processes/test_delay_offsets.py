@@ -13,7 +13,7 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.transaction import State, TransactionProducer
 from towline.link.endpoints import ipc_endpoint
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
 
 from .arming import Arming
 from .nodes import TestNode, check_nothing_is_left, ended

@@ -14,7 +14,7 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer, SendResult
 from towline.errors import TowlineError
 from towline.link.endpoints import ipc_endpoint
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
 from towline.runtime.clock import ENVIRONMENT, SystemClock
 from towline.runtime.settings import parse_delay_levels
 from towline.runtime.settings_model import DELAY_LEVELS

@@ -16,11 +16,11 @@ from towline.client.errors import IllegalDelay, PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import LinkRefused
-from towline.format.properties import decode
+from towline.format.record.properties import decode
 from towline.limits import SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Counter as Delivered
 from towline.runtime.positions import Duty
 

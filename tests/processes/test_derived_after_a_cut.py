@@ -10,10 +10,10 @@ import pytest
 from towline.client.admin import AdminClient
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.index_file import HEADER_SIZE
+from towline.format.files.index_file import HEADER_SIZE
 from towline.limits import KIB
 from towline.link.endpoints import ipc_endpoint
-from towline.log.durable_file import DurableFile
+from towline.log.state.durable_file import DurableFile
 from towline.runtime.positions import Position
 
 from .nodes import SEGMENT, TestNode, ended

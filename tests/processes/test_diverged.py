@@ -7,17 +7,17 @@ import signal
 import pytest
 
 from cli import node_work
-from towline.format.epochs import node_of
-from towline.format.status import PutStatus
+from towline.format.files.epochs import node_of
+from towline.format.wire.status import PutStatus
 from towline.ha_errors import NothingToGiveUp
-from towline.log.epoch_file import EpochFile
-from towline.log.findings import Weight
-from towline.log.recovery import RecoverySettings
-from towline.log.truncation import STEPS
-from towline.log.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
-from towline.log.verify import verify
-from towline.node.orders import allow_loss
-from towline.node.status import read_status
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.recovery.truncation import STEPS
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import Weight
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
+from towline.node.report.status import read_status
+from towline.node.roles.role_commands import allow_loss
 from towline.runtime.positions import Position
 
 from .arming import Arming

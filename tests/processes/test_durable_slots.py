@@ -7,8 +7,8 @@ import pytest
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format import durable_slots
-from towline.format.durable_slots import OLD_SIZE, SIZE, SLOT_COUNT, SLOT_SIZE
+from towline.format.files import durable_slots
+from towline.format.files.durable_slots import OLD_SIZE, SIZE, SLOT_COUNT, SLOT_SIZE
 from towline.limits import PAGE
 from towline.runtime.positions import Position
 

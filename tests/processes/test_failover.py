@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.etcd_server import running
-from towline.format.refusals import Cause, read_sentence
-from towline.format.status import PutStatus
-from towline.log.commit_log import CommitLogReader
+from towline.format.wire.refusals import Cause, read_sentence
+from towline.format.wire.status import PutStatus
+from towline.log.commitlog.commit_log import CommitLogReader
 from towline.runtime.positions import Position
 
 from .electing import APPEARS_S, LEASE_MS, ElectingGroup

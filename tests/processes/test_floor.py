@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from towline.format.record import MessageEncoder
-from towline.format.status import PutStatus
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.status import PutStatus
 from towline.ha_errors import PromotionRefused
-from towline.log.in_sync_file import InSyncFile
+from towline.log.state.in_sync_file import InSyncFile
 from towline.runtime.positions import Duty, Position
 
 from .groups import Group

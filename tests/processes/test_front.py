@@ -9,10 +9,10 @@ import pytest
 from cli.main import run
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.frames import ASK, Kind, json_part, kind_of
-from towline.format.refusals import Cause, read_sentence
-from towline.format.status import PutStatus
-from towline.node.status import read_status
+from towline.format.wire.frames import ASK, Kind, json_part, kind_of
+from towline.format.wire.refusals import Cause, read_sentence
+from towline.format.wire.status import PutStatus
+from towline.node.report.status import read_status
 from towline.runtime.positions import Duty, Flag, Position, Positions, State
 
 from .arming import Arming

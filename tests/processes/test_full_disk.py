@@ -9,10 +9,10 @@ import pytest
 
 from towline.client.consumer import Consumer
 from towline.errors import DiskFull
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.limits import MIB
-from towline.log.reserve_file import ReserveFile
-from towline.log.segment_files import segment_name
+from towline.log.commitlog.reserve_file import ReserveFile
+from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Flag, Position
 
 from .disks import available, small_disk, take

@@ -10,7 +10,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import RuntimeDirectoryFull
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.limits import MIB
 from towline.link.endpoints import ipc_endpoint
 from towline.runtime.positions import Flag, Position

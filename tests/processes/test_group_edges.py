@@ -18,7 +18,7 @@ from towline.client.group.consumer import GroupConsumer
 from towline.client.group.errors import ConsumeDisabled, MemberTaken
 from towline.client.group.message import GroupMessage
 from towline.errors import TowlineError
-from towline.format.allocation import AVERAGE, CIRCLE
+from towline.format.wire.allocation import AVERAGE, CIRCLE
 
 from .grouping import Process, by_queue, explained_doubles
 from .nodes import TestNode

@@ -18,7 +18,7 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterData, read
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
 from towline.runtime.positions import Position
 from towline.start import home
 

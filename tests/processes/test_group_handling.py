@@ -15,7 +15,7 @@ from towline.client.group.errors import IllegalPlace
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.forms import SCHEDULE_TOPIC
+from towline.format.record.forms import SCHEDULE_TOPIC
 
 from .grouping import DEADLINE_S, serve_of
 from .nodes import TestNode, ended

@@ -15,9 +15,9 @@ from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.producer import Producer
-from towline.log.config_file import ConfigFile
-from towline.log.segment_files import segment_name
-from towline.node.context import runtime_of
+from towline.log.files.config_file import ConfigFile
+from towline.log.files.segment_files import segment_name
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 from towline.start import home
 

@@ -6,15 +6,15 @@ import pytest
 
 from tests.log.stores import StoreMaker
 from towline.errors import LinkRefused
-from towline.format.epochs import number_of
-from towline.format.frames import HA_ACK, HA_DATA, HA_SET, Kind
-from towline.log.epoch_file import EpochFile
-from towline.log.in_sync_file import InSyncFile, InSyncRecord
-from towline.node.asking import ask_peers
-from towline.node.context import open_node
-from towline.node.peer_door import PROMISE
-from towline.node.promise import load_promise
-from towline.node.status import read_status
+from towline.format.files.epochs import number_of
+from towline.format.wire.frames import HA_ACK, HA_DATA, HA_SET, Kind
+from towline.log.state.epoch_file import EpochFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord
+from towline.node.peers.peer_client import ask_peers
+from towline.node.peers.peer_server import PROMISE
+from towline.node.process.context import open_node
+from towline.node.report.status import read_status
+from towline.node.roles.promise import load_promise
 from towline.runtime.positions import Counter, Duty, Position
 
 from .fake_ha import FakeMaster, FakeSlave

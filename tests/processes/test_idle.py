@@ -7,7 +7,7 @@ import pytest
 
 from allocate.segments import AHEAD
 from towline.limits import MIB
-from towline.node.status import read_status
+from towline.node.report.status import read_status
 from towline.runtime.positions import Position
 
 from .nodes import SEGMENT

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from towline.format.refusals import Cause, read_sentence
-from towline.format.status import PutStatus
+from towline.format.wire.refusals import Cause, read_sentence
+from towline.format.wire.status import PutStatus
 from towline.ha_errors import PromotionRefused
-from towline.log.in_sync_file import InSyncFile
-from towline.node.context import runtime_of
-from towline.node.status import read_status
+from towline.log.state.in_sync_file import InSyncFile
+from towline.node.process.context import runtime_of
+from towline.node.report.status import read_status
 from towline.runtime.positions import Duty, Position
 
 from .groups import Group

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from towline.kernels.directory import QueueDirectory
-from towline.log.commit_log import CommitLogReader
-from towline.log.dispatch import DispatchScan
-from towline.log.findings import Weight
-from towline.log.verify import verify
-from towline.node.recover import recovery_settings
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import Weight
+from towline.node.supervise.recover import recovery_settings
 from towline.runtime.positions import Duty, Position
 from towline.runtime.settings import Settings
 

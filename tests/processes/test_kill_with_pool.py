@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from towline.node.pool_state import PoolState
+from towline.node.store.pool_state import PoolState
 from towline.runtime.positions import Duty, Position
 
 from .arming import POOL_STEPS, Arming

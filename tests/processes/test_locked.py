@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.nodes import Pair, TestNode, ended, free_port
 from towline.client.admin import AdminClient
-from towline.client.asks import Caller
-from towline.client.connection import own_facts
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
+from towline.client.link.connection import own_facts
+from towline.client.link.rpc import Caller
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import LinkRefused, NoAnswer, TowlineError
 from towline.link.keys import ENVIRONMENT, make_ring, new_key, revoke_key
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 from towline.runtime.settings_errors import BadSetting
 
+from .nodes import Pair, TestNode, ended, free_port
 from .waiting import await_
 
 

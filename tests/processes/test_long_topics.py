@@ -10,7 +10,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import MalformedRecord
-from towline.format.record import MAGIC_V1, MAGIC_V2
+from towline.format.record.record import MAGIC_V1, MAGIC_V2
 from towline.limits import RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 from towline.runtime.positions import Position
 

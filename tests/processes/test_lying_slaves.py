@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from towline.errors import LinkRefused
-from towline.format.epochs import number_of
-from towline.format.frames import ASK, HA_ACK, HA_DATA, HA_SET, Kind, expect, json_part, kind_of, read_json
-from towline.format.status import PutStatus
+from towline.format.files.epochs import number_of
+from towline.format.wire.frames import ASK, HA_ACK, HA_DATA, HA_SET, Kind, expect, json_part, kind_of, read_json
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.log.identity import IdentityFile
-from towline.log.in_sync_file import InSyncFile
+from towline.log.state.identity import IdentityFile
+from towline.log.state.in_sync_file import InSyncFile
 from towline.runtime.positions import Counter, Duty, Position
 
 from .nodes import TestNode, ended, ending

@@ -13,9 +13,9 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import LinkRefused
-from towline.format.frames import ASK, Kind, json_part, read_json
-from towline.format.record import MessageEncoder
-from towline.format.status import PutStatus
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.frames import ASK, Kind, json_part, read_json
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint

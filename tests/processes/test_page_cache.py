@@ -12,8 +12,8 @@ from loadtest.bench.shapes import TOPIC, Shape, load_of
 from towline.client.consumer import Consumer
 from towline.limits import MIB, PAGE
 from towline.link.context import close_context, new_context
-from towline.log.mapped_file import MappedFile
-from towline.log.segment_files import segment_name
+from towline.log.files.mapped_file import MappedFile
+from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Counter, Duty, Position
 
 from .nodes import TestNode, ending

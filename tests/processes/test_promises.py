@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from towline.format.epochs import number_of
-from towline.format.status import PutStatus
-from towline.log.in_sync_file import InSyncFile
-from towline.node.asking import ask_peers
-from towline.node.context import open_node
-from towline.node.orders import PROMOTE, give_order
-from towline.node.promise import NOTHING, load_promise
+from towline.format.files.epochs import number_of
+from towline.format.wire.status import PutStatus
+from towline.log.state.in_sync_file import InSyncFile
+from towline.node.peers.peer_client import ask_peers
+from towline.node.process.context import open_node
+from towline.node.roles.promise import NOTHING, load_promise
+from towline.node.roles.role_commands import PROMOTE, give_order
 from towline.runtime.positions import Position
 
 from .arming import Arming

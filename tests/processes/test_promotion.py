@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from towline.format.epochs import term_of
+from towline.format.files.epochs import term_of
 from towline.ha_errors import OrderTooOld, PromotionRefused
-from towline.node.context import runtime_of
-from towline.node.orders import OUTCOME_MAX_S, PROMOTE, await_outcome, give_order
-from towline.node.promise import load_promise
-from towline.node.roles import load_role
+from towline.node.process.context import runtime_of
+from towline.node.roles.promise import load_promise
+from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, await_outcome, give_order
+from towline.node.roles.roles import load_role
 from towline.runtime.positions import Duty, Position
 
 from .arming import PROMOTION_STEPS, Arming

@@ -11,11 +11,11 @@ from towline.client.errors import PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import IllegalProperty, TowlineError
-from towline.format import property_crc
-from towline.format.properties import decode as decode_properties
-from towline.format.rules import Rule
-from towline.format.status import PutStatus
-from towline.log.recovery import RecoverySettings, recover
+from towline.format.record import property_crc
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.rules import Rule
+from towline.format.wire.status import PutStatus
+from towline.log.recovery.recovery import RecoverySettings, recover
 from towline.places import Store
 from towline.runtime.positions import Position
 

@@ -14,10 +14,10 @@ from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import UnknownQueue, UnknownTopic
-from towline.format.consume_queue import SIZE as ENTRY_SIZE
-from towline.format.status import GetStatus
+from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.wire.status import GetStatus
 from towline.limits import KIB
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
 
 from .nodes import Pair, ending
 from .pulling import PullLink, serve_of

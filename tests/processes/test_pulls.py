@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.processes.wire import endpoint_of
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import FilterRefused
@@ -17,6 +16,7 @@ from towline.runtime.positions import Position
 
 from .nodes import Pair, TestNode, ending
 from .waiting import await_
+from .wire import endpoint_of
 
 COUNT = 3_000
 READ_MS = 20_000

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from master.express import SPECIAL
+from master.put.fast_append import SPECIAL
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.frames import Group, encode_put
-from towline.format.put_ring import HEAD_SIZE, PAD, SIZE_BITS, Word, request_word
-from towline.format.status import PutStatus
+from towline.format.wire.frames import Group, encode_put
+from towline.format.wire.put_ring import HEAD_SIZE, PAD, SIZE_BITS, Word, request_word
+from towline.format.wire.status import PutStatus
 from towline.limits import KIB
 from towline.link.put_ring import NAME
 from towline.runtime.positions import Position

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from towline.format.forms import FORM_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from towline.format.record import INNER_BATCH, TRANSACTION_PREPARED, Record, encode
-from towline.format.rules import Rule
-from towline.format.status import PutStatus
-from towline.format.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_topics
+from towline.format.files.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_topics
+from towline.format.record.forms import FORM_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from towline.format.record.record import INNER_BATCH, TRANSACTION_PREPARED, Record, encode
+from towline.format.record.rules import Rule
+from towline.format.wire.status import PutStatus
 from towline.limits import RECORD_OVERHEAD_MAX
 from towline.runtime.positions import Position
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from towline.format.status import PutStatus
+from towline.format.wire.status import PutStatus
 from towline.runtime.positions import Position
 
 from .nodes import POOLED, TestNode, check_nothing_is_left, ended

@@ -8,8 +8,8 @@ import pytest
 from cli.main import run
 from towline.client.admin import AdminClient
 from towline.ha_errors import AloneRefused
-from towline.log.config_file import ConfigFile
-from towline.node.roles import load_role
+from towline.log.files.config_file import ConfigFile
+from towline.node.roles.roles import load_role
 from towline.runtime.positions import Position
 
 from .groups import Group

@@ -9,14 +9,14 @@ import pytest
 
 from cli import store_backup
 from cli.seeding import await_level
-from towline.log.backup_check import check_backup
-from towline.log.backup_manifest import BackupDirectory
-from towline.log.config_file import ConfigFile
-from towline.log.epoch_file import EpochFile
+from towline.log.backup.backup_check import check_backup
+from towline.log.backup.backup_manifest import BackupDirectory
 from towline.log.errors import RestoreUnfinished
-from towline.log.recovery import RecoverySettings
-from towline.log.verify import verify
-from towline.node.seeding import progress_of
+from towline.log.files.config_file import ConfigFile
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.repair.verify import verify
+from towline.log.state.epoch_file import EpochFile
+from towline.node.report.seeding import progress_of
 from towline.places import Store
 from towline.runtime.positions import Position
 

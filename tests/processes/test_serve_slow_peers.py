@@ -5,14 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from serve.service import PAUSED_MAX_MS
-from tests.processes.serving import Serve, Serving, build, pull_of, serve
 from tests.serve.building import SEGMENT, Built
 from tests.serve.conftest import Build
-from towline.format.status import GetStatus
+from towline.format.wire.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
 from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter
+
+from .serving import Serve, Serving, build, pull_of, serve
 
 __all__ = ["build", "serve"]  # the fixtures
 
@@ -91,7 +92,7 @@ class TestCopiedAnswers:
 
     @pytest.fixture
     def built(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> Built:
-        monkeypatch.setattr("serve.unsent.PEER_MAX", self.SIZE_MAX)
+        monkeypatch.setattr("serve.outbound_buffer.PEER_MAX", self.SIZE_MAX)
         built = build(segment=16 * SEGMENT)
         for _ in range(10):
             built.append("t", 0, b"y" * 30_000)

@@ -6,27 +6,20 @@ import numpy as np
 import pytest
 
 from serve.service import SUSPEND_MAX_MS
-from tests.processes.serving import Serve, build, pull_of, serve
 from tests.serve.building import SEGMENT
 from tests.serve.conftest import Build
 from towline.errors import LinkRefused
-from towline.format.consume_queue import ENTRY, encode, tags_code
-from towline.format.frames import (
-    ASK,
-    PULL,
-    RECORDS_IN_FILE,
-    STRETCH,
-    Kind,
-    expect,
-    read_json,
-)
-from towline.format.status import GetStatus
+from towline.format.files.consume_queue import ENTRY, encode, tags_code
+from towline.format.wire.frames import ASK, PULL, RECORDS_IN_FILE, STRETCH, Kind, expect, read_json
+from towline.format.wire.status import GetStatus
 from towline.limits import REST_MAX_MS
 from towline.link.native import address_of
-from towline.log.segment_files import segment_name
+from towline.log.files.segment_files import segment_name
 from towline.runtime.agent import Idle
 from towline.runtime.positions import Counter
 from towline.runtime.resting import Rest
+
+from .serving import Serve, build, pull_of, serve
 
 __all__ = ["build", "serve"]  # the fixtures
 

@@ -11,7 +11,7 @@ import pytest
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.refusals import Cause
+from towline.format.wire.refusals import Cause
 from towline.limits import MIB
 from towline.runtime.positions import Counter, Duty
 from towline.start import home

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from towline.format.status import PutStatus
-from towline.log.durable_file import DurableFile
+from towline.format.wire.status import PutStatus
+from towline.log.state.durable_file import DurableFile
 from towline.runtime.positions import Position
 
 from .nodes import POOLED, SEGMENT, TestNode, check_nothing_is_left, ended, free_port

@@ -10,7 +10,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import NoAnswer
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 
 from .nodes import TestNode, ending

@@ -7,9 +7,9 @@ import pytest
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.refusals import Cause
-from towline.node import statistics
-from towline.node.context import open_node
+from towline.format.wire.refusals import Cause
+from towline.node.process.context import open_node
+from towline.node.report import statistics
 from towline.runtime.store_stats import SLOW_PUT_MS
 
 from .nodes import TestNode, check_nothing_is_left, ended, free_port

@@ -14,9 +14,9 @@ import pytest
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import DutyTaken, SegmentSizeMismatch, StoreNotWritable, StoreTaken
-from towline.format.index_file import HEADER_SIZE, decode_header
-from towline.log.durable_file import DurableFile
-from towline.node.launch import spawn_node
+from towline.format.files.index_file import HEADER_SIZE, decode_header
+from towline.log.state.durable_file import DurableFile
+from towline.node.supervise.launch import spawn_node
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.process import alive
 from towline.start import home
@@ -201,7 +201,7 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
     def reached() -> bool:
         if moment == "recovered":
             return node.store.abort.exists()
-        return any("towline.node.zygote" in command for _, command in processes_of(node.store.root))
+        return any("towline.node.process.zygote" in command for _, command in processes_of(node.store.root))
 
     await_(reached, 10, moment)
     os.kill(launched.pid, number)

@@ -9,8 +9,8 @@ from towline.client.errors import PutRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import CorruptLog
-from towline.format.record import LAYOUT, SIZE_MIN
-from towline.node.status import read_status
+from towline.format.record.record import LAYOUT, SIZE_MIN
+from towline.node.report.status import read_status
 from towline.runtime.positions import Position
 
 from .nodes import SEGMENT, TestNode, ending

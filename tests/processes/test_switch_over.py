@@ -12,9 +12,9 @@ from towline.client.consumer import Consumer
 from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
+from towline.client.send.futures import SendFuture
 from towline.errors import TowlineError
-from towline.node.context import runtime_of
+from towline.node.process.context import runtime_of
 
 from .groups import Group
 from .nodes import TestNode, ended

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from towline.errors import StoreSyncFailed
-from towline.format.status import PutStatus
-from towline.log.durable_file import DurableFile
-from towline.node.context import runtime_of
-from towline.node.launch import start_node, stop_node
+from towline.format.wire.status import PutStatus
+from towline.log.state.durable_file import DurableFile
+from towline.node.process.context import runtime_of
+from towline.node.supervise.launch import start_node, stop_node
 from towline.runtime.positions import Duty, Position, Positions
 
 from .stopping import stopped

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from master.put import DRAIN_MS
+from master.put.service import DRAIN_MS
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.frames import ANSWER, ASK, Kind, expect, json_part
-from towline.format.status import PutStatus
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part
+from towline.format.wire.status import PutStatus
 from towline.link.endpoints import ipc_endpoint
 
 from .arming import Arming

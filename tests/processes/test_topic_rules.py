@@ -12,7 +12,7 @@ from towline.client.errors import AskRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import UnknownTopic
-from towline.format.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, TEMPLATE_TOPIC
+from towline.format.files.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, TEMPLATE_TOPIC
 from towline.limits import TOPIC_QUEUES_MAX
 
 from .nodes import TestNode, ending

@@ -15,12 +15,12 @@ from towline.client.errors import AskRefused, PutRefused, ReadRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import UnknownTopic
-from towline.format.consume_queue import SIZE
-from towline.log.findings import Weight
-from towline.log.verify import verify
-from towline.node.context import open_node
-from towline.node.recover import recovery_settings
-from towline.node.statistics import take
+from towline.format.files.consume_queue import SIZE
+from towline.log.repair.verify import verify
+from towline.log.repair.verify_report import Weight
+from towline.node.process.context import open_node
+from towline.node.report.statistics import take
+from towline.node.supervise.recover import recovery_settings
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 

@@ -12,8 +12,8 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.errors import UnknownTopic
 from towline.link.endpoints import ipc_endpoint
-from towline.log.config_file import ConfigFile
-from towline.node.status import read_status
+from towline.log.files.config_file import ConfigFile
+from towline.node.report.status import read_status
 
 from .nodes import TestNode, check_nothing_is_left, ended
 from .waiting import await_

@@ -13,17 +13,17 @@ from towline.client.errors import AskRefused, PutRefused, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
-from towline.format.frames import ASK, Kind, json_part
-from towline.format.properties import UNIQ_KEY, decode
-from towline.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
-from towline.format.record import decode as decode_record
-from towline.format.status import PutStatus
-from towline.format.topics import loads_fastjson
+from towline.format.files.topics import loads_fastjson
+from towline.format.record.properties import UNIQ_KEY, decode
+from towline.format.record.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
+from towline.format.record.record import decode as decode_record
+from towline.format.wire.frames import ASK, Kind, json_part
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
 
 from .arming import Arming
 from .nodes import QUEUE_FILE, SEGMENT, TestNode, check_nothing_is_left, ended

@@ -11,8 +11,8 @@ import pytest
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
 from towline.client.transaction_errors import TransactionRefused
-from towline.format.status import PutStatus
-from towline.log.config_file import ConfigFile
+from towline.format.wire.status import PutStatus
+from towline.log.files.config_file import ConfigFile
 from towline.runtime.positions import Counter, Duty, Position
 
 from .groups import Group

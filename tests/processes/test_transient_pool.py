@@ -18,10 +18,10 @@ import pytest
 
 from towline.client.message import ReceivedMessage
 from towline.errors import StartFailed
-from towline.format.properties import UNIQ_KEY
-from towline.format.status import PutStatus
-from towline.node.pool_state import PoolState
-from towline.node.status import read_status
+from towline.format.record.properties import UNIQ_KEY
+from towline.format.wire.status import PutStatus
+from towline.node.report.status import read_status
+from towline.node.store.pool_state import PoolState
 from towline.places import Store
 from towline.runtime.failpoints import ENVIRONMENT
 from towline.runtime.positions import Position

@@ -14,8 +14,8 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import CorruptLog
-from towline.format.consume_queue import ENTRY
-from towline.node.context import runtime_of
+from towline.format.files.consume_queue import ENTRY
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 from towline.start import home
 

@@ -14,10 +14,10 @@ import pytest
 from serve.pull import STRETCH_MIN
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
-from towline.format.frames import PULL_ANSWER, Kind, Pull, encode_pull, expect
-from towline.format.message_id import encode_offset_id
-from towline.format.record import MessageEncoder, decode
-from towline.format.status import GetStatus, PutStatus
+from towline.format.record.message_id import encode_offset_id
+from towline.format.record.record import MessageEncoder, decode
+from towline.format.wire.frames import PULL_ANSWER, Kind, Pull, encode_pull, expect
+from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller

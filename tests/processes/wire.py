@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from towline.format.frames import (
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.frames import (
     ASK,
     Group,
     Kind,
@@ -16,7 +17,6 @@ from towline.format.frames import (
     kind_of,
     read_json,
 )
-from towline.format.record import MessageEncoder
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.repo.trees import Broken, Source, sources, texts, told
+from .trees import Broken, Source, sources, texts, told
 
 # Split, so that this file does not break its own rules.
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")

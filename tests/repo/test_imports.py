@@ -1,9 +1,11 @@
 """Imports point one way, and each foreign library has one door."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.repo.import_rules import DOORS, LAYERS, check, place_of
-from tests.repo.trees import PACKAGES, PROCESSES, ROOT, Source, sources, told
+from .import_rules import DOORS, LAYERS, PARTS, check, edges, place_of
+from .trees import PACKAGES, PROCESSES, ROOT, Source, sources, told
 
 
 def test_the_repository_keeps_the_rules_of_imports():
@@ -24,6 +26,63 @@ def test_layers_make_no_circle():
         done |= ready
 
 
+def test_parts_of_a_package_import_what_stands_below_them():
+    broken = {f"{package}: {a} imports {b}" for package, a, b in arrows() if is_upward(package, a, b)}
+    assert not broken, "\n".join(sorted(broken))
+
+
+def test_parts_of_a_package_make_no_circle():
+    packages: dict[str, dict[str, set[str]]] = {}
+    for package, a, b in arrows():
+        packages.setdefault(package, {}).setdefault(a, set()).add(b)
+    for package, parts in packages.items():
+        done: set[str] = set()
+        while left := parts.keys() - done:
+            ready = {part for part in left if not (parts[part] & parts.keys()) - done}
+            assert ready, f"in {package} these import each other: {sorted(left)}"
+            done |= ready
+
+
+def test_a_part_that_has_a_rank_exists():
+    modules = {source.module for source in sources()}
+    named = [f"{package}.{part}" for package in PARTS for part in ranks(package)]
+    assert not set(named) - modules
+
+
+def test_an_upward_arrow_is_seen():
+    assert is_upward("towline.log", "files", "queues")
+    assert is_upward("master", "put", "schedule")
+    assert not is_upward("towline.log", "queues", "files")
+    assert list(steps("towline.log.files.x", "towline.log.queues.y")) == [("towline.log", "files", "queues")]
+
+
+def arrows() -> Iterator[tuple[str, str, str]]:
+    """(package, part, part that it imports), of all packages outside the tests."""
+    modules = {source.module for source in sources()}
+    for source in sources():
+        for edge in () if source.is_test else edges(source):
+            for name in edge.names or ("",):
+                whole = f"{edge.module}.{name}"
+                yield from steps(source.module, whole if whole in modules else edge.module)
+
+
+def steps(here: str, there: str) -> Iterator[tuple[str, str, str]]:
+    """In the package where the ways to both modules part."""
+    ours, theirs = here.split("."), there.split(".")
+    same = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+    if same:
+        yield ".".join(ours[:same]), ours[same], theirs[same]
+
+
+def ranks(package: str) -> dict[str, int]:
+    return {part: rank for rank, row in enumerate(PARTS.get(package, ())) for part in row}
+
+
+def is_upward(package: str, a: str, b: str) -> bool:
+    rank = ranks(package)
+    return a in rank and b in rank and rank[b] >= rank[a]
+
+
 def test_a_client_needs_no_library_of_the_server():
     server = {"numba", "llvmlite", "pydantic", "pydantic_core", "psutil", "javaproperties", "pyspark", "locust"}
     reached = {"towline.client", *LAYERS["towline.client"]}
@@ -37,7 +96,7 @@ def test_process_folders_lie_at_the_top():
 
 
 PLANTED = [
-    ("flush/service.py", "from towline.log.commit_log import CommitLogReader", ""),
+    ("flush/service.py", "from towline.log.commitlog.commit_log import CommitLogReader", ""),
     ("flush/service.py", "from .policy import GroupCommit", ""),
     ("flush/service.py", "import numpy as np\nimport os\nfrom typing import Any", ""),
     ("cli/main.py", "import typer\nfrom towline.client.producer import Producer", ""),
@@ -46,19 +105,27 @@ PLANTED = [
     ("flush/service.py", "import ha.send", "a process imports another process"),
     ("flush/service.py", "from ha.send import Sender", "a process imports another process"),
     ("flush/service.py", "from cli.main import app", "flush imports cli, which stands above it"),
-    ("towline/node/piece.py", "from flush.service import FlushAgent", "towline.node imports flush, which stands above"),
+    (
+        "towline/node/process/worker.py",
+        "from flush.service import FlushAgent",
+        "towline.node imports flush, which stands above",
+    ),
     ("cli/main.py", "from flush.service import FlushAgent", "cli imports flush"),
     ("towline/log/x.py", "from towline.runtime.positions import Position", "towline.log imports towline.runtime"),
-    ("towline/runtime/x.py", "from towline.log.mapped_file import MappedFile", "towline.runtime imports towline.log"),
+    (
+        "towline/runtime/x.py",
+        "from towline.log.files.mapped_file import MappedFile",
+        "towline.runtime imports towline.log",
+    ),
     ("towline/link/x.py", "from towline.runtime.clock import Clock", "towline.link imports towline.runtime"),
-    ("towline/format/x.py", "from towline.kernels.crc import crc32", "towline.format imports towline.kernels"),
+    ("towline/format/x.py", "from towline.kernels.base.crc import crc32", "towline.format imports towline.kernels"),
     ("towline/client/x.py", "from towline import runtime", "towline.client imports towline.runtime"),
-    ("towline/client/x.py", "import towline.kernels.scan", "towline.client imports towline.kernels"),
+    ("towline/client/x.py", "import towline.kernels.scan.scan", "towline.client imports towline.kernels"),
     ("towline/errors.py", "from towline.limits import PAGE", "towline.errors imports towline.limits"),
     ("towline/novelty/x.py", "import json", "towline.novelty has no layer"),
     ("flush/service.py", "import zmq", "its door is towline.link"),
-    ("towline/log/x.py", "import mmap", "its door is towline.log.mapped_file"),
-    ("master/put.py", "from numba import njit", "its door is towline.kernels"),
+    ("towline/log/x.py", "import mmap", "its door is towline.log.files.mapped_file"),
+    ("master/put/service.py", "from numba import njit", "its door is towline.kernels"),
     ("towline/kernels/x.py", "import zmq.utils", "imports zmq"),
     ("towline/node/x.py", "import typer", "its door is cli"),
     ("towline/link/x.py", "from pydantic import BaseModel", "imports pydantic"),
@@ -69,11 +136,23 @@ PLANTED = [
     ("tests/log/test_x.py", "def f():\n    from .x import y", "imports x inside a function"),
     ("flush/x.py", "class C:\n    async def f(self):\n        if self:\n            import json", "inside a function"),
     ("towline/log/x.py", "from ..format.record import SIZE", "two dots"),
-    ("towline/log/__init__.py", "from .commit_log import CommitLog", "__init__.py imports towline.log.commit_log"),
+    (
+        "towline/log/commitlog/__init__.py",
+        "from .commit_log import CommitLog",
+        "__init__.py imports towline.log.commitlog.commit_log",
+    ),
     ("towline/__init__.py", "from towline.client.producer import Producer", "__init__.py imports towline.client"),
-    ("towline/log/x.py", "from .commit_log import _walk", "imports _walk of towline.log.commit_log"),
-    ("tests/log/test_x.py", "from towline.log.commit_log import _walk", "imports _walk"),
-    ("towline/log/x.py", "from towline.log.commit_log import walk", "write `from .commit_log import ...`"),
+    (
+        "towline/log/commitlog/x.py",
+        "from .commit_log import _walk",
+        "imports _walk of towline.log.commitlog.commit_log",
+    ),
+    ("tests/log/test_x.py", "from towline.log.commitlog.commit_log import _walk", "imports _walk"),
+    (
+        "towline/log/commitlog/x.py",
+        "from towline.log.commitlog.commit_log import walk",
+        "write `from .commit_log import ...`",
+    ),
 ]
 
 

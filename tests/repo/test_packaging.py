@@ -10,8 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.repo.import_rules import LAYERS, OPTIONAL, edges, place_of
-from tests.repo.trees import PACKAGES, ROOT, Broken, Source, sources, told
+from .import_rules import LAYERS, OPTIONAL, edges, place_of
+from .trees import PACKAGES, ROOT, Broken, Source, sources, told
 
 # import name -> distribution that brings it, where they differ.
 DISTRIBUTIONS = {

@@ -2,8 +2,9 @@
 
 import re
 
-from tests.repo.trees import ROOT, sources
 from towline.runtime.settings import Settings
+
+from .trees import ROOT, sources
 
 _MODEL = "towline/runtime/settings_model.py"
 

@@ -3,13 +3,14 @@
 import pytest
 
 from tests.log.stores import SEGMENT
-from tests.reput.test_dispatchers import Sums, Watched, of
-from tests.reput.test_reput import Bench, Killed, kill_at
-from towline.format.halts import Halt
-from towline.format.record import LAYOUT
-from towline.format.rules import Rule
-from towline.kernels import directory
+from towline.format.record.halts import Halt
+from towline.format.record.record import LAYOUT
+from towline.format.record.rules import Rule
+from towline.kernels.base import directory
 from towline.runtime.positions import Duty, Position
+
+from .test_dispatchers import Sums, Watched, of
+from .test_reput import Bench, Killed, kill_at
 
 BAD = 26
 QUEUE_OFFSET = LAYOUT.offset["queue_offset"]
@@ -189,7 +190,7 @@ class TestALengthWordUnderLoad:
         check(bench, bad, Rule.PARTS_DO_NOT_ADD_UP)
 
     def test_of_more_than_any_record_has_stops_a_slave_as_well(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("towline.log.dispatch.KERNEL_BYTES_MAX", SEGMENT // 4)
+        monkeypatch.setattr("towline.log.commitlog.dispatch.KERNEL_BYTES_MAX", SEGMENT // 4)
         bench = Bench(tmp_path / "slave", broker_role="SLAVE")
         bench.fill(3)
         bad = bench.maker.records[2]

@@ -6,13 +6,14 @@ import pytest
 
 from reput.cleaning import QUEUES_PER_TURN, DerivedCleaner
 from tests.log.stores import QUEUE_FILE, SEGMENT
-from tests.reput.test_reput import Bench, Killed
 from towline.errors import DiskFull
-from towline.format.consume_queue import SIZE
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.index_service import IndexService
+from towline.format.files.consume_queue import SIZE
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import IndexService
 from towline.runtime.positions import Duty, Flag, Position
 from towline.runtime.queue_ends import QueueEnds
+
+from .test_reput import Bench, Killed
 
 PER_FILE = QUEUE_FILE // SIZE
 

@@ -5,16 +5,17 @@ from dataclasses import replace
 import pytest
 
 from tests.log.stores import QUEUE_FILE
-from tests.reput.test_reput import Bench
-from towline.format.consume_queue import SIZE
-from towline.format.durable import Durable
-from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.topics_file import TopicsConfig
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.durable import Durable
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.topics_file import TopicsConfig
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
+
+from .test_reput import Bench
 
 PER_FILE = QUEUE_FILE // SIZE
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.reput.test_reput import Bench
 from towline.errors import DiskFull
 from towline.log.errors import NoDispatcher
 from towline.runtime.positions import Position
+
+from .test_reput import Bench
 
 
 class Sums:

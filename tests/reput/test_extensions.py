@@ -9,14 +9,15 @@ from reput.extensions import Extensions
 from reput.queues import QueueDispatcher
 from tests.filter.bits import may_match
 from tests.log.stores import QUEUE_FILE
-from tests.reput.test_reput import Bench, Killed
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable
-from towline.log.config_file import ConfigFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles, is_address
+from towline.log.files.config_file import ConfigFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, is_address
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
+
+from .test_reput import Bench, Killed
 
 EXT_FILE = 400  # bytes: a few units
 ON = {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": EXT_FILE}

@@ -4,12 +4,13 @@ import pytest
 
 from reput import service
 from reput.queues import QueueDispatcher
-from tests.reput.test_extensions import ON, check_units
-from tests.reput.test_reput import Bench, Killed
 from towline.errors import DiskFull
-from towline.log.dispatch import DispatchScan
-from towline.log.queue_writer import QueueWriter
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.queues.queue_writer import QueueWriter
 from towline.runtime.positions import Position
+
+from .test_extensions import ON, check_units
+from .test_reput import Bench, Killed
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_a_full_disk_loses_nothing_of_what_was_gathered(bench, monkeypatch, writ
 
 
 def test_a_full_disk_between_two_rounds_of_a_settlement_loses_nothing(bench, monkeypatch):
-    monkeypatch.setattr("towline.log.gather._TARGET", 200)
+    monkeypatch.setattr("towline.log.queues.gather._TARGET", 200)
     agent = begun(bench)
     bench.fill(120)
     write, calls = QueueWriter.write, []
@@ -126,7 +127,7 @@ def test_a_full_disk_between_two_rounds_of_a_settlement_loses_nothing(bench, mon
 
 @pytest.mark.parametrize("step", ["_write", "_publish"])
 def test_a_kill_while_gathered_entries_are_written_leaves_nothing_missing_and_nothing_double(bench, monkeypatch, step):
-    monkeypatch.setattr("towline.log.gather._TARGET", 400)
+    monkeypatch.setattr("towline.log.queues.gather._TARGET", 400)
     agent = begun(bench)
     bench.fill(120)
     done, calls = getattr(QueueDispatcher, step), []

@@ -10,10 +10,10 @@ from reput.queues import QueueDispatcher
 from reput.service import ReputAgent
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
 from towline.errors import DiskFull
-from towline.format.rules import Rule
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.index_service import IndexService
-from towline.node.context import Node, make_private
+from towline.format.record.rules import Rule
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import IndexService
+from towline.node.process.context import Node, make_private
 from towline.places import Runtime
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, Positions

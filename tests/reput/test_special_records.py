@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 
 from tests.log.stores import NOON, QUEUE_FILE, SLOTS
-from tests.reput.test_reput import INDEXES, Bench
-from towline.format import record
-from towline.format.consume_queue import tags_code
-from towline.format.record import (
+from towline.format.files.consume_queue import tags_code
+from towline.format.record import record
+from towline.format.record.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     Record,
 )
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.index_service import IndexService
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import IndexService
 from towline.runtime.queue_ends import QueueEnds
+
+from .test_reput import INDEXES, Bench
 
 DELAYS = "2s 3m 1h"
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.repo.trees import ROOT, sources
-from towline.log.truncation import STEPS
+from towline.log.recovery.truncation import STEPS
 from towline.runtime import failpoints
 from towline.runtime.failpoints import ENVIRONMENT, NAMES, Failpoint, Failpoints, parse
 

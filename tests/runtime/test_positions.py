@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
-from towline.format.refusals import Cause
+from towline.format.wire.refusals import Cause
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.shared import SharedWords
 

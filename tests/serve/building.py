@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from towline.format import blank, properties
-from towline.format.consume_queue import ENTRY, encode
-from towline.format.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.files.consume_queue import ENTRY, encode
+from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
 from towline.format.java_hash import string_hash
-from towline.format.record import Host, Record
-from towline.format.record import encode as encode_record
-from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
-from towline.kernels.directory import QueueDirectory
+from towline.format.record import blank, properties
+from towline.format.record.record import Host, Record
+from towline.format.record.record import encode as encode_record
+from towline.kernels.base.directory import QueueDirectory
 from towline.limits import KIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.dispatch import DispatchScan
-from towline.log.identity import IdentityFile
-from towline.log.index_service import IndexService
-from towline.log.segment_files import segment_name
-from towline.node.context import Node, make_private
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import IndexService
+from towline.log.state.identity import IdentityFile
+from towline.node.process.context import Node, make_private
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Ringer
 from towline.runtime.positions import Duty, Position, Positions

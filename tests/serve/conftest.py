@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.closing import closed_afterwards
-from tests.serve.building import SEGMENT, Built
+
+from .building import SEGMENT, Built
 
 Build = Callable[..., Built]
 

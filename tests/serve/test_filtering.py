@@ -13,21 +13,22 @@ from serve.pull import Puller
 from serve.service import pull_rules
 from serve.settling import Settling
 from serve.topics import TopicsView
-from tests.serve.building import NOON, Built, StillClock
-from tests.serve.conftest import Build
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression
 from towline.filter.subscriptions import FilterData
-from towline.format.consume_queue import ENTRY, encode
-from towline.format.consume_queue_ext import encode_units
-from towline.format.frames import Pull, decode_pull, encode_pull
+from towline.format.files.consume_queue import ENTRY, encode
+from towline.format.files.consume_queue_ext import encode_units
 from towline.format.java_hash import string_hash
-from towline.format.status import GetStatus
+from towline.format.wire.frames import Pull, decode_pull, encode_pull
+from towline.format.wire.status import GetStatus
 from towline.limits import MIB
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.consume_queue_ext import ConsumeQueueExtFiles
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
 from towline.runtime.queue_ends import QueueEnds
+
+from .building import NOON, Built, StillClock
+from .conftest import Build
 
 MANY = 1 << 20
 EXT_FILE = 4096

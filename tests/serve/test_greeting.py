@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.serve.conftest import Build
-from towline.node.greeting import welcome
+from towline.node.peers.handshake import welcome
 from towline.runtime.positions import Duty, Position
+
+from .conftest import Build
 
 
 @pytest.mark.parametrize(

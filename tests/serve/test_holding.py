@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serve.holding import Held, Holding
-from towline.format.frames import Pull
+from serve.long_poll import Held, Holding
+from towline.format.wire.frames import Pull
 from towline.runtime.queue_ends import QueueEnds
 
 TOPIC = b"t"

@@ -8,27 +8,21 @@ from serve.lookup import TIME_MAX, Found, Lookup
 from serve.service import lookup_rules
 from serve.settling import SETTLE_MAX_MS, Settling, StillStarting
 from serve.topics import TopicsView
-from tests.serve.building import NOON, SEGMENT, Built, StillClock
-from tests.serve.conftest import Build
 from towline.errors import IllegalMessageId, IndexDisabled, MalformedFrame, NotInLog, UnknownQueue, UnknownTopic
-from towline.format.epochs import Epoch
+from towline.format.files.epochs import Epoch
 from towline.format.java_hash import string_hash
-from towline.format.message_id import encode_offset_id
-from towline.format.record import (
-    LAYOUT,
-    TRANSACTION_COMMIT,
-    TRANSACTION_PREPARED,
-    Host,
-    Record,
-    encode,
-)
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.epoch_file import EpochFile
-from towline.log.index_service import QUERY_COUNT, IndexService
+from towline.format.record.message_id import encode_offset_id
+from towline.format.record.record import LAYOUT, TRANSACTION_COMMIT, TRANSACTION_PREPARED, Host, Record, encode
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.index_service import QUERY_COUNT, IndexService
+from towline.log.state.epoch_file import EpochFile
 from towline.read_errors import NoRecordHere
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
+
+from .building import NOON, SEGMENT, Built, StillClock
+from .conftest import Build
 
 
 def lookup(built: Built, clock: StillClock | None = None) -> Lookup:

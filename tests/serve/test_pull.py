@@ -9,17 +9,18 @@ from serve.pull import Outcome, Puller
 from serve.service import pull_rules
 from serve.settling import Settling
 from serve.topics import TopicsView
-from tests.serve.building import ENTRIES_PER_FILE, SEGMENT, Built, StillClock
-from tests.serve.conftest import Build
-from towline.format.consume_queue import ENTRY, encode, tags_code
-from towline.format.frames import Pull
-from towline.format.status import GetStatus
-from towline.log.commit_log import CommitLogReader
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.segment_files import segment_name
+from towline.format.files.consume_queue import ENTRY, encode, tags_code
+from towline.format.wire.frames import Pull
+from towline.format.wire.status import GetStatus
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
+
+from .building import ENTRIES_PER_FILE, SEGMENT, Built, StillClock
+from .conftest import Build
 
 MANY = 1 << 20
 

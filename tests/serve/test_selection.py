@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve.selection import Limits, adjoining, fitting, matching, may_wait, outside
-from towline.format.consume_queue import ENTRY, FILLER, encode, tags_code
-from towline.format.status import GetStatus
+from towline.format.files.consume_queue import ENTRY, FILLER, encode, tags_code
+from towline.format.wire.status import GetStatus
 
 
 class TestOutside:

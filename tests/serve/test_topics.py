@@ -5,11 +5,12 @@ import json
 import pytest
 
 from serve.topics import LOOK_MS, TopicsView
-from tests.serve.test_pull import Reader
 from towline.errors import MalformedFile
-from towline.format.status import GetStatus
-from towline.format.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
-from towline.log.config_file import ConfigFile
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
+from towline.format.wire.status import GetStatus
+from towline.log.files.config_file import ConfigFile
+
+from .test_pull import Reader
 
 
 @pytest.fixture

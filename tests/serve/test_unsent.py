@@ -2,8 +2,8 @@
 
 import pytest
 
-from serve.unsent import ALL_MAX, PEER_MAX, STUCK_MS, Unsent
-from towline.format.frames import Buffer
+from serve.outbound_buffer import ALL_MAX, PEER_MAX, STUCK_MS, Unsent
+from towline.format.wire.frames import Buffer
 from towline.limits import MIB
 
 PART = bytes(MIB)

@@ -22,7 +22,7 @@ from tests.spark.class_archive import JAVA_OPTIONS, java_options
 from tests.spark.pages import PAGE, README, Block, blocks
 from tests.spark.sessions import QUICK
 from towline.errors import NodeNotRunning
-from towline.node.launch import stop_node
+from towline.node.supervise.launch import stop_node
 
 PORTS = {"10911": "listen_port", "10921": "serve_port", "10912": "ha_listen_port", "10922": "schedule_port"}
 STORES = {PAGE: "/tmp/shop", README: "/tmp/m"}  # what a page calls the directory that it works in

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.slave.test_held_back import Following
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FILE, FilterTable, read
-from towline.format.frames import ANSWER, Kind
-from towline.log.config_file import ConfigFile
+from towline.format.wire.frames import ANSWER, Kind
+from towline.log.files.config_file import ConfigFile
+
+from .test_held_back import Following
 
 BLOOM = Bloom()
 NOW = 1_700_000_000_000

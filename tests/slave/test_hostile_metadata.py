@@ -9,7 +9,7 @@ import pytest
 
 from slave.follow import FollowAgent
 from towline.errors import MalformedFile, MalformedFrame
-from towline.format.frames import ANSWER, Kind
+from towline.format.wire.frames import ANSWER, Kind
 
 DEEP = "[" * 100_000
 

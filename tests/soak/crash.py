@@ -19,7 +19,7 @@ from typing import Final
 from tests.processes.nodes import SEGMENT, ZYGOTE, TestNode, free_port
 from tests.processes.stored import Stored, check_same_log
 from tests.processes.waiting import await_
-from towline.node.launch import Launched, spawn_node
+from towline.node.supervise.launch import Launched, spawn_node
 from towline.runtime.positions import Position
 
 from .ledger import Ledger

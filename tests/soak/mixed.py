@@ -9,9 +9,9 @@ from typing import Final
 from towline.client.errors import ClientClosed
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
+from towline.client.send.futures import SendFuture
 from towline.errors import TowlineError
-from towline.format.properties import UNIQ_KEY
+from towline.format.record.properties import UNIQ_KEY
 
 from .ledger import Ledger
 

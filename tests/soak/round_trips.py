@@ -18,8 +18,8 @@ from loadtest.bench.client import FACTS
 from loadtest.bench.fill import loads_of
 from loadtest.bench.ring import RingClient
 from loadtest.bench.shapes import Load, Shape
-from towline.format.put_ring import Word
-from towline.format.status import PutStatus
+from towline.format.wire.put_ring import Word
+from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller

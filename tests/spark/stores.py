@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from towline.format import blank, record
-from towline.format.checkpoint import Checkpoint
-from towline.format.consume_queue import ENTRY, encode
-from towline.format.durable import Durable
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.files.consume_queue import ENTRY, encode
+from towline.format.files.durable import Durable
 from towline.format.java_hash import string_hash
-from towline.format.record import Host, Record
+from towline.format.record import blank, record
+from towline.format.record.record import Host, Record
 from towline.limits import KIB
-from towline.log.backup import Source, take_backup
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.consume_queue import ConsumeQueueFiles
-from towline.log.durable_file import DurableFile
-from towline.log.segment_files import segment_name
+from towline.log.backup.backup import Source, take_backup
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 SEGMENT = 64 * KIB

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import EqualTo
 
-from towline.format.checkpoint import Checkpoint
-from towline.format.record import record_size
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import Checkpoint
+from towline.format.record.record import record_size
+from towline.log.state.checkpoint_file import CheckpointFile
 from towline.spark import stores
 from towline.spark.errors import BadOption, MessagesGone
 from towline.spark.stores import StoreView

@@ -19,12 +19,7 @@ from towline.runtime.positions import Position
 from towline.spark.errors import BadOption, UnknownOption
 from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Sending
 from towline.spark.sink import SinkOptions, Task, stem_of, write_rows
-from towline.spark.sink_errors import (
-    CannotLookBack,
-    NotTheSameRows,
-    SeveralGroups,
-    UnwritableRow,
-)
+from towline.spark.sink_errors import CannotLookBack, NotTheSameRows, SeveralGroups, UnwritableRow
 
 from .reads import read
 

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.client.encoding import TopicEncoder
-from towline.client.keys import KeySource
-from towline.format import property_crc
-from towline.format.compression import Compressor, decompress
-from towline.format.properties import decode
-from towline.format.record import Host
-from towline.format.record import decode as decode_record
+from towline.client.link.keys import KeySource
+from towline.client.send.encoding import TopicEncoder
+from towline.format.record import property_crc
+from towline.format.record.compression import Compressor, decompress
+from towline.format.record.properties import decode
+from towline.format.record.record import Host
+from towline.format.record.record import decode as decode_record
 from towline.spark.rows import by_topic, check_schema, encoded_properties, numbers_of, prepared, unique_keys
 from towline.spark.sink_errors import UnwritableColumn, UnwritableRow, UnwritableType
 

@@ -15,11 +15,11 @@ import pytest
 from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
-from towline.client.asks import Reply
 from towline.client.columns import Columns
 from towline.client.errors import DeliveryTimeout, ResultPending
+from towline.client.link.rpc import Reply
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture
+from towline.client.send.futures import SendFuture
 from towline.errors import NoAnswer
 from towline.runtime.positions import Position
 from towline.spark import sending as module

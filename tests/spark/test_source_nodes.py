@@ -17,10 +17,10 @@ from towline.client.columns import Columns
 from towline.client.errors import DamagedMessage
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.reader import Moved
-from towline.format.record import Record, encode
-from towline.format.status import GetStatus
-from towline.node.context import runtime_of
+from towline.client.read.reader import Moved
+from towline.format.record.record import Record, encode
+from towline.format.wire.status import GetStatus
+from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 from towline.spark import remote
 from towline.spark.errors import BadOption, DamagedAnswer, MessagesGone, UnknownRead

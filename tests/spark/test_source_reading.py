@@ -19,12 +19,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from towline.arrow.columns import COLUMNS
 from towline.arrow.errors import DamagedRecord, UnknownColumn
-from towline.format.compression import Compressor
-from towline.format.consume_queue import ENTRY
-from towline.format.consume_queue import encode as encode_entry
-from towline.format.consume_queue_ext import address
-from towline.format.record import LAYOUT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Record, encode
-from towline.log.consume_queue import ConsumeQueueFiles
+from towline.format.files.consume_queue import ENTRY
+from towline.format.files.consume_queue import encode as encode_entry
+from towline.format.files.consume_queue_ext import address
+from towline.format.record.compression import Compressor
+from towline.format.record.record import LAYOUT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Record, encode
+from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.spark import planning
 from towline.spark.errors import (
     BadOption,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from towline.errors import ForeignFile, MalformedFile, SegmentSizeMismatch
-from towline.format.checkpoint import Checkpoint, encode
-from towline.log.checkpoint_file import CheckpointFile
+from towline.format.files.checkpoint import Checkpoint, encode
+from towline.log.state.checkpoint_file import CheckpointFile
 from towline.spark.errors import MessagesGone, NoSafeEnd, NotAStore
 from towline.spark.stores import Kind, StoreView
 

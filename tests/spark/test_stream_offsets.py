@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from towline.spark.offsets import (
-    LogOffset,
-    QueueOffsets,
-    Source,
-    mode_of,
-    proportional,
-    share,
-    share_bytes,
-)
+from towline.spark.offsets import LogOffset, QueueOffsets, Source, mode_of, proportional, share, share_bytes
 from towline.spark.stream_errors import CheckpointUnusable
 
 OURS = Source("ab" * 16, "broker-a")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from towline.arrow.errors import DamagedRecord
-from towline.log.identity import IdentityFile
+from towline.log.state.identity import IdentityFile
 from towline.spark.errors import BadOption, MessagesGone, UnknownRead
 from towline.spark.stream_errors import CheckpointUnusable
 

@@ -5,8 +5,8 @@ import importlib
 import numpy as np
 import pyarrow as pa
 
-from towline.format.body_errors import DecompressedTooLarge, UnreadableBody
-from towline.format.record import COMPRESSED
+from towline.format.record.body_errors import DecompressedTooLarge, UnreadableBody
+from towline.format.record.record import COMPRESSED
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 from .errors import BatchTooLarge, DamagedBody
@@ -23,7 +23,7 @@ def compressed_rows(heads: Heads) -> list[int]:
 def restored(heads: Heads, row: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
     """The body of one compressed record. Raises DamagedBody if it cannot be, within `size_max`."""
     # Loaded here: who reads no compressed bodies need not have lz4 and zstandard.
-    decompress = importlib.import_module("towline.format.compression").decompress
+    decompress = importlib.import_module("towline.format.record.compression").decompress
     start = int(heads.parts.body_start[row])
     stored = heads.log[start : start + int(heads.parts.body_size[row])].tobytes()
     try:

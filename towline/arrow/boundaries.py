@@ -17,11 +17,19 @@ from typing import Final
 
 import numpy as np
 
-from towline.format import blank
-from towline.format.columns import Bytes, Integers, wider_by
-from towline.format.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V1, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6, layout_of
-from towline.format.rules import Rule
-from towline.format.torn import is_torn
+from towline.format.record import blank
+from towline.format.record.columns import Bytes, Integers, wider_by
+from towline.format.record.record import (
+    BORN_HOST_IPV6,
+    LAYOUT,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_MIN,
+    STORE_HOST_IPV6,
+    layout_of,
+)
+from towline.format.record.rules import Rule
+from towline.format.record.torn import is_torn
 from towline.limits import KIB
 
 from .quick import Quick, quick, want

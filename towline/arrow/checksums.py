@@ -4,9 +4,9 @@ import zlib
 
 import numpy as np
 
-from towline.format.crcs import crcs
-from towline.format.property_crc import CRC_MASK, SIZE, encode, ends_with
-from towline.format.rules import Rule
+from towline.format.record.crcs import crcs
+from towline.format.record.property_crc import CRC_MASK, SIZE, encode, ends_with
+from towline.format.record.rules import Rule
 
 from .heads import Heads
 from .quick import quick

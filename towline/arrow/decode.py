@@ -10,10 +10,10 @@ from typing import Final, Literal, TypedDict, Unpack
 import numpy as np
 import pyarrow as pa
 
-from towline.format import record
-from towline.format.columns import Bytes, Integers
-from towline.format.record import SIZE_MIN
-from towline.format.rules import Rule
+from towline.format.record import record
+from towline.format.record.columns import Bytes, Integers
+from towline.format.record.record import SIZE_MIN
+from towline.format.record.rules import Rule
 from towline.limits import MIB
 
 from .bodies import Restored, compressed_rows, restored

@@ -1,7 +1,7 @@
 """What goes wrong when a log's bytes are read as columns."""
 
 from towline.errors import Remedy, TowlineError
-from towline.format.rules import Rule
+from towline.format.record.rules import Rule
 
 
 class UnknownColumn(TowlineError):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
-from towline.format.columns import Bytes, Integers, Parts, integers, locate, wider_by
-from towline.format.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6
-from towline.format.rules import Rule
+from towline.format.record.columns import Bytes, Integers, Parts, integers, locate, wider_by
+from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6
+from towline.format.record.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
 from .errors import damaged

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from towline.format.columns import Integers, wider_by
-from towline.format.record import BORN_HOST_IPV6, IPV4_SIZE, IPV6_SIZE, LAYOUT, Host
+from towline.format.record.columns import Integers, wider_by
+from towline.format.record.record import BORN_HOST_IPV6, IPV4_SIZE, IPV6_SIZE, LAYOUT, Host
 
 from .heads import FAMILIES, STORE_HOST, Heads
 from .slices import repeated

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from towline.format.properties import KEYS, TAGS, UNIQ_KEY
+from towline.format.record.properties import KEYS, TAGS, UNIQ_KEY
 
 from .bodies import Restored, bodies
 from .columns import schema_of

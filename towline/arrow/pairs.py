@@ -1,7 +1,7 @@
 """Names and values of the properties of many records, found without a loop over them (spec 2.3).
 
-The rules are those of `towline.format.properties.decode`: the last of equal names wins; an item without a name, a value
-or a separator between them is no pair; the 0x02 behind the last one may be missing.
+The rules are those of `towline.format.record.properties.decode`: the last of equal names wins; an item without a name,
+a value or a separator between them is no pair; the 0x02 behind the last one may be missing.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from towline.format.columns import Bytes, Integers
-from towline.format.properties import NAME_END, PAIR_END
+from towline.format.record.columns import Bytes, Integers
+from towline.format.record.properties import NAME_END, PAIR_END
 
 from .heads import Heads
 from .quick import Quick, quick

@@ -15,7 +15,7 @@ WORTH: Final = 32 * MIB  # of log at once: a segment, not what a stream reads
 
 @dataclass(frozen=True, slots=True)
 class Quick:
-    """Kernels of `towline/kernels/heads.py`, `pairs.py` and `crc.py`."""
+    """Kernels of `towline/kernels/scan/heads.py`, `pairs.py` and `crc.py`."""
 
     walk_heads: Callable[..., int]
     read_heads: Callable[..., int]

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from towline.filter import tags as tag_filter
-from towline.format.columns import Integers
-from towline.format.forms import HALF_TOPIC
-from towline.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
-from towline.format.record import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from towline.format.topics import SYSTEM_PREFIXES, SYSTEM_TOPICS, is_system_topic
+from towline.format.files.topics import SYSTEM_PREFIXES, SYSTEM_TOPICS, is_system_topic
+from towline.format.record.columns import Integers
+from towline.format.record.forms import HALF_TOPIC
+from towline.format.record.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from towline.format.record.record import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 
 from .heads import Heads
 from .pairs import pairs_of

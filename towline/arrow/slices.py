@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from towline.format.columns import Bytes, Integers
+from towline.format.record.columns import Bytes, Integers
 
 from .errors import BatchTooLarge
 from .quick import Quick, quick

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from towline.format.columns import Integers
-from towline.format.forms import SCHEDULE_TOPIC
 from towline.format.java_hash import string_hash
-from towline.format.properties import DELAY
+from towline.format.record.columns import Integers
+from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.properties import DELAY
 
 from .heads import Heads
 from .pairs import Pairs

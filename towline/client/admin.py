@@ -8,16 +8,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from towline.client.link.connection import own_facts
+from towline.client.link.endpoints import Endpoints, anybody, masters
+from towline.client.link.rpc import Caller, Reply
+from towline.client.read.reader import to_ms
 from towline.errors import TowlineError
 from towline.read_errors import RecordDamaged
 
-from .asks import Caller, Reply
-from .connection import own_facts
 from .consumer import Consumer
-from .endpoints import Endpoints, anybody, masters
 from .errors import AskRefused
 from .message import ReceivedMessage
-from .reader import to_ms
 
 ALWAYS_MS: Final = (1 << 63) - 1
 FOUND_MAX: Final = 64

@@ -4,8 +4,8 @@ import time
 from importlib import import_module
 from typing import Final
 
-from towline.format.columns import Bytes, Integers
-from towline.format.crcs import Crcs, Kernel, crcs
+from towline.format.record.columns import Bytes, Integers
+from towline.format.record.crcs import Crcs, Kernel, crcs
 
 WORTH_S: Final = 0.5  # of a window spent on CRCs are worth the kernel: it takes as long to load, once for a process
 WINDOW_S: Final = 10.0
@@ -47,7 +47,7 @@ def _spend(began: float, ended: float) -> None:
 def load_kernel() -> Kernel | None:
     """None without numba, which a client need not have, or where numba finds no place for what it compiles."""
     try:
-        kernel: Kernel = import_module("towline.kernels.crc").crc32_each
+        kernel: Kernel = import_module("towline.kernels.base.crc").crc32_each
     except (ImportError, OSError, RuntimeError):
         return None
     return kernel

@@ -5,10 +5,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
+from towline.client.link.endpoints import Endpoints
+from towline.client.link.routes import Way, ways
+
 from .admin import ALWAYS_MS, FOUND_MAX, AdminClient, Found
-from .endpoints import Endpoints
 from .errors import UnknownGroup
-from .routes import Way, ways
 
 Result = TypeVar("Result")
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
-from towline.format.columns import Integers, field, parts_of, wider_by
-from towline.format.compression import decompress
-from towline.format.frames import Buffer
-from towline.format.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
-from towline.format.property_crc import CRC_MASK
-from towline.format.record import BORN_HOST_IPV6, COMPRESSED
-from towline.format.rules import Rule
+from towline.format.record.columns import Integers, field, parts_of, wider_by
+from towline.format.record.compression import decompress
+from towline.format.record.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
+from towline.format.record.property_crc import CRC_MASK
+from towline.format.record.record import BORN_HOST_IPV6, COMPRESSED
+from towline.format.record.rules import Rule
+from towline.format.wire.frames import Buffer
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 from .body_crcs import body_crcs

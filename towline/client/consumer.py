@@ -10,6 +10,12 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from towline.client.link.connection import own_facts, remaining_ms
+from towline.client.link.endpoints import Endpoints
+from towline.client.link.routes import Way, ways
+from towline.client.link.rpc import Caller
+from towline.client.read.checks import Checks
+from towline.client.read.reader import MOVES_MAX, Moved, Reader, Start, Wanted
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
 from towline.format.java_hash import string_hash
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
@@ -17,15 +23,9 @@ from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.unclosed import tell_child
 
-from .asks import Caller
-from .checks import Checks
 from .columns import Columns
-from .connection import own_facts, remaining_ms
-from .endpoints import Endpoints
 from .errors import ClientClosed, UnknownGroup
 from .message import ANY_TAG, ReceivedMessage
-from .reader import MOVES_MAX, Moved, Reader, Start, Wanted
-from .routes import Way, ways
 
 TAG_SEPARATOR: Final = "||"
 ITERATION_MS: Final = 1_000

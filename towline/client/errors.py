@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from towline.errors import Remedy, TowlineError
-from towline.format.refusals import read_sentence
+from towline.format.wire.refusals import read_sentence
 
 
 class ClientClosed(TowlineError):

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from towline.format.compression import decompress
-from towline.format.frames import Buffer
-from towline.format.message_id import encode_offset_id
-from towline.format.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
-from towline.format.properties import decode as decode_properties
-from towline.format.record import COMPRESSED, LAYOUT, Record, decode
+from towline.format.record.compression import decompress
+from towline.format.record.message_id import encode_offset_id
+from towline.format.record.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.record import COMPRESSED, LAYOUT, Record, decode
+from towline.format.wire.frames import Buffer
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 ANY_TAG: Final = "*"

@@ -9,30 +9,30 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from towline.client.link.connection import own_facts, remaining_ms
+from towline.client.link.endpoints import Endpoints
+from towline.client.link.keys import KeySource
+from towline.client.link.routes import serve_of, ways
+from towline.client.send.accumulator import Bounds
+from towline.client.send.encoding import BODIES_MAX
+from towline.client.send.forms import Bounds as FormBounds
+from towline.client.send.forms import Handle, StoredForm, cancelling, handle_of, stored_form
+from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
+from towline.client.send.group_session import Lane, Origin
+from towline.client.send.io_thread import Rules
+from towline.client.send.spread import Spread
+from towline.client.send.statistics import Statistics
 from towline.errors import TopicExists
-from towline.format.compression import COMPRESS_ABOVE, Compressor
-from towline.format.forms import FORM_TOPICS
-from towline.format.record import Host
+from towline.format.record.compression import COMPRESS_ABOVE, Compressor
+from towline.format.record.forms import FORM_TOPICS
+from towline.format.record.record import Host
 from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
 from towline.link.unclosed import on_drop
 
-from .accumulator import Bounds
-from .connection import own_facts, remaining_ms
-from .encoding import BODIES_MAX
-from .endpoints import Endpoints
 from .errors import AskRefused, ResultPending, UnknownGroup
-from .forms import Bounds as FormBounds
-from .forms import Handle, StoredForm, cancelling, handle_of, stored_form
-from .keys import KeySource
-from .lane import Lane, Origin
 from .message import Message, ReceivedMessage
 from .request import Replies, Requester, reply_topic
-from .routes import serve_of, ways
-from .sending import Rules
-from .sends import MS, SendFuture, SendResult, TopicRoute
-from .spread import Spread
-from .statistics import Statistics
 
 RECORD_OVERHEAD: Final = 256  # bytes of a record beside its body, roughly; only for cutting bulk calls into batches
 LOOPBACK: Final = "127.0.0.1"
@@ -169,7 +169,7 @@ class Producer:
         return self.add_form(message, cancelling(read), urgent=True).result()
 
     def add_form(self, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
-        """Sends a message in a form of `towline.client.forms`. Raises what `send_async` raises."""
+        """Sends a message in a form of `towline.client.send.forms`. Raises what `send_async` raises."""
         lane = self._lane if self._spread is None else self._spread.place(message)[0]
         lane.route(message.topic)  # it exists from here on, and the node's welcome is known
         return _add_form(lane, message, form, urgent=urgent)
@@ -272,7 +272,7 @@ class Producer:
     def send_records(self, topic: str, queue_id: int, records: bytes, count: int) -> SendFuture:
         """Sends `count` records that are encoded already, back to back, all of this topic and queue.
 
-        The topic may be one of `towline.format.forms`, when a topic's `route` was asked for before.
+        The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
         """
         if self._spread is not None and topic not in FORM_TOPICS:
             lane, found = self._spread.turn(topic)

@@ -19,13 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from towline.client.link.connection import remaining_ms
+from towline.client.link.endpoints import Endpoints
 from towline.errors import IllegalProperty, MalformedRecord, NoAnswer, TowlineError
-from towline.format.properties import CLUSTER
+from towline.format.record.properties import CLUSTER
 from towline.link.unclosed import on_drop, renew, tell_child
 
-from .connection import remaining_ms
 from .consumer import Consumer
-from .endpoints import Endpoints
 from .errors import ClientClosed, DamagedMessage
 from .message import Message, ReceivedMessage
 from .request_errors import NotARequest, RequestTimeout

@@ -18,22 +18,22 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
 
+from towline.client.link.connection import own_facts
+from towline.client.link.endpoints import Endpoints, several
+from towline.client.link.rpc import Reply
+from towline.client.send.accumulator import Accumulator, Bounds
+from towline.client.send.forms import half
+from towline.client.send.futures import SendResult
+from towline.client.send.io_thread import Rules, Sender
 from towline.errors import LinkRefused, NoAnswer
-from towline.format.status import PutStatus
-from towline.format.topics import check_topic
+from towline.format.files.topics import check_topic
+from towline.format.wire.status import PutStatus
 from towline.link.unclosed import on_drop, renew, tell_child
 
-from .accumulator import Accumulator, Bounds
-from .asks import Reply
-from .connection import own_facts
-from .endpoints import Endpoints, several
 from .errors import AskRefused, ClientClosed, IllegalDelay
-from .forms import half
 from .message import Message, ReceivedMessage
 from .producer import Producer
 from .request_errors import NoNeighbour
-from .sending import Rules, Sender
-from .sends import SendResult
 from .transaction_errors import IllegalTransaction, TransactionRefused
 
 END_MS: Final = 15_000  # the node holds an ending for 10 s

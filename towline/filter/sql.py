@@ -12,7 +12,7 @@ from weakref import WeakSet, WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from towline.format.properties import NAME_END, PAIR_END
+from towline.format.record.properties import NAME_END, PAIR_END
 from towline.limits import FILTER_SIZE_MAX, MIB
 
 from .errors import BadExpression, Incomparable

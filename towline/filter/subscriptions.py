@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedFile
-from towline.format.topics import loads_fastjson
+from towline.format.files.topics import loads_fastjson
 
 from . import sql
 from .bloom import Bloom, hash64, mark

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from .load import load_tools
+from towline.kernels.jit.load import load_tools
 
 if __name__ == "__main__":
     started = time.perf_counter()

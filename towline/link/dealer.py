@@ -14,7 +14,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer
-from towline.format.frames import Buffer, Kind, kind_of
+from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
 from .context import Context, Socket, new_poller

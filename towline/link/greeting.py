@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from towline.errors import LinkRefused, MalformedFrame
-from towline.format.frames import (
+from towline.format.wire.frames import (
     GREETING,
     MAGIC,
     VERSION_MAX,

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 import zmq
 
-from .ceiling import Freed
 from .context import Socket, new_poller
+from .memory_limit import Freed
 
 
 class Pollable(Protocol):

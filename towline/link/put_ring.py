@@ -1,4 +1,4 @@
-"""Put rings (`towline.format.put_ring`) in memory: one direction of one, and the client's end of both.
+"""Put rings (`towline.format.wire.put_ring`) in memory: one direction of one, and the client's end of both.
 
 The memory is a sealed memfd, which put opens as /proc/PID/fd/N: it has no name, so nothing can be left of it, and
 nobody can make it smaller under the other's hands. The client holds a record lock on it for as long as it lives.
@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 
 from towline.errors import MalformedFrame, TowlineError
 from towline.fence import fence
-from towline.format.frames import Buffer
-from towline.format.put_ring import (
+from towline.format.wire.frames import Buffer
+from towline.format.wire.put_ring import (
     ANSWERS_SIZE,
     HEAD_SIZE,
     MAGIC,

@@ -31,8 +31,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from towline.limits import KIB, LINK_MEMORY_MAX, LINK_PEERS_MAX, LINK_SHARE_MAX, MIB
 
-from .ceiling import anonymous_bytes, give_back
 from .context import Socket, new_poller
+from .memory_limit import anonymous_bytes, give_back
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
 OWED_MAX: Final = LINK_SHARE_MAX // 3  # bytes of answers that were copied for one peer, and that it has not read

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
-from towline.format.refusals import Cause
+from towline.format.wire.refusals import Cause
 from towline.limits import SLAVES_MAX
 
 from .machine import boot_id

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.kernels.resting import TIME_SIZE, sleep_on
+from towline.kernels.base.resting import TIME_SIZE, sleep_on
 from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
 
 from .positions import DutyLine

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from towline.format.put_ring import REQUESTS_SIZE_MAX, REQUESTS_SIZE_MIN
+from towline.format.wire.put_ring import REQUESTS_SIZE_MAX, REQUESTS_SIZE_MIN
 from towline.limits import (
     DAY_S,
     DELAY_MAX_S,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import NodeNotRunning, PositionsUnusable
-from towline.node.context import open_node
+from towline.node.process.context import open_node
 from towline.runtime.positions import Duty, Position, State
 
 

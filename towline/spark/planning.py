@@ -17,12 +17,12 @@ import numpy as np
 
 from towline.arrow.boundaries import boundaries
 from towline.arrow.selection import EVERY_OFFSET, Selection
-from towline.format.columns import field
-from towline.format.forms import SCHEDULE_TOPIC
-from towline.format.record import SIZE_MIN
-from towline.format.topics import is_system_topic
-from towline.log.consume_queue import Boundary, ConsumeQueueFiles, is_filler, places_of
-from towline.log.topics_file import read_table
+from towline.format.files.topics import is_system_topic
+from towline.format.record.columns import field
+from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.record import SIZE_MIN
+from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles, is_filler, places_of
+from towline.log.state.topics_file import read_table
 
 from .errors import BadOption, MessagesGone, UnknownRead
 from .options import EARLIEST, LATEST, Offsets, SourceOptions

@@ -19,12 +19,12 @@ from towline.arrow.decode import How, OnCorruption, batches, chosen
 from towline.arrow.errors import DamagedBody, DamagedRecord
 from towline.arrow.selection import Selection
 from towline.filter.tags import parse as parse_tags
-from towline.format.columns import field
-from towline.format.consume_queue import SIZE as ENTRY_SIZE
-from towline.format.consume_queue_ext import are_addresses
-from towline.format.record import SIZE_MIN
-from towline.format.topics import is_system_topic
-from towline.log.consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
+from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.files.consume_queue_ext import are_addresses
+from towline.format.files.topics import is_system_topic
+from towline.format.record.columns import field
+from towline.format.record.record import SIZE_MIN
+from towline.log.queues.consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
 
 from .errors import DamagedAnswer, DamagedQueue, MessagesGone, NotHere
 from .options import SourceOptions

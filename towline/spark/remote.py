@@ -19,9 +19,9 @@ from towline.arrow.selection import Selection
 from towline.client.admin import AdminClient
 from towline.client.columns import Columns
 from towline.client.consumer import Consumer
-from towline.client.endpoints import several
 from towline.client.errors import DamagedMessage
-from towline.client.routes import Way, ways
+from towline.client.link.endpoints import several
+from towline.client.link.routes import Way, ways
 from towline.errors import NoAnswer, UnknownTopic
 from towline.limits import MIB
 

@@ -1,9 +1,9 @@
 """What only the server's own code can say of a store: a module of its own, because it needs the server's libraries."""
 
 from towline.errors import PositionsUnusable
-from towline.log.last_settings import last_settings
-from towline.node.confirmed import confirmed_of
-from towline.node.context import open_node
+from towline.log.files.last_settings import last_settings
+from towline.node.process.context import open_node
+from towline.node.store.confirmed import confirmed_of
 from towline.places import Store
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.settings import parse_delay_levels

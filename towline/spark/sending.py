@@ -32,9 +32,9 @@ from towline.client.consumer import Consumer
 from towline.client.errors import DeliveryTimeout, ProducerFull, PutRefused, ResultPending, StoreBusy
 from towline.client.message import ReceivedMessage
 from towline.client.producer import Producer
-from towline.client.sends import SendFuture, TopicRoute
+from towline.client.send.futures import SendFuture, TopicRoute
 from towline.errors import NoAnswer, UnknownTopic
-from towline.format.record import COMPRESSED, LAYOUT
+from towline.format.record.record import COMPRESSED, LAYOUT
 from towline.limits import KIB, MIB
 
 from .rows import bodies_of, encoded_properties, numbers_of, prepared

@@ -30,7 +30,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from towline.format.compression import KINDS
+from towline.format.record.compression import KINDS
 from towline.places import Store
 
 from .daemons import keep_loaded

@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from towline.arrow.decode import batches
 from towline.arrow.selection import Selection
 from towline.errors import ForeignFile, MalformedFile, NodeNotRunning, PositionsUnusable, SegmentSizeMismatch
-from towline.format.columns import field, wider_by
-from towline.format.consume_queue import SIZE as ENTRY_SIZE
-from towline.format.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V1, MAGIC_V2
-from towline.log.backup_manifest import BackupDirectory, Manifest, base_of
-from towline.log.checkpoint_file import CheckpointFile
-from towline.log.consume_queue import ConsumeQueueFiles, is_filler, places_of
-from towline.log.durable_file import DurableFile
-from towline.log.identity import IdentityFile
-from towline.log.last_settings import last_settings
-from towline.log.segment_files import segment_base, segment_name
+from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
+from towline.format.record.columns import field, wider_by
+from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V1, MAGIC_V2
+from towline.log.backup.backup_manifest import BackupDirectory, Manifest, base_of
+from towline.log.files.last_settings import last_settings
+from towline.log.files.segment_files import segment_base, segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler, places_of
+from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.durable_file import DurableFile
+from towline.log.state.identity import IdentityFile
 from towline.places import Store
 from towline.runtime.locks import store_holder, store_is_held
 

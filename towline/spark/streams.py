@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from towline.arrow.boundaries import boundaries
 from towline.arrow.decode import batches
 from towline.arrow.selection import Selection
-from towline.format.rules import Rule
+from towline.format.record.rules import Rule
 from towline.limits import MIB
 
 from .errors import BadOption, MessagesGone

@@ -14,9 +14,9 @@ import numpy as np
 
 from towline.arrow.boundaries import boundaries
 from towline.arrow.selection import Selection
-from towline.client.routes import ways
-from towline.format.rules import Rule
-from towline.log.consume_queue import ConsumeQueueFiles, is_filler
+from towline.client.link.routes import ways
+from towline.format.record.rules import Rule
+from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
 
 from .errors import BadOption
 from .offsets import Integers, QueueKey, Source

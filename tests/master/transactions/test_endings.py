@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from master.transactions import checks
-from master.transactions.checks import MOVE_AGAIN_MS, PEER_WATCHES_MAX, Checks, Watch, Watches
-from master.transactions.endings import HELD_MS, Endings, Settling, Writing, read_ending
-from master.transactions.ledger import Ledger, Open, Rules
-from master.transactions.links import DEADLINE_MS, Batch
+from master.schedule.transactions import checks
+from master.schedule.transactions.checks import MOVE_AGAIN_MS, PEER_WATCHES_MAX, Checks, Watch, Watches
+from master.schedule.transactions.endings import HELD_MS, Endings, Settling, Writing, read_ending
+from master.schedule.transactions.ledger import Ledger, Open, Rules
+from master.schedule.transactions.links import DEADLINE_MS, Batch
 from towline.errors import MalformedFrame
-from towline.format.frames import PutAnswer
-from towline.format.properties import encode as encode_properties
-from towline.format.record import Host, Record, decode
-from towline.format.status import PutStatus
-from towline.format.transactions import Outcome, op_record, read_half, read_op
+from towline.format.record.properties import encode as encode_properties
+from towline.format.record.record import Host, Record, decode
+from towline.format.record.transactions import Outcome, op_record, read_half, read_op
+from towline.format.wire.frames import PutAnswer
+from towline.format.wire.status import PutStatus
 
 BROKER = Host(bytes(4), 0)
 TIME_OUT, CHECK_MAX, INTERVAL = 6_000, 2, 30_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.transactions.ledger import Ledger, Open, Rules, Verdict
-from towline.format.transactions import Half, Op, Outcome
+from master.schedule.transactions.ledger import Ledger, Open, Rules, Verdict
+from towline.format.record.transactions import Half, Op, Outcome
 
 
 def half(offset: int, *, first: int = -1, checks: int = 0, stored_ms: int = 1000, immunity_ms: int = -1) -> Half:

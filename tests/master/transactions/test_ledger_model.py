@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from master.transactions.ledger import Ledger, Open, Rules, Verdict
-from towline.format.transactions import Half, Op, Outcome
+from master.schedule.transactions.ledger import Ledger, Open, Rules, Verdict
+from towline.format.record.transactions import Half, Op, Outcome
 
 TIME_OUT = 100
 CHECK_MAX = 3

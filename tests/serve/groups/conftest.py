@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve.groups.faces import Room
+from .faces import Room
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from serve.groups.errors import GroupRefused, Refusal
-from tests.serve.groups.faces import Room
 from towline.filter.bloom import Bloom
 from towline.filter.errors import BadExpression
 from towline.filter.subscriptions import PENDING, FilterTable, loads
-from towline.log.config_file import ConfigFile, read_config
+from towline.log.files.config_file import ConfigFile, read_config
+
+from .faces import Room
 
 BLOOM = Bloom(32, 20)
 

@@ -6,9 +6,10 @@ import pytest
 
 from serve.groups.errors import GroupRefused
 from serve.groups.store import GroupStore
-from tests.serve.groups.faces import Room
-from towline.format.frames import json_part, read_json
-from towline.log.config_file import ConfigFile
+from towline.format.wire.frames import json_part, read_json
+from towline.log.files.config_file import ConfigFile
+
+from .faces import Room
 
 HALF_A_PAIR = "a\ud800"
 MANY = 400  # of anything that must not be one call within the other

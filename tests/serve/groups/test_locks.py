@@ -4,8 +4,9 @@ import pytest
 
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
-from tests.serve.groups.faces import Room
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
+
+from .faces import Room
 
 LIVE_MS = 60_000
 ONE, TWO = ("t", 0), ("t", 1)

@@ -6,9 +6,10 @@ from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
 from serve.groups.members import Joining, Membership
 from serve.groups.table import Groups
-from tests.serve.groups.faces import EXPIRES_MS, Room
 from towline.errors import UnknownTopic
-from towline.format.groups import GROUP_SIZE_MAX
+from towline.format.files.groups import GROUP_SIZE_MAX
+
+from .faces import EXPIRES_MS, Room
 
 ASKED = {"group": "g", "instance": "i", "topics": {"t": {"expression": "*", "type": "TAG"}}}
 

@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.offsets import NONE, Offsets
-from tests.serve.groups.faces import Room
 from towline.errors import UnknownTopic
-from towline.log.config_file import ConfigFile
+from towline.log.files.config_file import ConfigFile
+
+from .faces import Room
 
 RETRY = {"%RETRY%g": {"expression": "*", "type": "TAG"}, "t": {"expression": "*", "type": "TAG"}}
 

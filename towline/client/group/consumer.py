@@ -15,21 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
-from towline.client.checks import Checks
 from towline.client.columns import Columns
-from towline.client.endpoints import Endpoints
 from towline.client.errors import ClientClosed, ClientForked
-from towline.client.neighbours import neighbour
-from towline.client.reader import Moved, Start
-from towline.client.routes import Way, puts_of, ways
+from towline.client.link.endpoints import Endpoints
+from towline.client.link.neighbours import neighbour
+from towline.client.link.routes import Way, puts_of, ways
+from towline.client.read.checks import Checks
+from towline.client.read.reader import Moved, Start
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
-from towline.format.allocation import AVERAGE, STRATEGIES
+from towline.format.wire.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.unclosed import on_drop, renew, tell_child
 
-from .back import RETRIES_DEFAULT, WayBack
 from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
+from .fetch_buffer import Shelf
 from .member import Member
 from .message import GroupMessage
 from .offsets import OffsetsFile
@@ -37,8 +37,8 @@ from .parts import Part, Parts
 from .places import first_offset
 from .queue import Handed, Rebalance, Stage
 from .readable import readable
+from .retry_topics import RETRIES_DEFAULT, WayBack
 from .rules import Rules
-from .shelf import Shelf
 from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)

@@ -14,26 +14,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from towline.client.asks import AskedNoMaster, Reply
-from towline.client.connection import Connection, own_facts
-from towline.client.endpoints import Endpoints
 from towline.client.errors import AskRefused, ClientClosed
-from towline.client.reader import to_ms
-from towline.client.waking import Asking
+from towline.client.link.connection import Connection, own_facts
+from towline.client.link.endpoints import Endpoints
+from towline.client.link.rpc import AskedNoMaster, Reply
+from towline.client.link.waking import Asking
+from towline.client.read.reader import to_ms
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
-from towline.format.allocation import allocate
+from towline.format.wire.allocation import allocate
 from towline.link.dealer import Link
 
 from .claims import Claims
+from .coordinator_rpc import Question, Talk, Task
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
+from .fetch_buffer import Shelf
 from .offsets import OffsetsFile
 from .places import Places, first_offsets
 from .pulling import Pulling
 from .queue import UNKNOWN, GroupQueue, Rebalance, Stage
 from .rules import Rules
-from .shelf import Shelf
-from .talk import Question, Talk, Task
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from towline.client.message import ReceivedMessage, Rows
-from towline.format.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
 from .queue import Handed
 from .subscription import RETRY_PREFIX

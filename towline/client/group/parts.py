@@ -8,16 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from towline.client.checks import Checks
 from towline.client.errors import UnknownGroup
+from towline.client.read.checks import Checks
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
 
-from .back import WayBack
+from .fetch_buffer import Shelf
 from .member import Member
 from .offsets import OffsetsFile
 from .queue import Handed
-from .shelf import Shelf
+from .retry_topics import WayBack
 
 log = logging.getLogger(__name__)
 

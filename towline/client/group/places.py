@@ -4,10 +4,10 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
-from towline.client.asks import Reply
-from towline.client.reader import Start, to_ms
+from towline.client.link.rpc import Reply
+from towline.client.read.reader import Start, to_ms
 
-from .talk import Question
+from .coordinator_rpc import Question
 
 Places = dict[tuple[str, int], int]
 

@@ -9,29 +9,20 @@ import logging
 from collections import deque
 from typing import Final
 
-from towline.client.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved, refusal_of
+from towline.client.read.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved, refusal_of
 from towline.clock import boottime_s
 from towline.errors import MalformedFrame, UnknownQueue, UnknownTopic
-from towline.format.frames import (
-    PULL_ANSWER,
-    READ_FROM_SLAVE,
-    Buffer,
-    Kind,
-    Pull,
-    encode_pull,
-    expect,
-    kind_of,
-)
-from towline.format.status import GetStatus
+from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Kind, Pull, encode_pull, expect, kind_of
+from towline.format.wire.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
 
-from .aside import AGAIN_S
+from .coordinator_rpc import Talk
+from .fetch_buffer import Shelf
 from .queue import DEPTH, Answer, GroupQueue, Stage
+from .replica_reader import AGAIN_S
 from .rules import Rules
-from .shelf import Shelf
 from .subscription import SQL92
-from .talk import Talk
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from towline.format.frames import Buffer
+from towline.format.wire.frames import Buffer
 
 from .subscription import Subscription
 

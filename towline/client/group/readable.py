@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from towline.client.checks import Checked, parsed, placed
 from towline.client.columns import Columns
+from towline.client.read.checks import Checked, parsed, placed
 from towline.errors import TowlineError
 
 from .parts import Part

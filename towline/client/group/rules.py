@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from towline.client.reader import Start
+from towline.client.read.reader import Start
 
 from .subscription import Subscription
 

@@ -1,0 +1,178 @@
+"""The one-shot process of a start, after recovery and before any piece: who is master, and the epoch of this one.
+
+It asks all peers at once, decides by the rules of `towline.node.roles.agreement`, and writes down what it decided in
+the order of H16: the promise to itself, the promises of others, the in-sync set of itself alone, the role, the epoch.
+"""
+
+import select
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from towline.clock import boottime_ns
+from towline.errors import TowlineError
+from towline.format.files.epochs import node_of
+from towline.ha_errors import AloneRefused, PromotionRefused
+from towline.log.recovery.recovery import sync_rest
+from towline.log.state.epoch_file import open_epoch
+from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
+from towline.node.peers.peer_client import Heard, ask_all, check_promotion
+from towline.node.peers.peer_server import PROMISE, STATE, state_of
+from towline.node.process.context import Node
+from towline.node.process.failure import write_failure
+from towline.node.roles.agreement import Verdict, awaited, next_epoch, on_start, report_of
+from towline.node.roles.promise import Promise, promise_before, save_promise
+from towline.node.roles.role_commands import PROMOTE, read_json_file
+from towline.node.roles.roles import MASTER, SLAVE, Role, save_role
+from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.logging import configure
+from towline.runtime.positions import Duty, Position
+from towline.runtime.process import StopFlag, set_name
+from towline.runtime.settings_model import BrokerRole
+
+AGAIN_STEP_S: Final = 0.1
+PROMISED_S: Final = 2.0  # so long a deposed master waits for what became of its successor
+AGAIN_S: Final = 5.0  # so long a master whose peers are all silent waits for them before it refuses to start
+
+
+def agree_node(store_root: Path, log_file: Path | None) -> int:
+    """Exit status of the process; a failure is left where the supervisor finds it."""
+    StopFlag()
+    set_name("towline:agree")
+    log = configure(Duty.AGREE.label, log_file)
+    node = Node.of(store_root, Duty.AGREE)
+    try:
+        node.line.enter(node.generation)
+        asked = read_json_file(node.store.asked) or {}
+        agreement = Agreement(node)
+        role = agreement.promote(asked) if asked.get("order") == PROMOTE else agreement.start(asked)
+        log.info("%s in epoch %d: %s", role.role, role.epoch, role.why)
+    except TowlineError as error:
+        log.error("%s", error)
+        write_failure(node.store, Duty.AGREE, error)
+        return 1
+    return 0
+
+
+class Agreement:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._own = report_of(state_of(node))
+        self._told: set[str] = set()
+
+    def start(self, asked: dict[str, Any]) -> Role:
+        """Of a node that is to be master again. Raises AloneRefused."""
+        deadline = time.monotonic() + AGAIN_S
+        patience = time.monotonic() + (PROMISED_S if asked.get("running") else 0)
+        floor, alone = self._node.settings.min_in_sync_replicas, bool(asked.get("alone"))
+        bound = promise_before(self._node.store)  # a promotion of its own that was cut short unbinds it from nobody
+        own = replace(self._own, promised=bound.epoch, promised_node=bound.node)
+        while True:
+            heard = self._ask({"op": STATE})
+            if awaited(own, heard.silent) and time.monotonic() < patience:
+                select.select([], [], [], AGAIN_STEP_S)
+                continue
+            try:
+                verdict = on_start(own, heard.answers.values(), heard.silent, floor=floor, alone=alone)
+            except AloneRefused as error:
+                if time.monotonic() < deadline:
+                    select.select([], [], [], AGAIN_STEP_S)
+                    continue
+                if not asked.get("running"):
+                    raise
+                verdict = Verdict(SLAVE, f"it was told of another master, and {error.describe()}", -1)
+            break
+        if verdict.role == SLAVE:
+            return self._be(Role(SLAVE, 0, verdict.why, verdict.master))
+        epoch = next_epoch(self._own, heard.answers.values(), promotion=False)
+        save_promise(self._node.store, Promise(epoch, self._own.node))
+        return self._be(Role(MASTER, epoch, verdict.why, self._own.node))
+
+    def promote(self, asked: dict[str, Any]) -> Role:
+        """In the order of H16. Raises PromotionRefused; refused before anything was promised, nothing has changed."""
+        accept_loss, elected = bool(asked.get("accept_loss")), bool(asked.get("elected"))
+        unchecked = accept_loss or elected  # etcd has elected one of the recorded set: the silent do not count
+        own = self._own
+        if elected:
+            check_lease(asked.get("until_ns"), own.node)
+            own = replace(own, floor=min(own.floor, floor_of(asked)))
+        heard = self._ask({"op": STATE})
+        if not unchecked:
+            check_promotion(self._node, own, heard, heard.answers.keys(), elected=elected)
+        epoch = next_epoch(self._own, heard.answers.values(), promotion=True)
+        epoch = max(epoch, least_epoch(asked.get("epoch"), self._own.node))
+        before = promise_before(self._node.store)
+        save_promise(self._node.store, Promise(epoch, self._own.node), before)
+        if ARMED:
+            reach("agree.after_promise")
+        heard = self._ask({"op": PROMISE, "epoch": epoch, "node": self._own.node})
+        if ARMED:
+            reach("agree.after_promises")
+        if not unchecked:
+            try:
+                check_promotion(self._node, own, heard, heard.granted, elected=elected)
+            except PromotionRefused:
+                save_promise(self._node.store, before)  # it was made to itself: it may follow a master again
+                raise
+        self._sync_log()
+        record = InSyncRecord(epoch, 1, self._own.node, mask_of([self._own.node]), self._own.floor)
+        InSyncFile(self._node.store).save(record)  # no older set has a word in what comes (H16)
+        if ARMED:
+            reach("agree.after_record")
+        why = f"promoted; promised by {sorted(heard.granted) or 'nobody'}"
+        why += ", loss was accepted" if accept_loss else ", elected in etcd" if elected else ""
+        more = sorted(peer.node for peer in heard.answers.values() if peer.reach > self._own.reach)
+        why += f"; what nodes {more} hold beyond its log was promised to nobody" if more and not unchecked else ""
+        return self._be(Role(MASTER, epoch, why, self._own.node))
+
+    def _ask(self, question: dict[str, Any]) -> Heard:
+        """The log hears of each trouble once: a start asks its peers again and again."""
+        heard = ask_all(self._node, question)
+        for name, trouble in heard.silent.items():
+            said = f"node {name} does not answer, {trouble}"
+            if said not in self._told:
+                self._told.add(said)
+                self._node.log.warning("%s", said)
+        return heard
+
+    def _sync_log(self) -> None:
+        """H16 (4), before an entry of the new epoch is. Where the node stopped in order nothing is left to sync."""
+        node = self._node
+        flushed = node.positions.get(Position.FLUSHED)
+        if flushed < self._own.end:
+            sync_rest(node.store, node.settings.mapped_file_size_commit_log, flushed, self._own.end)
+
+    def _be(self, role: Role) -> Role:
+        """The role, durably, then the epoch: a node that is killed between the two opens it at its next start."""
+        node = self._node
+        sole = role.role == MASTER and node.settings.broker_role is BrokerRole.ASYNC_MASTER
+        save_role(node.store, role := replace(role, sole=sole))
+        if ARMED:
+            reach("agree.after_role")
+        if role.role == MASTER:
+            node.store.doubt.unlink(missing_ok=True)  # nobody holds more, or it was given up: its log is the group's
+            open_epoch(node.store, role.epoch, self._own.end)
+            for position in (Position.EPOCH, Position.PROMISED):
+                node.positions.writer(position, Duty.RECOVER).advance(role.epoch)
+        return role
+
+
+def check_lease(until_ns: object, node: int) -> None:
+    """`until_ns`: CLOCK_BOOTTIME until which nobody else is elected. Raises PromotionRefused.
+
+    Of a node that stood still since it was elected: its promise would depose whoever was elected after it.
+    """
+    if type(until_ns) is not int or boottime_ns() >= until_ns:
+        raise PromotionRefused(node, "it was elected longer ago than a lease lasts: another node may lead by now")
+
+
+def floor_of(asked: dict[str, Any]) -> int:
+    """Of the set that etcd has, as the order of an election says it."""
+    floor = asked.get("floor")
+    return floor if type(floor) is int else FLOOR_UNKNOWN
+
+
+def least_epoch(epoch: object, node: int) -> int:
+    """The number that was asked for, if it is one of this node's."""
+    return epoch if type(epoch) is int and node_of(epoch) == node else 0

@@ -1,0 +1,210 @@
+"""A slave's part in the leadership of its group: it watches, and stands for it when there is no master (H16, H19).
+
+A master whose host says that nobody listens there has died, and its lease need not be waited for. That is no proof, so
+it counts only where being wrong costs a change of the master and no message: where the master has said in etcd that it
+is a SYNC_MASTER, and this node is in the recorded set. Then nothing is acknowledged that this node does not hold, and
+a set without it can be recorded by the leader alone, which that master is no more (docs/decisions/0026).
+"""
+
+import contextlib
+import math
+import socket
+from dataclasses import replace
+from typing import Final
+
+from towline.clock import boottime_ns
+from towline.errors import MalformedFrame
+from towline.format.files.epochs import number_of, term_of
+from towline.log.state.in_sync_file import ids_of
+from towline.node.peers.peer_client import ask_peers
+from towline.node.peers.peer_server import STATE, state_of
+from towline.node.process.context import Node
+from towline.node.roles.agreement import Report, may_lack, report_of
+from towline.node.roles.role_commands import PROMOTE, give_order, read_json_file
+from towline.node.roles.roles import MASTER
+from towline.route.etcd import Etcd
+from towline.runtime.positions import Counter
+
+from .leadership import Leader, Leadership, Standing, View, better, facts_of, may_stand, next_epoch
+
+WATCH_MS: Final = 100
+ASK_MS: Final = 300
+GIVE_WAY_MS: Final = 1000  # so long a node that holds more goes first
+DEAD_MS: Final = 1000  # a sender that is just started again listens sooner
+PROBE_S: Final = 0.1
+NS_PER_MS: Final = 1_000_000
+BACK_OFF_MS: Final = 5000  # after a promotion that failed others go first
+
+
+class Pulse:
+    """Whether the leader's process has died: somebody listened at its address, and now nobody has for DEAD_MS."""
+
+    def __init__(self) -> None:
+        self._leadership = 0  # the one that was seen alive
+        self._refused_since: int | None = None
+
+    def is_dead(self, leader: Leader, *, listens: bool, now_ms: int) -> bool:
+        if listens:
+            self._leadership = leader.created
+        if listens or self._leadership != leader.created:
+            self._refused_since = None
+            return False
+        if self._refused_since is None:
+            self._refused_since = now_ms
+        return now_ms - self._refused_since >= DEAD_MS
+
+
+class Candidate:
+    def __init__(self, node: Node, etcd: Etcd, leadership: Leadership) -> None:
+        self._node, self._etcd, self._leadership = node, etcd, leadership
+        self._own = node.settings.broker_id
+        self._peers = {str(peer): where for peer, where in node.settings.peers.items() if peer != self._own}
+        self._says = facts_of(node.settings, node.runtime)
+        self._next_at = 0
+        self._vacant_since: int | None = None
+        self._lease = 0  # won, and the promotion ordered: it is kept until this process is stopped, or the order void
+        self._until_ns = 0  # CLOCK_BOOTTIME: then the order is void
+        self._told = ""
+        self._pulse = Pulse()
+
+    def turn(self, now_ms: int) -> int:
+        if now_ms < self._next_at:
+            return 0
+        self._next_at = now_ms + WATCH_MS
+        if self._lease:
+            self._hold()
+            return 1
+        view = self._leadership.read()
+        if view.leader is not None:
+            self._vacant_since = None
+            if view.leader.node == self._own:
+                self._go_on(view, view.leader)
+            elif not may_stand(replace(view, leader=None), self._own, founder=False):
+                self._feel(view.leader, now_ms)
+            return 1
+        why = may_stand(view, self._own, founder=self._is_founder())
+        if why:
+            self._tell(why)
+        else:
+            self._stand(view, now_ms)
+        return 1
+
+    def due_ms(self, now_ms: int) -> int:
+        return max(0, self._next_at - now_ms)
+
+    def leave(self) -> None:
+        """What was won goes over to the master that this node is about to be."""
+
+    def _feel(self, leader: Leader, now_ms: int) -> None:
+        """Ends the lease of a master that has died. Whoever should be elected then is another question."""
+        address = self._node.settings.peers.get(leader.node)
+        if address is None or not leader.waits:  # only a master that runs says that it does: its promotion is done
+            return
+        if self._pulse.is_dead(leader, listens=listens(address), now_ms=now_ms):
+            self._node.log.warning("nobody listens at %s any more: the lease of node %d is ended", address, leader.node)
+            self._etcd.revoke(leader.lease)
+            self._next_at = now_ms
+
+    def _stand(self, view: View, now_ms: int) -> None:
+        if self._vacant_since is None:
+            self._vacant_since = now_ms
+        first, known, lost = self._compare(view)
+        patient = view.in_sync is None or now_ms - self._vacant_since < GIVE_WAY_MS
+        if first is not None and patient:
+            self._tell(f"node {first.node} goes first, it holds the log to {first.end}")
+            return
+        if lost:
+            self._tell(lost)
+            return
+        began_ns = boottime_ns()
+        lease, _ = self._etcd.grant(math.ceil(self._node.settings.lease_ms / 1000))
+        epoch = next_epoch(view, self._own, known)
+        if self._leadership.claim(view, epoch, lease, self._says):
+            self._promote(epoch, lease, epoch, began_ns, self._floor_of(view))
+        else:
+            self._etcd.revoke(lease)
+
+    def _go_on(self, view: View, leader: Leader) -> None:
+        """The key is ours, and this node is a slave: it was started again within the lease, or did not hear the answer.
+
+        What it holds now counts, not what it held then.
+        """
+        first, known, lost = self._compare(view)
+        said = read_json_file(self._node.store.order_result) or {}
+        failed = said.get("elected") == leader.epoch and "error" in said  # of this leadership, not of one before
+        began_ns = boottime_ns()
+        if failed:
+            self._node.log.error("gives the leadership back, the promotion failed: %s", said["error"])
+            self._next_at += BACK_OFF_MS
+        if lost:
+            self._tell(lost)
+        if failed or lost or first is not None or not self._etcd.keep_alive(leader.lease):
+            self._etcd.revoke(leader.lease)
+            return
+        epoch = max(leader.epoch, number_of(term_of(known) + 1, self._own))
+        self._promote(epoch, leader.lease, leader.epoch, began_ns, self._floor_of(view))
+
+    def _floor_of(self, view: View) -> int:
+        """Under which the set was recorded that makes this node stand; its own where there is none."""
+        return self._node.settings.min_in_sync_replicas if view.in_sync is None else view.in_sync.floor
+
+    def _promote(self, epoch: int, lease: int, elected: int, began_ns: int, floor: int) -> None:
+        """`elected`: the epoch by which etcd knows this leadership; `began_ns`: before etcd was told of its lease."""
+        self._lease, self._until_ns = lease, began_ns + self._node.settings.lease_ms * NS_PER_MS
+        self._node.line.count(Counter.BATCHES)
+        self._node.log.warning("elected: this node becomes master in epoch %d", epoch)
+        order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "floor": floor, "until_ns": self._until_ns}
+        give_order(self._node.store.root, order)
+
+    def _hold(self) -> None:
+        """Renews the lease for the promotion that was ordered, for a lease's time: nobody else can stand meanwhile."""
+        if boottime_ns() < self._until_ns:
+            self._lease = self._lease if self._etcd.keep_alive(self._lease) else 0
+            return
+        self._node.log.error("gives the leadership back: its promotion did not begin within a lease")
+        self._etcd.revoke(self._lease)
+        self._lease = 0
+        self._next_at += BACK_OFF_MS
+
+    def _compare(self, view: View) -> tuple[Standing | None, int, str]:
+        """(who should go before us, the greatest epoch that anybody reachable knows, why we may lack something)."""
+        own = report_of(state_of(self._node))
+        answers, _ = ask_peers(self._node, self._peers, {"op": STATE}, ASK_MS)
+        reports = []
+        for name, facts in answers.items():
+            try:
+                reports.append(report_of(facts))
+            except MalformedFrame as error:
+                self._node.log.warning("node %s: %s", name, error)
+        known = max(max(one.following, one.written, one.promised) for one in (own, *reports))
+        promoted = [one for one in reports if one.role == MASTER and term_of(one.following) > view.term]  # by hand
+        first = better(view, _standing(own), map(_standing, promoted or reports), first=bool(promoted))
+        members = ids_of(view.in_sync.members) if view.in_sync is not None else ()
+        return first, known, may_lack(own, {one.node: one for one in reports}, members)
+
+    def _is_founder(self) -> bool:
+        """Whether the command that started this node called it a master."""
+        facts = read_json_file(self._node.store.node)
+        return facts is not None and facts.get("asked") == MASTER
+
+    def _tell(self, why: str) -> None:
+        if why != self._told:
+            self._node.log.info("does not stand for the leadership: %s", why)
+        self._told = why
+
+
+def listens(address: str) -> bool:
+    """False only where the host itself says that nobody does; one that is silent may be alive."""
+    host, _, port = address.rpartition(":")
+    try:
+        with contextlib.suppress(TimeoutError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # no way there: the same as silence
+        return True
+    return True
+
+
+def _standing(report: Report) -> Standing:
+    return Standing(report.node, report.written, report.end)

@@ -1,0 +1,352 @@
+"""The topics of a master: config/topics.json, kept by the put process alone (H23)."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
+from towline.format.files.topic_errors import TopicChangeRefused, TopicProtected
+from towline.format.files.topics import (
+    GROUP_PREFIXES,
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    TEMPLATE_TOPIC,
+    DataVersion,
+    DeletedTopic,
+    TopicConfig,
+    TopicTable,
+    check_topic,
+    is_system_topic,
+    read_topics,
+    topics_content,
+)
+from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
+from towline.log.state.topics_file import TopicsConfig
+from towline.runtime.clock import Clock
+
+PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a topic is to be; None leaves a value as it is, or at its default."""
+
+    read_queues: int | None = None
+    write_queues: int | None = None
+    perm: int | None = None
+    order: bool | None = None
+
+    def of(self, topic: TopicConfig) -> TopicConfig:
+        return replace(
+            topic,
+            read_queue_nums=topic.read_queue_nums if self.read_queues is None else self.read_queues,
+            write_queue_nums=topic.write_queue_nums if self.write_queues is None else self.write_queues,
+            perm=topic.perm if self.perm is None else self.perm,
+            order=topic.order if self.order is None else self.order,
+        )
+
+
+class Topics:
+    """Looked up once per group of a request; written to disk before the first record of a new topic is accepted.
+
+    A change is made at once for the changes that follow it, and for nobody else: that is when it was written and
+    `settle` is called. Until then it can be withdrawn. But a topic that is to be deleted is closed to everybody.
+
+    Without `long_names` the store keeps to records of version 1, which readers before RocketMQ 5.1 need, and takes
+    nothing for a topic above 127 bytes.
+    """
+
+    def __init__(
+        self,
+        file: TopicsConfig,
+        clock: Clock,
+        *,
+        auto_create: bool,
+        queue_nums_default: int,
+        queues_max: int,
+        long_names: bool = True,
+    ) -> None:
+        self.file = file
+        self._clock = clock
+        self._auto_create = auto_create
+        self._queue_nums_default = queue_nums_default
+        self._queues_max = queues_max
+        self._long_names = long_names
+        self._absent = self._behind = False
+        self._table = TopicTable()
+        self._next = self._table
+        self._write_queues: dict[bytes, int] = {}
+        self._in_doubt: frozenset[str] = frozenset()
+
+    def load(self) -> list[str]:
+        """What there is to say of it. Raises MalformedFile, and what `TopicsConfig.settle` raises."""
+        content = self.file.load()
+        self._absent, self._behind = content is None, self.file.from_backup
+        if content is None:
+            return []
+        self._next = read_topics(content, str(self.file.path))
+        self.settle()
+        if not self._behind:
+            self.file.settle(content)
+            return []
+        lost = "topics that were made or altered last are as they were, but for those of which there are messages"
+        return [f"{self.file.path} cannot be read; the generation before is used, {self.file.backup}: {lost}"]
+
+    def adopt(self, ends: Iterable[tuple[bytes, int, int]], *, followed: bool = False) -> list[str]:
+        """Topics that the store's queues show (topic, queue id, next number) and the file does not know; their names.
+
+        Where there is no topics.json at all, nobody could else read a store whose config/ was lost, or one that a bare
+        message store of RocketMQ wrote. Where there is one, a topic that it leaves out was deleted, and stays so. But
+        of a file that `followed` a master's, a topic may be missing that was made just before that died, and of the
+        generation before a torn one, a topic that was made last; deleted ones stand in both as such. How many queues it
+        had nobody knows: as many as a new topic gets at least, for a producer that was told of them writes to any.
+        """
+        if not (self._absent or self._behind or followed):
+            return []
+        sizes: dict[str, int] = {}
+        floors = self._table.floors()
+        for topic, queue_id, following in ends:
+            if following > floors.get((topic, queue_id), -1):  # else nothing was put to it since it was deleted
+                name = topic.decode("utf-8", "replace")
+                sizes[name] = max(sizes.get(name, 0), queue_id + 1)
+        unknown = {name: size for name, size in sorted(sizes.items()) if name not in self._table.topics}
+        found = {name: self._of_size(name, max(size, self._least(name))) for name, size in unknown.items()}
+        if self._places({**self._table.topics, **found}) > self._queues_max:
+            found = {name: self._of_size(name, size) for name, size in unknown.items()}
+        if found:
+            self._make({**self._table.topics, **found}, self._table.deleted)
+            self._save()
+        return list(found)
+
+    def _least(self, name: str) -> int:
+        return 1 if name.startswith(GROUP_PREFIXES) or is_system_topic(name) else self._queue_nums_default
+
+    @staticmethod
+    def _of_size(name: str, size: int) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=size, write_queue_nums=size)
+
+    def forget(self, log_min: int, held: Collection[bytes]) -> None:
+        """At a start: deleted topics of which neither the log nor a queue (`held`: their topics) has anything left."""
+        kept = {
+            name: deleted
+            for name, deleted in self._table.deleted.items()
+            if name in self._table.topics or deleted.log_offset > log_min or name.encode() in held
+        }
+        if len(kept) < len(self._table.deleted):
+            self._make(self._table.topics, kept)
+            self._save()
+
+    def write_queues(self, topic: bytes) -> int:
+        """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""
+        return self._write_queues.get(topic, -1)
+
+    @property
+    def queues_of_clients(self) -> Mapping[bytes, int]:
+        """All that `write_queues` tells. Another object whenever that is something else."""
+        return self._write_queues
+
+    def get(self, name: str) -> TopicConfig | None:
+        """None for a topic that is about to be deleted as well."""
+        return self._table.topics.get(name) if self.write_queues(name.encode(errors="replace")) >= 0 else None
+
+    def settled(self, name: str) -> TopicConfig | None:
+        """The topic, if it is there and no change of it is under way."""
+        topic = self._table.topics.get(name)
+        return topic if topic is self._next.topics.get(name) else None
+
+    def names(self) -> list[str]:
+        return sorted(self._table.topics)
+
+    def floors(self) -> dict[tuple[bytes, int], int]:
+        """(topic, queue id) -> the number at which a queue goes on whose topic was deleted."""
+        return self._table.floors()
+
+    def route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> TopicConfig:
+        """The topic, made when the rules of RocketMQ allow it (spec 1.4). Raises UnknownTopic, IllegalTopic.
+
+        It takes after `template`: its permission, and as many queues, or fewer where fewer are asked for. That needs
+        the inherit bit, which the default template has while auto_create_topic_enable is set. Topics of a group are
+        made whatever the settings say, with one queue.
+        """
+        topic = self._next.topics.get(name)
+        return self._put(self._routed(name, queue_nums, template)) if topic is None else topic
+
+    def check_route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> None:
+        """Raises what `route` would."""
+        if name not in self._next.topics:
+            self._routed(name, queue_nums, template)
+
+    def _routed(self, name: str, queue_nums: int, template: str) -> TopicConfig:
+        self._check(name)
+        if name.startswith(GROUP_PREFIXES):
+            return TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+        after = self._template(template)
+        if after is None or not after.inherited:
+            raise UnknownTopic(name)
+        queues = min(queue_nums or after.write_queue_nums, after.write_queue_nums)
+        return TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=after.perm & ~PERM_INHERIT
+        )
+
+    def create(self, name: str, queue_nums: int, change: Change | None = None) -> TopicConfig:
+        """`change` may set other values than `queue_nums` for both kinds of queues.
+
+        Raises TopicExists, IllegalTopic, TopicChangeRefused, TooManyQueues.
+        """
+        self._check(name)
+        if name in self._next.topics:
+            raise TopicExists(name)
+        made = TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
+        return self._put(made if change is None else change.of(made))
+
+    def alter(self, name: str, change: Change) -> TopicConfig:
+        """The changed topic.
+
+        Read queues become fewer only when no client may have written to what goes: the write queues go first. Raises
+        UnknownTopic, TopicProtected, TopicChangeRefused, TooManyQueues.
+        """
+        topic = self._own(name)
+        changed = change.of(topic)
+        if changed.read_queue_nums < min(topic.read_queue_nums, topic.write_queue_nums):
+            raise TopicChangeRefused(
+                name,
+                f"clients still write to {topic.write_queue_nums} queues, so {changed.read_queue_nums} cannot be all "
+                "that is read: lower the write queues, let the others be read to their end, then lower the read queues",
+            )
+        return self._put(changed) if changed != topic else topic
+
+    def make_own(self, names: Iterable[str]) -> None:
+        """Topics of the broker itself that are not there yet, of one queue; RocketMQ makes them at each start."""
+        missing = {
+            name: TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
+            for name in names
+            if name not in self._next.topics
+        }
+        if missing:
+            self._make({**self._next.topics, **missing}, self._next.deleted)
+
+    def delete(self, name: str, log_offset: int, floors: Mapping[int, int]) -> DeletedTopic:
+        """`log_offset` is the log's end, `floors` each queue's next number: nothing is put to it from here on.
+
+        Raises UnknownTopic, TopicProtected.
+        """
+        self._own(name)
+        before = self._next.deleted.get(name, DeletedTopic(log_offset=0)).floors
+        merged = {queue_id: max(before.get(queue_id, 0), floors.get(queue_id, 0)) for queue_id in {*before, *floors}}
+        deleted = DeletedTopic(log_offset=log_offset, floors=merged)
+        topics = {other: topic for other, topic in self._next.topics.items() if other != name}
+        self._make(topics, {**self._next.deleted, name: deleted})  # without floors too: delayed messages may be for it
+        self._write_queues = {other: queues for other, queues in self._write_queues.items() if other != name.encode()}
+        return deleted
+
+    # --- rules
+
+    def _own(self, name: str) -> TopicConfig:
+        """A topic that clients may change."""
+        if is_system_topic(name):
+            raise TopicProtected(name)
+        topic = self._next.topics.get(name)
+        if topic is None:
+            raise UnknownTopic(name)
+        return topic
+
+    def _template(self, name: str) -> TopicConfig | None:
+        topic = self._next.topics.get(name)
+        if name != TEMPLATE_TOPIC:
+            return topic
+        if topic is None:
+            queues = self._queue_nums_default
+            topic = TopicConfig(
+                topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=PERM_READ_WRITE | PERM_INHERIT
+            )
+        return topic if self._auto_create else replace(topic, perm=PERM_READ_WRITE)
+
+    def _put(self, topic: TopicConfig) -> TopicConfig:
+        name = topic.topic_name
+        for what, count in (("read", topic.read_queue_nums), ("write", topic.write_queue_nums)):
+            if not 1 <= count <= TOPIC_QUEUES_MAX:
+                raise TopicChangeRefused(name, f"{count} {what} queues; 1 to {TOPIC_QUEUES_MAX} are allowed")
+        if topic.read_queue_nums < topic.write_queue_nums:
+            problem = f"{topic.write_queue_nums} write queues and {topic.read_queue_nums} read queues"
+            raise TopicChangeRefused(name, f"{problem}: nobody could read the last of them; raise the read queues too")
+        if not 0 <= topic.perm <= PERM_ALL:
+            raise TopicChangeRefused(name, f"permission {topic.perm}; it is a sum of 4 read, 2 write, 1 inherit")
+        topics = {**self._next.topics, name: topic}
+        if self._places(topics) > self._queues_max:
+            # Here, before a message could be stored that no queue can take.
+            raise TooManyQueues(self._queues_max, self._places(topics) - _queues_of(topics))
+        self._make(topics, self._next.deleted)
+        return topic
+
+    def _places(self, topics: Mapping[str, TopicConfig]) -> int:
+        """Queues that may need a place in the node's tables; those of deleted topics keep theirs."""
+        return _queues_of(topics) + sum(
+            len(deleted.floors) for name, deleted in self._next.deleted.items() if name not in topics
+        )
+
+    def _check(self, name: str) -> None:
+        check_topic(name)
+        if not self._has_a_version(name):
+            raise IllegalTopic(name, "it needs records of version 2, and auto_message_version_on_topic_len is off")
+
+    def _has_a_version(self, name: str) -> bool:
+        """Whether records of this topic have a version that may be written."""
+        return self._long_names or len(name.encode()) <= TOPIC_SIZE_MAX
+
+    # --- the file
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to be written."""
+        return self._next is not self._table
+
+    def content(self) -> Callable[[], dict[str, Any]]:
+        """Makes what the file is to hold, with all changes so far. May be called by any thread."""
+        table = self._next
+        return lambda: topics_content(table)
+
+    def settle(self) -> None:
+        """The changes were written: they hold."""
+        self._table, self._in_doubt = self._next, frozenset()
+        self._write_queues = self._open_to_clients(self._table.topics)
+
+    def withdraw(self) -> None:
+        """They were not: nothing has changed."""
+        self._next = self._table
+        self._write_queues = self._open_to_clients(self._table.topics)
+
+    def doubt(self) -> None:
+        """They were not, and a crash may leave them all the same: what they touch is closed until a save succeeds."""
+        before, after = self._table.topics, self._next.topics
+        self._in_doubt |= {name for name in (*before, *after) if before.get(name) is not after.get(name)}
+        self.withdraw()
+
+    @property
+    def in_doubt(self) -> frozenset[str]:
+        """Topics of which nobody knows what a restart would find."""
+        return self._in_doubt
+
+    def _save(self) -> None:
+        """At a start, when nobody is served yet. Raises StoreNotWritable, SyncFailed."""
+        self.file.save(self.content()())
+        self.settle()
+
+    def _make(self, topics: Mapping[str, TopicConfig], deleted: Mapping[str, DeletedTopic]) -> None:
+        before = self._next.data_version
+        version = DataVersion(
+            counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
+        )
+        self._next = TopicTable(topics=topics, data_version=version, deleted=deleted)
+
+    def _open_to_clients(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
+        """Topic -> queues that clients may write to."""
+        found = {}
+        for name in topics.keys() - self._in_doubt:
+            topic = topics[name]
+            theirs = topic.writable and not is_system_topic(name) and self._has_a_version(name)
+            found[name.encode()] = topic.write_queue_nums if theirs else 0
+        return found
+
+
+def _queues_of(topics: Mapping[str, TopicConfig]) -> int:
+    return sum(max(topic.read_queue_nums, topic.write_queue_nums) for topic in topics.values())

@@ -1,0 +1,216 @@
+"""Commits and rollbacks: each is one request to put, message and op record together, so both are stored or none.
+
+Only a power cut can separate them, where recovery ends the log between the two: then the message is there, the half is
+checked again and its message stored twice, with one unique key.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.errors import MalformedFrame
+from towline.format.record.record import Host
+from towline.format.record.transactions import HALF, OP, Half, Outcome, committed, op_record, read_half
+from towline.format.wire.frames import PutAnswer
+from towline.format.wire.status import PutStatus
+from towline.runtime.failpoints import ARMED, reach
+
+from .ledger import ALREADY, Ledger, Open, Verdict
+from .links import DEADLINE_MS, Batch, Outbox
+from .reading import Reader
+
+HELD_MS: Final = 10_000  # an ending that cannot be stored by then is refused
+AGAIN_MS: Final = 10
+WAITING_MAX: Final = 10_000
+ENDINGS: Final = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
+
+
+@dataclass(slots=True)
+class Ending:
+    """A question to end a transaction. Times are monotonic ms.
+
+    `end` is the log's end when it came: a half that is not there when that is dispatched does not exist.
+    """
+
+    peer: bytes
+    request_id: int
+    first: int
+    group: str
+    unique_key: str
+    outcome: Outcome
+    until_ms: int
+    end: int
+    not_before_ms: int = 0
+    tried: bool = False  # it may have been stored
+
+
+def read_ending(peer: bytes, request_id: int, question: dict[str, Any], until_ms: int, end: int) -> Ending:
+    """Raises MalformedFrame."""
+    match question:
+        case {"first": int(first), "group": str(group), "key": str(key), "outcome": "commit" | "rollback" as outcome}:
+            return Ending(peer, request_id, first, group, key, ENDINGS[str(outcome)], until_ms, end)
+    raise MalformedFrame("a transaction ends with first, group, key, and outcome commit or rollback")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What records that this process makes need: the broker's address family, its clock, whether a CRC ends them."""
+
+    host: Host
+    wall_ms: Callable[[], int]
+    append_property_crc: bool
+
+    def ops(self, half: Half, outcome: Outcome) -> list[bytes]:
+        """For the newest record, and for the first, which another broker may read again."""
+        return [
+            op_record(
+                offset, half.first, outcome, self.host, self.wall_ms(), append_property_crc=self.append_property_crc
+            )
+            for offset in sorted({half.first, half.offset})
+        ]
+
+
+class Settling:
+    """Transactions for which a put was lost. When it is certain that nothing more of it comes, they are released."""
+
+    def __init__(self, ledger: Ledger, appended: Callable[[], int], read_to: Callable[[], int]) -> None:
+        """`read_to`: the log before it was dispatched and read."""
+        self._ledger, self._appended, self._read_to = ledger, appended, read_to
+        self._lost: list[tuple[int, int]] = []  # first, when put would refuse it as expired
+        self._ends: list[tuple[int, int]] = []  # first, the log's end then
+
+    def add(self, first: int, now_ms: int) -> None:
+        self._lost.append((first, now_ms + DEADLINE_MS))
+
+    def turn(self, now_ms: int) -> None:
+        if not self._lost and not self._ends:
+            return
+        end = self._appended()
+        self._ends += [(first, end) for first, over in self._lost if over <= now_ms]
+        self._lost = [(first, over) for first, over in self._lost if over > now_ms]
+        read_to = self._read_to()
+        for first, end in self._ends:
+            if read_to >= end:
+                self._ledger.released(first)
+        self._ends = [(first, end) for first, end in self._ends if read_to < end]
+
+
+class Endings:
+    """Endings that wait, in the order they came."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        reader: Reader,
+        outbox: Outbox,
+        settling: Settling,
+        writing: Writing,
+        read_to: Callable[[], int],
+        answer: Callable[[Ending, dict[str, Any]], None],
+        refuse: Callable[[Ending, str, str], None],
+    ) -> None:
+        self._ledger, self._reader, self._outbox, self._settling = ledger, reader, outbox, settling
+        self._writing, self._read_to = writing, read_to
+        self._answer, self._refuse = answer, refuse
+        self._waiting: list[Ending] = []
+        self.lost = 0  # open transactions whose half messages had left the log
+        self._now_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, ending: Ending) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            self._refuse(ending, "TOO_MANY", f"{WAITING_MAX} transactions wait to be ended already")
+        else:
+            self._waiting.append(ending)
+
+    def turn(self, now_ms: int) -> int:
+        """How many are through, or on their way."""
+        self._now_ms = now_ms
+        waiting, self._waiting = self._waiting, []
+        left = [ending for ending in waiting if ending.not_before_ms > now_ms or not self._step(ending)]
+        done = len(waiting) - len(left)
+        self._waiting += left
+        return done
+
+    def _step(self, ending: Ending) -> bool:
+        """False while it has to wait."""
+        found = self._ledger.find(ending.first, ending.group, ending.unique_key)
+        if found is None:
+            found = self._unknown(ending)
+        if isinstance(found, Verdict):
+            if ending.tried and found is ALREADY[ending.outcome]:
+                self._done(ending, PutStatus.PUT_OK)  # it was its own put, without an answer; its op record was read
+            else:
+                self._refuse(ending, found.name, found.value)
+            return True
+        if found is not None and self._outbox.has_room and not any(twin.busy for twin in self._ledger.twins(found)):
+            return self._store(ending, found)
+        if self._now_ms < ending.until_ms:
+            return False
+        self._refuse(ending, Verdict.NOT_READABLE_YET.name, Verdict.NOT_READABLE_YET.value)
+        return True
+
+    def _unknown(self, ending: Ending) -> Verdict | None:
+        """Of a transaction that is not open, from its record. None while it may still appear."""
+        if ending.first >= self._ledger.half_next:
+            return Verdict.NO_SUCH_TRANSACTION if self._read_to() >= ending.end else None
+        record = self._reader.record(HALF, ending.first)
+        if record is None:
+            return Verdict.NO_SUCH_TRANSACTION
+        half = read_half(record)
+        if (half.first, half.unique_key) != (ending.first, ending.unique_key):
+            return Verdict.NO_SUCH_TRANSACTION
+        if half.group != ending.group:
+            return Verdict.ANOTHER_GROUP
+        return ALREADY[self._ledger.outcome_of(ending.first)]
+
+    def _store(self, ending: Ending, found: Open) -> bool:
+        half = found.half
+        record = self._reader.record(HALF, half.offset)
+        if record is None:  # it left the log, unresolved for longer than messages are kept
+            self._ledger.gone(half.first)
+            self._refuse(ending, Verdict.NO_SUCH_TRANSACTION.name, "its half message has left the log")
+            self.lost += 1
+            return True
+        twins = self._ledger.twins(found)
+        ops = [op for twin in twins for op in self._writing.ops(twin.half, ending.outcome)]
+        batch: Batch = [(OP, 0, ops)]
+        if ending.outcome is Outcome.COMMITTED:
+            message = (half.topic.encode(), half.queue_id, [committed(record, self._writing.host)])
+            batch = [message, *batch]
+        if ARMED:
+            reach("schedule.before_end")
+        firsts = [twin.half.first for twin in twins]
+        if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(ending, firsts, answer)):
+            return False
+        for twin in twins:
+            twin.busy = True
+        return True
+
+    def _answered(self, ending: Ending, firsts: list[int], answer: PutAnswer | None) -> None:
+        if ARMED:
+            reach("schedule.after_end")
+        if answer is None:
+            ending.tried = True
+            for first in firsts:
+                self._settling.add(first, self._now_ms)
+            self._waiting.append(ending)
+            return
+        status = PutStatus(answer.status)
+        if status.stored:
+            for first in firsts:
+                self._ledger.ended(first, ending.outcome)
+            self._done(ending, status)
+            return
+        for first in firsts:
+            self._ledger.released(first)
+        if status.retryable and self._now_ms < ending.until_ms:
+            ending.not_before_ms = self._now_ms + max(AGAIN_MS, answer.retry_after)
+            self._waiting.append(ending)
+        else:
+            self._refuse(ending, status.name, answer.sentence)
+
+    def _done(self, ending: Ending, status: PutStatus) -> None:
+        self._answer(ending, {"outcome": ending.outcome.value, "status": status.name})

@@ -1,0 +1,403 @@
+"""Transactions of a master, as a part of the schedule process: `turn` it, and sleep no longer than `due_ms`.
+
+It has a socket of its own: producers end their transactions there, and wait there to be asked about those left open.
+
+    transaction_end    {first, group, key, outcome: commit | rollback} -> {outcome, status of the put}
+    transaction_watch  {group, wait_ms} -> {checks: [{first, checks}]} and the halves; held while there are none
+    transaction_list   {group, empty for all} -> {transactions: the oldest LISTED_MAX that are open}
+    transaction_status {} -> {open, ...}, see `_status`
+
+Where more wait than there is room for, a watch is refused (TOO_MANY); its producer asks again a little later.
+
+After a start nothing ends before the log's end of that moment was dispatched and read: what the process that was before
+had stored is known then.
+"""
+
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from towline.errors import MalformedFrame
+from towline.format.record.forms import HALF_TOPIC, OP_TOPIC
+from towline.format.record.record import Host
+from towline.format.record.transactions import HALF, OP, TRANSACTION_GROUP, Half, read_half, read_op
+from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
+from towline.limits import KIB
+from towline.link.context import Context
+from towline.link.endpoints import ipc_endpoint
+from towline.link.keys import PUT_ROLES
+from towline.link.poller import Poller
+from towline.link.server import Request, Sent, Server
+from towline.node.peers.handshake import own_facts, welcome
+from towline.node.process.context import Node
+from towline.node.process.curve_keys import ring_of
+from towline.node.process.endpoints import endpoints_of
+from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
+from towline.runtime.positions import Counter, Duty, Position
+
+from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, Watch, Watches, sizes_of
+from .endings import HELD_MS, WAITING_MAX, Ending, Endings, Settling, Writing, read_ending
+from .floors import Floors, FloorsFile
+from .ledger import Ledger, Rules, Verdict
+from .links import AGAIN_MS, DEADLINE_MS, LocalLink, Offsets, Outbox
+from .reading import Reader
+
+RECORDS_PER_TURN: Final = 512
+REQUESTS_PER_TURN: Final = 256
+OPS_READ_AGAIN: Final = 1_000  # so that after a start, too, it is known how the newest transactions ended
+SOON_MS: Final = 2  # while somebody waits for what reput has not dispatched
+WAITING_LOOK_MS: Final = 20  # while an answer is due, which wakes the process by itself
+LOOK_MS: Final = 1_000
+ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
+SERVICE: Final = "schedule"
+LISTED_MAX: Final = 256
+
+
+class TransactionService:
+    """`poller` is what the process sleeps on: sockets are added to it and taken from it."""
+
+    def __init__(self, node: Node, context: Context, poller: Poller) -> None:
+        settings = node.settings
+        self._node, self._poller = node, poller
+        self._get = node.positions.get
+        self._reader = Reader(node)
+        own = own_facts(node, SCHEDULE_ROLE)
+        secret = node.runtime.secret
+
+        def shown() -> Mapping[str, Any]:
+            return {**own, SECRET_FACT: read_secret(secret)}
+
+        root = node.runtime.root
+        self._put = LocalLink(context, ipc_endpoint(root, "put"), shown, poller, node.log)
+        self._serve = LocalLink(context, ipc_endpoint(root, "serve"), shown, poller, node.log, urgent=False)
+        answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout) + ANSWER_MS
+        self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
+        pause_ms = settings.flush_consumer_offset_interval
+        self._offsets = Offsets(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
+        self._file = FloorsFile(node, node.ringer(Duty.SCHEDULE).ring)
+        self._server = Server(
+            context,
+            endpoints_of(settings, node.runtime, "master")[SERVICE],
+            own=own,
+            greet=welcome(node),
+            ring=ring_of(node),
+            roles=PUT_ROLES,
+            counted=lambda: node.line.count(Counter.REFUSED),
+        )
+        poller.add(self._server)
+        self._topics_made = self._topics_asked = False
+        self._topics_at = 0
+        self._draining = False
+        self._read_to = 0
+        self._halves_to = 0  # the newest half that was read stands there in the log
+        self._lost = 0
+        self._compared = False
+        self._start_end = self._get(Position.APPENDED)
+        self._quiet_until = self._now() + DEADLINE_MS
+        self._early: list[Ending] = []
+        found = self._file.load(self._start_end)
+        self._speaks_of = 0 if found is None else found.end
+        self._ledger = self._begin(*((0, 0) if found is None else found.offsets))
+
+    def turn(self) -> int:
+        """How many things it did; 0 means nothing to do before `due_ms`."""
+        now = self._now()
+        self._watch_cleaning(now)
+        self._reader.turn(now)
+        done = self._outbox.turn(now)
+        done += self._file.turn(now, self._floors, at_once=self._draining)
+        if self._topics_made and self._file.written is not None:
+            self._offsets.turn(now, self._file.written.offsets)
+        done += self._read() + self._take_requests(now)
+        self._settling.turn(now)
+        if not self._compared and self._read_to >= self._start_end:
+            self._compare()
+        if self._is_ready(now) and not self._draining:
+            for ending in self._early:
+                self._endings.add(ending)
+            self._early = []
+            done += self._endings.turn(now) + self._checks.turn(now)
+        return done + self._refuse_late(now) + self._watches.turn(now)
+
+    def due_ms(self) -> int:
+        if self._file.awaits_flush:
+            return SOON_MS
+        if self._early or self._draining:
+            return WAITING_LOOK_MS
+        now = self._now()
+        due = max(0, min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS))
+        if len(self._endings):
+            return min(due, SOON_MS)
+        return min(due, WAITING_LOOK_MS) if len(self._outbox) else due
+
+    def drain(self) -> bool:
+        """Nothing more ends. True when every put that is under way was answered and the floors are noted; who still
+        waits asks again."""
+        if not self._draining:
+            self._watches.release_all()
+        self._draining = True
+        if len(self._outbox) or not self._file.says(self._floors()):
+            return False
+        if self._topics_made and self._file.written is not None:
+            self._offsets.save(self._now(), self._file.written.offsets)
+        return True
+
+    def close(self) -> None:
+        for link in (self._put, self._serve):
+            link.close()
+        self._poller.remove(self._server)
+        self._server.close()
+        self._reader.close()
+        self._file.close()
+
+    # --- the queues
+
+    def _begin(self, half_floor: int, op_floor: int) -> Ledger:
+        settings, node = self._node.settings, self._node
+        rules = Rules(settings.transaction_time_out, settings.transaction_check_max)
+        ledger = Ledger(rules, half_floor, max(0, op_floor - OPS_READ_AGAIN))
+        family = socket.AF_INET6 if ":" in settings.broker_ip1 else socket.AF_INET
+        host = Host(socket.inet_pton(family, settings.broker_ip1), settings.listen_port)
+        writing = Writing(host, node.clock.now_ms, settings.enabled_append_prop_crc)
+
+        def read_to() -> int:
+            return self._read_to
+
+        self._settling = Settling(ledger, lambda: self._get(Position.APPENDED), read_to)
+        self._endings = Endings(
+            ledger, self._reader, self._outbox, self._settling, writing, read_to, self._answer, self._refuse
+        )
+        self._watches = Watches(ledger, self._reader, self._answer_watch)
+        self._checks = Checks(
+            ledger,
+            self._reader,
+            self._outbox,
+            self._settling,
+            writing,
+            self._watches,
+            settings.transaction_check_interval,
+            self._now(),
+            node.log,
+        )
+        return ledger
+
+    def _floors(self) -> Floors:
+        return Floors(*self._ledger.floors, self._speaks_of)
+
+    def _watch_cleaning(self, now_ms: int) -> None:
+        """Before the reader lets go of what is being cleaned away."""
+        log_min = self._get(Position.LOG_MIN)
+        if not self._is_ready(now_ms) or self._draining:
+            return
+        if self._ledger.before(log_min):
+            self._checks.rescue(log_min, now_ms)
+        lost = self._checks.lost + self._endings.lost
+        self._node.line.lose(lost - self._lost)
+        self._lost = lost
+
+    def _compare(self) -> None:
+        """What the log held at the start is dispatched: offsets that fit it not are not believed (H15)."""
+        self._compared = True
+        known = self._file.written
+        for topic, offset in zip((HALF, OP), (0, 0) if known is None else known.offsets, strict=True):
+            low, end = self._reader.bounds(topic)
+            if offset > end:
+                told = "%s: %d counted as through that the log does not hold; it is read from the beginning"
+                self._node.log.warning(told, topic.decode(), offset - end)
+                self._node.line.count(Counter.FALLBACKS, offset - end)
+                self._ledger.read_again()
+                self._read_to = 0
+            elif topic == HALF and offset < low:
+                told = "%d half messages have left the log: those of them that were open are lost"
+                self._node.log.warning(told, low - offset)
+
+    def _refuse_late(self, now_ms: int) -> int:
+        """Of those that wait for the start: too long, or too many."""
+        waiting, self._early = self._early, []
+        done = 0
+        for ending in waiting:
+            if ending.until_ms > now_ms and len(self._early) < WAITING_MAX:
+                self._early.append(ending)
+            else:
+                self._refuse(ending, Verdict.NOT_READABLE_YET.name, Verdict.NOT_READABLE_YET.value)
+                done += 1
+        return done
+
+    def _is_ready(self, now_ms: int) -> bool:
+        return self._read_to >= self._start_end and now_ms >= self._quiet_until
+
+    def _read(self) -> int:
+        """What was dispatched, in the order of the log: of halves, only what is open is kept in mind."""
+        ledger = self._ledger
+        dispatched = self._get(Position.DISPATCHED)
+        op_end = self._reader.bounds(OP)[1]
+        half_end = self._reader.bounds(HALF)[1]
+        if half_end and not self._topics_made:
+            self._make_topics()
+        done = 0
+        if ledger.half_next < half_end and not self._ops_behind(op_end):
+            done += self._read_halves()
+        if ledger.op_next < op_end:
+            done += self._read_ops(op_end, all_halves=ledger.half_next >= half_end)
+        if ledger.half_next >= half_end and ledger.op_next >= op_end:
+            self._read_to = dispatched
+        return done
+
+    def _ops_behind(self, op_end: int) -> bool:
+        """Whether op records are to be read that stand before halves which were read."""
+        next_op = self._reader.record(OP, self._ledger.op_next) if self._ledger.op_next < op_end else None
+        return next_op is not None and next_op.physical_offset < self._halves_to
+
+    def _read_halves(self) -> int:
+        run = self._reader.records(HALF, self._ledger.half_next, RECORDS_PER_TURN)
+        for record in run.records:
+            self._ledger.see_half(self._checked(read_half(record)))
+            self._halves_to = record.physical_offset
+        self._speaks_of = max(self._speaks_of, run.end)
+        self._ledger.half_next = max(self._ledger.half_next, run.following)
+        return max(1, len(run.records))
+
+    def _read_ops(self, op_end: int, *, all_halves: bool) -> int:
+        """Those whose halves were read."""
+        ledger = self._ledger
+        run = self._reader.records(OP, ledger.op_next, min(RECORDS_PER_TURN, op_end - ledger.op_next))
+        known = [record for record in run.records if all_halves or record.physical_offset < self._halves_to]
+        for record in known:
+            ledger.see_op(record.queue_offset, read_op(record))
+        if len(known) == len(run.records):
+            ledger.op_next = max(ledger.op_next, run.following)
+        self._speaks_of = max(self._speaks_of, run.end)
+        return len(known) or int(not run.records)
+
+    def _make_topics(self) -> None:
+        """Serve keeps no offsets of a topic that is not in topics.json."""
+        if not self._topics_asked and self._now() >= self._topics_at:
+            self._topics_at = self._now() + AGAIN_MS
+            self._topics_asked = self._outbox.ask("transaction_topics", self._are_topics_made)
+
+    def _are_topics_made(self, done: bool) -> None:
+        self._topics_made, self._topics_asked = done, False
+
+    def _checked(self, half: Half) -> Half:
+        """A half that says it is another's copy is one when the other, as far as it is still there, says so too."""
+        if half.first == half.offset:
+            return half
+        record = self._reader.record(HALF, half.first) if half.first < half.offset else None
+        known = None if record is None else read_half(record)
+        if known is None and half.first < self._reader.bounds(HALF)[0]:
+            return half
+        if known is not None and (known.first, known.group, known.unique_key) == (
+            half.first,
+            half.group,
+            half.unique_key,
+        ):
+            return half
+        return half.on_its_own()
+
+    # --- questions
+
+    def _take_requests(self, now_ms: int) -> int:
+        done = 0
+        while done < REQUESTS_PER_TURN:
+            request = self._server.receive()
+            if request is None:
+                break
+            done += 1
+            try:
+                self._take(request, now_ms)
+            except MalformedFrame as error:
+                self._node.line.count(Counter.REFUSED)
+                self._node.log.warning("a request was not understood, its connection is cut: %s", error)
+                self._server.drop(request)
+        return done
+
+    def _take(self, request: Request, now_ms: int) -> None:
+        if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2 or len(request.parts[1]) > KIB:
+            raise MalformedFrame("the schedule process answers short questions only")
+        _, request_id = expect(ASK, request.parts[0])
+        question = read_json(request.parts[1])
+        match question:
+            case {"op": "transaction_end"}:
+                until, end = now_ms + HELD_MS, self._get(Position.APPENDED)
+                self._early.append(read_ending(request.peer, request_id, question, until, end))
+            case {"op": "transaction_watch", "group": str(group), "wait_ms": int(wait_ms)}:
+                until = now_ms + max(0, min(wait_ms, HOLD_MAX_MS))
+                self._watch(group, Watch(request.peer, request_id, until))
+            case {"op": "transaction_status"}:
+                self._send(request.peer, request_id, self._status())
+            case {"op": "transaction_list", "group": str(group)}:
+                found = [_facts_of(half) for half in self._ledger.open_of(group, LISTED_MAX)]
+                self._send(request.peer, request_id, {"transactions": found})
+            case _:
+                raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
+
+    def _watch(self, group: str, watch: Watch) -> None:
+        if self._draining:
+            return  # an answer now would only make it ask again
+        if self._watches.has_room(watch.peer):
+            self._watches.add(group, watch)
+            return
+        self._node.line.count(Counter.REFUSED)
+        told = f"{PEER_WATCHES_MAX} of one producer, or {WATCHES_MAX} of all, wait for checks already"
+        self._send(watch.peer, watch.request_id, {"error": "TOO_MANY", "sentence": told}, status=1)
+
+    def _status(self) -> dict[str, int]:
+        """`checked`, `put_aside` and `lost` since the process started."""
+        half_floor, op_floor = self._ledger.floors
+        return {
+            "open": len(self._ledger),
+            "checked": self._checks.checked,
+            "put_aside": self._checks.put_aside,
+            "lost": self._lost,
+            "watching": len(self._watches),
+            "half_next": self._ledger.half_next,
+            "op_next": self._ledger.op_next,
+            "half_floor": half_floor,
+            "op_floor": op_floor,
+        }
+
+    # --- answers
+
+    def _answer(self, ending: Ending, facts: dict[str, Any]) -> None:
+        self._send(ending.peer, ending.request_id, facts)
+
+    def _refuse(self, ending: Ending, error: str, sentence: str) -> None:
+        self._node.line.count(Counter.REFUSED)
+        self._send(ending.peer, ending.request_id, {"error": error, "sentence": sentence}, status=1)
+
+    def _answer_watch(self, watch: Watch, facts: dict[str, Any], records: list[bytes]) -> bool:
+        return self._send(watch.peer, watch.request_id, facts, records=records)
+
+    def _send(
+        self,
+        peer: bytes,
+        request_id: int,
+        facts: dict[str, Any],
+        *,
+        status: int = 0,
+        records: list[bytes] | None = None,
+    ) -> bool:
+        """A peer that does not read its answers is cut off (H20)."""
+        records = records or []
+        parts = [ANSWER.pack(Kind.ANSWER, status, request_id, len(records)), json_part(facts)]
+        if records:
+            parts += [sizes_of(records), b"".join(records)]
+        sent = self._server.send(peer, parts)
+        if sent is Sent.PAUSED:
+            self._server.cut_unread(peer)
+        return sent is Sent.SENT
+
+    def _now(self) -> int:
+        return self._node.clock.monotonic_ms()
+
+
+def _facts_of(half: Half) -> dict[str, Any]:
+    return {
+        "first": half.first,
+        "key": half.unique_key,
+        "group": half.group,
+        "topic": half.topic,
+        "queue": half.queue_id,
+        "checks": half.checks,
+        "stored_ms": half.stored_ms,
+    }

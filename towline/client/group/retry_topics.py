@@ -1,0 +1,128 @@
+"""The way back: messages that a member could not handle, to the group's retry topic or its dead letters (spec 10.3)."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from towline.client.admin import AdminClient
+from towline.client.errors import AskRefused, MessageTooLarge, PutRefused
+from towline.client.link.endpoints import Endpoints
+from towline.client.producer import Producer
+from towline.client.send.forms import StoredForm, delayed, sent_back
+from towline.errors import IllegalProperty, MalformedRecord, TopicExists
+from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from towline.format.wire.status import PutStatus
+from towline.link.unclosed import renew, tell_child
+
+from .errors import NotStorable, NoWayBack
+from .message import GroupMessage
+from .subscription import dead_letter_topic, retry_topic
+
+log = logging.getLogger(__name__)
+
+FIRST_LEVEL: Final = 3
+RETRIES_DEFAULT: Final = 16
+_NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE_EXCEEDED.name)  # at no other moment
+
+
+class WayBack:
+    """Made when the first message goes back. Any thread may use it.
+
+    `endpoint` gives the address of put when it is asked for; `retries_max` how often a message comes again,
+    `retry_queues` how many queues the retry topic is made with: copies are spread over those that it has.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        cluster: str,
+        endpoint: Callable[[], Endpoints],
+        retries_max: Callable[[], int],
+        retry_queues: Callable[[], int],
+        timeout_ms: int,
+    ) -> None:
+        self._group, self._cluster, self._timeout_ms = group, cluster, timeout_ms
+        self._endpoint, self._retries_max, self._retry_queues = endpoint, retries_max, retry_queues
+        self._lock = threading.Lock()
+        self._producer: Producer | None = None
+        self._produces_to: Endpoints = ""
+        self._there: set[str] = set()
+        tell_child(self)
+
+    def send(self, message: GroupMessage, level: int | None) -> bool:
+        """False when it became a dead letter: also when there is no room for what a retry, and at last for what a dead
+        letter adds to its properties. Raises NotStorable when not even the message as it came is taken.
+        """
+        times = message.reconsume_times
+        more = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.origin_message_id}
+        dead = dead_letter_topic(self._group)
+        tries: list[tuple[str, int, dict[str, str]]] = [(dead, 0, more), (dead, 0, {})]
+        if times < self._retries_max() and (level is None or level >= 0):
+            tries.insert(0, (retry_topic(self._group), level or FIRST_LEVEL + times, more))
+        while True:
+            topic, wanted, added = tries.pop(0)
+            try:
+                self._store(message, topic, wanted, added)
+                return wanted > 0
+            except NotStorable as error:
+                if not tries:
+                    raise
+                log.error("%r: %s; it becomes a dead letter with less", message, error.describe())
+
+    def _store(self, message: GroupMessage, topic: str, level: int, more: dict[str, str]) -> None:
+        """A copy in this topic, after the delay of `level` unless that is 0."""
+        producer = self._open(topic)
+        queue = random.randrange(max(1, min(producer.route(topic).write_queues, self._queues_of(topic))))
+        welcome = producer.welcome
+        form = StoredForm(topic, queue, ())
+        if level:
+            form = delayed(topic, queue, level, int(welcome.get("delay_levels", 18)))
+        crc = bool(welcome.get("append_property_crc", False))
+        times = message.reconsume_times + 1
+        try:
+            record = sent_back(message.record, form, more, times, append_property_crc=crc)
+            result = producer.send_records(form.topic, form.queue_id, record, 1).result()
+        except (IllegalProperty, MalformedRecord, MessageTooLarge) as error:
+            raise NotStorable(topic, error.describe()) from None
+        except PutRefused as error:
+            if error.status not in _NEVER_TAKEN:
+                raise
+            raise NotStorable(topic, error.describe()) from None
+        if not result.acknowledged:
+            raise NoWayBack(self._group, f"the copy is stored, but not promised: {result.status.name}")
+
+    def close(self) -> None:
+        with self._lock:
+            if self._producer is not None:
+                self._producer.close()
+
+    def forked(self) -> None:
+        renew(self._lock)
+
+    def _queues_of(self, topic: str) -> int:
+        """The topic of dead letters has one."""
+        return max(1, self._retry_queues()) if topic == retry_topic(self._group) else 1
+
+    def _open(self, topic: str) -> Producer:
+        """The producer, when the topic is there."""
+        endpoint = self._endpoint()
+        with self._lock:
+            if self._producer is not None and endpoint != self._produces_to:  # another node is master now
+                self._producer.close(flush=False)
+                self._producer = None
+                self._there.clear()
+            if topic not in self._there:
+                with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
+                    try:
+                        admin.create_topic(topic, self._queues_of(topic))
+                    except AskRefused as refused:
+                        if refused.error != TopicExists.__name__:
+                            raise
+                self._there.add(topic)
+                if self._producer is None:
+                    self._produces_to = endpoint
+                    self._producer = Producer(endpoint, name=f"group {self._group}", cluster=self._cluster)
+            assert self._producer is not None
+            return self._producer

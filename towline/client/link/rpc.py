@@ -1,0 +1,198 @@
+"""Questions to a node (ASK and ANSWER) and what comes back."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from towline.client.columns import Columns
+from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, UnknownTopic
+from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
+from towline.link.context import Context, close_context, new_context
+from towline.link.dealer import Link
+from towline.link.poller import Poller
+from towline.link.unclosed import tell_child
+
+from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
+from .endpoints import Endpoints, Fit, anybody, named_masters
+
+AGAIN_MS: Final = 10  # between attempts to reach a node
+ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer: JSON facts, and the records when the question was for some."""
+
+    facts: dict[str, Any]
+    columns: Columns
+
+
+class AskedNoMaster(AskRefused):
+    """A question that only a master answers. `masters` are endpoints where the node thinks that there is one."""
+
+    advice = "give the endpoints of all nodes, so that the master is found"
+
+    def __init__(self, op: str, sentence: str, masters: tuple[str, ...]) -> None:
+        super().__init__(op, NOT_MASTER, sentence)
+        self.masters = masters
+        self.args = (op, sentence, masters)
+
+
+def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
+    return [ASK.pack(Kind.ASK, request_id), json_part({"op": op, **facts})]
+
+
+def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
+    """Raises UnknownTopic, FilterRefused, AskRefused, MalformedFrame."""
+    _, status, _, count = expect(ANSWER, parts[0])
+    if len(parts) != (4 if count else 2):
+        raise MalformedFrame(f"an answer with {count} records in {len(parts)} parts")
+    answer = read_json(parts[1])
+    if status:
+        error, sentence = str(answer.get("error", "")), str(answer.get("sentence", ""))
+        if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
+            raise UnknownTopic(str(facts.get("topic", "")))
+        if error == NOT_MASTER:
+            raise AskedNoMaster(op, sentence, named_masters(answer, "serve"))
+        if error in FilterRefused.NAMES:
+            raise FilterRefused.of(answer)
+        raise AskRefused(op, error, sentence)
+    sizes, records = (parts[2], parts[3]) if count else (b"", b"")
+    return Reply(answer, Columns(sizes, records))
+
+
+class Caller:
+    """Asks a node and waits for the answer, over a link that is made anew when it is lost. Used by one thread.
+
+    Messages that are no answers to questions are kept for `receive`.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints | Callable[[], Endpoints],
+        facts: Mapping[str, str],
+        context: Context | None = None,
+        poller: Poller | None = None,
+        fit: Fit = anybody,
+    ) -> None:
+        """`context` and `poller` may be others' too; whoever gives them closes them."""
+        self._facts = facts
+        self._own_context = context is None
+        self._context = context or new_context()
+        self._poller = poller or Poller()
+        self._connection = Connection(self._context, endpoints, facts, self._poller, fit)
+        self._kept: deque[list[Buffer]] = deque()
+        self._next_id = 0
+        self.closed: ClientClosed | None = None
+        tell_child(self)
+
+    @property
+    def welcome(self) -> dict[str, Any]:
+        """What the node said when the link began; empty before."""
+        return self._connection.welcome
+
+    def new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def link(self, timeout_ms: int) -> Link:
+        """The greeted link. Raises NoAnswer, LinkRefused, ClientClosed."""
+        if self.closed is not None:
+            raise self.closed
+        link = self._connection.link
+        if link is not None and link.lost:
+            self.lose()
+        return self._connection.open(timeout_ms)
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    def lose(self) -> None:
+        """The link is of no use any more, and what came over it neither."""
+        self._connection.move_on()
+        self._kept.clear()
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether `receive` gives what came before."""
+        return bool(self._kept)
+
+    def receive(self, link: Link) -> list[Buffer] | None:
+        """The next message, kept or new."""
+        return self._kept.popleft() if self._kept else link.receive()
+
+    def wait(self, timeout_ms: int) -> None:
+        """For the next message."""
+        if not self._kept:
+            self._poller.poll(timeout_ms)
+
+    def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
+        """A question is asked again over a new link when its link is lost: answering twice does no harm.
+
+        And over the same one of a node that has started and does not know the answer yet.
+        Raises UnknownTopic, AskRefused, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        why = f"the question {op!r} was not answered"
+        while (remaining := remaining_ms(deadline)) > 0:
+            try:
+                link = self.link(remaining)
+            except NoAnswer as error:
+                if remaining_ms(deadline) == 0:
+                    raise NoAnswer(error.endpoint, timeout_ms, error.trouble) from None
+                self.wait(AGAIN_MS)
+                continue
+            choice = self._connection.has_choice
+            try:
+                parts = self._ask_once(
+                    link, op, facts, min(deadline, time.monotonic() + ATTEMPT_S if choice else deadline)
+                )
+                if parts is not None:
+                    return read_answer(op, facts, parts)
+                self.lose()
+            except LinkRefused:
+                if not choice:
+                    raise
+                self.lose()
+            except AskedNoMaster as error:
+                self._connection.learn(error.masters)
+                if not self._connection.has_choice or remaining_ms(deadline) <= AGAIN_MS:
+                    raise
+                self.lose()
+                self._poller.poll(AGAIN_MS)
+            except AskRefused as error:
+                if error.error != STARTING:
+                    raise
+                why = error.sentence
+                self._poller.poll(min(AGAIN_MS, remaining_ms(deadline)))
+        raise NoAnswer(self._connection.endpoint, timeout_ms, why)
+
+    def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
+        request_id = self.new_id()
+        asked = link.send(encode_ask(request_id, op, facts))
+        while asked and not link.lost:
+            parts = link.receive()
+            if parts is None:
+                remaining = remaining_ms(deadline)
+                if remaining == 0:
+                    return None
+                self._poller.poll(remaining)
+            elif kind_of(parts[0]) != Kind.ANSWER:
+                self._kept.append(parts)
+            elif expect(ANSWER, parts[0])[2] == request_id:
+                return parts
+        return None
+
+    def close(self) -> None:
+        if self.closed is None:
+            self.closed = ClientClosed("client")
+            self._connection.close()
+            if self._own_context:
+                close_context(self._context)
+
+    def forked(self) -> None:
+        self.closed = ClientForked.here("client")

@@ -1,0 +1,101 @@
+"""The log's files, read by a client on the node's own machine: records then cross no socket, only their places do.
+
+The node tells of what it would have sent, so nobody sees more than is confirmed (H24); those bytes stay as they are.
+A file that is deleted meanwhile is read to its end. Device and inode, which every process of a machine sees alike, tell
+that what is found under the name is the node's file.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+
+from towline.errors import MalformedFrame
+from towline.format.wire.frames import STRETCH, Buffer, expect
+from towline.limits import FRAME_SIZE_MAX
+from towline.link.endpoints import parse
+from towline.link.unclosed import on_drop
+
+OPEN_MAX: Final = 4
+
+log = logging.getLogger(__name__)
+
+
+_Open = dict[int, tuple[int, tuple[int, int]]]  # by base: descriptor, device and inode
+
+
+class LogFiles:
+    """Used by one thread. Holds a few files open until `rest`, and with them the room that they take on the disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._open: _Open = {}
+        on_drop(self, _close_all, self._open)
+
+    @classmethod
+    def of(cls, endpoint: str, welcome: Mapping[str, Any]) -> Self | None:
+        """Of the node behind `endpoint`; None where it is on another machine, or names no files."""
+        directory = welcome.get("commitlog")
+        if not isinstance(directory, str) or not directory or parse(endpoint).scheme != "ipc":
+            return None
+        return cls(Path(directory))
+
+    def read(self, place: Buffer) -> Buffer | None:
+        """The bytes of a STRETCH, copied; None where they cannot be had: then the node has to send them.
+
+        Raises MalformedFrame.
+        """
+        device, inode, base, start, size = expect(STRETCH, place)
+        if not 0 <= base <= start or not 0 < size <= FRAME_SIZE_MAX:
+            raise MalformedFrame(f"{size} bytes at {start} cannot stand in a file that begins at {base}")
+        try:
+            descriptor = self._descriptor(base, (device, inode))
+            return None if descriptor is None else _read(descriptor, start - base, size)
+        except OSError as error:
+            log.info("the log's files are not read here: %s", error)
+            return None
+
+    def rest(self) -> None:
+        """Nothing more is there for now: the files are let go of."""
+        _close_all(self._open)
+
+    def _descriptor(self, base: int, identity: tuple[int, int]) -> int | None:
+        known = self._open.get(base)
+        if known is not None and known[1] == identity:
+            return known[0]
+        self._close(base)
+        path = self._directory / f"{base:020d}"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) != identity:
+            os.close(descriptor)
+            log.info("the log's files are not read here: %s is not the node's", path)
+            return None
+        while len(self._open) >= OPEN_MAX:
+            self._close(next(iter(self._open)))
+        self._open[base] = descriptor, identity
+        return descriptor
+
+    def _close(self, base: int) -> None:
+        known = self._open.pop(base, None)
+        if known is not None:
+            os.close(known[0])
+
+
+def _close_all(files: _Open) -> None:
+    while files:
+        os.close(files.popitem()[1][0])
+
+
+def _read(descriptor: int, at: int, size: int) -> Buffer | None:
+    target = np.empty(size, dtype=np.uint8).data
+    done = 0
+    while done < size:
+        count = os.preadv(descriptor, [target[done:]], at + done)
+        if not count:
+            return None
+        done += count
+    return target

@@ -1,0 +1,320 @@
+"""Messages between the threads that send them and the I/O thread that puts them on the wire.
+
+One lock guards everything here. A batch is open until it is full, due or urgent; then it is ready, and the I/O thread
+takes it. The bytes of all unfinished batches are bounded: senders wait for room.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from towline.client.errors import ClientClosed, ClientForked, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
+from towline.errors import TowlineError
+from towline.format.wire.status import PutStatus
+from towline.limits import REQUEST_GROUPS_MAX
+from towline.link.unclosed import renew, tell_child
+
+from .futures import MS, Batch, SendFuture, TopicRoute
+
+log = logging.getLogger(__name__)
+
+RECORDS_MAX: Final = 65_536  # of one batch
+HAND_OVER_S: Final = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is gathered, and how long it may take. Bytes are of records; times are ms."""
+
+    linger_ms: float
+    batch_bytes_max: int
+    buffer_bytes_max: int
+    send_timeout_ms: int
+    delivery_timeout_ms: int
+
+
+class Accumulator:
+    """`wake` rings the I/O thread; it is called at most once before that thread sleeps again."""
+
+    def __init__(self, bounds: Bounds, wake: Callable[[], None]) -> None:
+        self._bounds = bounds
+        self._batch_bytes_max = bounds.batch_bytes_max
+        self._linger_s = bounds.linger_ms / MS
+        self._delivery_s = bounds.delivery_timeout_ms / MS
+        self._wake = wake
+        self.lock = threading.Lock()
+        self._room = threading.Condition(self.lock)
+        self._open: dict[Batch, None] = {}  # in the order they were opened
+        self._ready: deque[Batch] = deque()
+        self._unfinished: dict[Batch, None] = {}
+        self._buffered = 0
+        self._waiting = 0  # senders that wait for room
+        self._wake_before = math.inf  # a batch due before this needs the I/O thread to be rung
+        self._closed: TowlineError | None = None
+        tell_child(self)
+
+    # --- senders
+
+    def add(self, route: TopicRoute, queue_id: int, record: bytes, unique_key: str, urgent: bool) -> SendFuture:
+        """Puts one record into the queue's open batch. Waits for room; raises ProducerFull, ClientClosed."""
+        size = len(record)
+        with self.lock:
+            while True:
+                if self._closed is not None or self._buffered + size > self._bounds.buffer_bytes_max:
+                    self._wait_for_room(size)
+                batch = route.open.get(queue_id)
+                if batch is None or batch.size + size <= self._batch_bytes_max:
+                    break
+                self._seal(batch)
+                self._hand_over()
+            if batch is None:
+                batch = self._new_batch(route, queue_id)
+                route.open[queue_id] = batch
+                self._open[batch] = None
+            before = batch.size
+            index = batch.count
+            batch.records.append(record)
+            batch.size = before + size
+            batch.count = index + 1
+            self._buffered += size
+            if urgent:
+                self._seal(batch)
+            elif batch.size >= self._batch_bytes_max or batch.count >= RECORDS_MAX:
+                self._seal(batch)
+                self._hand_over()
+            elif batch.due < self._wake_before:
+                self._ring()
+        return SendFuture(batch, index, before, unique_key)
+
+    def add_many(self, route: TopicRoute, queue_id: int, records: bytes, count: int, unique_key: str) -> SendFuture:
+        """Puts `count` records, back to back, on their way as one batch. Waits for room; raises likewise."""
+        with self.lock:
+            if self._closed is not None or self._buffered + len(records) > self._bounds.buffer_bytes_max:
+                self._wait_for_room(len(records))
+            earlier = route.open.get(queue_id)
+            if earlier is not None:
+                self._seal(earlier)
+            batch = self._new_batch(route, queue_id)
+            batch.records.append(records)
+            batch.size = len(records)
+            batch.count = count
+            self._buffered += batch.size
+            self._seal(batch)
+        return SendFuture(batch, 0, 0, unique_key, count)
+
+    def hurry(self) -> None:
+        """Nothing waits for company any longer."""
+        with self.lock:
+            for batch in list(self._open):
+                self._seal(batch)
+
+    def limit_batches(self, size_max: int) -> None:
+        """The node takes no larger requests."""
+        self._batch_bytes_max = min(self._batch_bytes_max, size_max)
+
+    def flush(self, timeout_ms: float | None) -> bool:
+        """Sends what waits for company, and waits until everything added so far has an outcome."""
+        self.hurry()
+        with self.lock:
+            unfinished = list(self._unfinished)
+        deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / MS
+        for batch in unfinished:
+            remaining = deadline - time.monotonic()
+            if not batch.wait(None if math.isinf(remaining) else max(0.0, remaining * MS)):
+                return False
+        return True
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of records that have no outcome yet."""
+        return self._buffered
+
+    def _hand_over(self) -> None:
+        """Lets the I/O thread run. Beside a thread that computes it would get the interpreter only every 5 ms."""
+        self._waiting += 1
+        try:
+            self._room.wait(HAND_OVER_S)
+        finally:
+            self._waiting -= 1
+
+    def _wait_for_room(self, size: int) -> None:
+        timeout_s = self._bounds.send_timeout_ms / MS
+        deadline = time.monotonic() + timeout_s
+        # A record larger than the whole buffer goes when it is the only one.
+        while self._closed is None and self._buffered and self._buffered + size > self._bounds.buffer_bytes_max:
+            for batch in list(self._open):
+                self._seal(batch)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise ProducerFull(self._buffered, self._bounds.send_timeout_ms)
+            self._waiting += 1
+            try:
+                self._room.wait(remaining)
+            finally:
+                self._waiting -= 1
+        if self._closed is not None:
+            raise self._closed
+
+    def _new_batch(self, route: TopicRoute, queue_id: int) -> Batch:
+        now = time.monotonic()
+        batch = Batch(route, queue_id, self.lock, now)
+        batch.due = now + self._linger_s
+        batch.deadline = now + self._delivery_s
+        self._unfinished[batch] = None
+        return batch
+
+    def _seal(self, batch: Batch) -> None:
+        route, queue_id = batch.route, batch.queue_id
+        if batch in self._open:
+            del self._open[batch]
+            del route.open[queue_id]
+        if queue_id == route.sticky:
+            route.rotate()
+        self._ready.append(batch)
+        if self._wake_before > -math.inf:
+            self._ring()
+
+    def _ring(self) -> None:
+        self._wake_before = -math.inf
+        self._wake()
+
+    # --- the I/O thread
+
+    def take(self, now: float, bytes_max: int) -> list[Batch]:
+        """Ready batches for one request: at most `bytes_max` bytes unless a single one is larger, oldest first."""
+        with self.lock:
+            self._seal_due(now)
+            taken: list[Batch] = []
+            size = 0
+            while self._ready and len(taken) < REQUEST_GROUPS_MAX:
+                batch = self._ready[0]
+                if taken and (size + batch.size > bytes_max or batch.alone or taken[0].alone):
+                    break
+                taken.append(self._ready.popleft())
+                size += batch.size
+            if self._waiting and not self._ready:
+                self._room.notify_all()
+            return taken
+
+    def give_back(self, batches: Iterable[Batch]) -> None:
+        """They go again, before everything that is ready."""
+        with self.lock:
+            self._ready.extendleft(reversed(list(batches)))
+
+    def take_all(self) -> list[Batch]:
+        """Everything that waits, open batches included."""
+        with self.lock:
+            for batch in list(self._open):
+                self._seal(batch)
+            taken = list(self._ready)
+            self._ready.clear()
+            return taken
+
+    def expired(self, now: float) -> list[Batch]:
+        """Ready batches that may not be sent any more, the caller finishes them."""
+        with self.lock:
+            self._seal_due(now)
+            if not self._ready or self._ready[0].deadline > now:
+                return []
+            late = [batch for batch in self._ready if batch.deadline <= now]
+            self._ready = deque(batch for batch in self._ready if batch.deadline > now)
+            return late
+
+    def finish(self, batches: Iterable[Batch], status: PutStatus, error: TowlineError | None = None) -> None:
+        """Their outcome. Callbacks run here, outside the lock."""
+        called: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
+        with self.lock:
+            for batch in batches:
+                batch.status, batch.error = status, error
+                self._buffered -= batch.size
+                del self._unfinished[batch]
+                called += batch.callbacks or ()
+                batch.finish()
+            if self._waiting:
+                self._room.notify_all()
+        for callback, future in called:
+            try:
+                callback(future)
+            except Exception:
+                log.exception("a callback of send_async failed")
+
+    def plan_sleep(self, now: float, can_send: bool) -> float:
+        """The moment to look again. From here on senders ring for anything earlier; without `can_send` for nothing."""
+        with self.lock:
+            if not can_send:
+                self._wake_before = -math.inf
+                return self._ready[0].deadline if self._ready else math.inf
+            if self._ready:
+                return now
+            at = next(iter(self._open)).due if self._open else math.inf
+            self._wake_before = at
+            return at
+
+    @property
+    def idle(self) -> bool:
+        return not self._unfinished
+
+    @property
+    def closed(self) -> TowlineError | None:
+        """Why nothing is accepted any more."""
+        return self._closed
+
+    def forked(self) -> None:
+        """What was on its way is the parent's, and its callbacks run there."""
+        renew(self.lock, self._room)
+        self._closed = ClientForked.here("producer")
+        for batch in self._unfinished:
+            batch.error = self._closed
+            if batch.event is not None:
+                renew(batch.event)
+            batch.finish()
+        self._unfinished.clear()
+        self._ready.clear()
+        self._open.clear()
+        self._buffered = 0
+
+    def close(self, error: TowlineError) -> list[Batch]:
+        """Nothing is accepted any more. Returns the batches that were not taken, for the caller to finish."""
+        with self.lock:
+            self._closed = error
+            left = [*self._ready, *self._open]
+            for batch in self._open:
+                del batch.route.open[batch.queue_id]
+            self._ready.clear()
+            self._open.clear()
+            self._room.notify_all()
+            return left
+
+    def _seal_due(self, now: float) -> None:
+        while self._open:
+            oldest = next(iter(self._open))
+            if oldest.due > now:
+                break
+            self._seal(oldest)
+
+
+def timed_out(batch: Batch, now: float) -> StoreBusy | DeliveryTimeout:
+    """StoreBusy when the node has refused every attempt: then it is certain that nothing was stored."""
+    if batch.refusal is not None and not batch.unknown:
+        return StoreBusy(*batch.refusal, batch.attempts)
+    return DeliveryTimeout(batch.route.topic, _waited_ms(batch, now), batch.attempts, batch.trouble)
+
+
+def refused(batch: Batch, status: PutStatus, sentence: str) -> PutRefused | DeliveryTimeout:
+    """PutRefused unless an attempt before may have been stored: it says that nothing was."""
+    if batch.unknown:
+        return DeliveryTimeout(batch.route.topic, _waited_ms(batch, time.monotonic()), batch.attempts, batch.trouble)
+    return PutRefused(status.name, sentence)
+
+
+def _waited_ms(batch: Batch, now: float) -> int:
+    return int((now - batch.created) * MS)
+
+
+def closed() -> ClientClosed:
+    return ClientClosed("producer")

@@ -1,0 +1,181 @@
+"""Messages in a form (`towline.format.record.forms`): delayed by level or time, cancelled, half, sent back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self, TypeGuard
+
+from towline.client.errors import IllegalDelay, IllegalHandle
+from towline.client.message import Message
+from towline.format.record import property_crc
+from towline.format.record.forms import (
+    CANCEL_QUEUE,
+    CARRIED,
+    HALF_QUEUE,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_QUEUE,
+    TIMER_TOPIC,
+)
+from towline.format.record.properties import (
+    CRC32,
+    DELAY,
+    PRODUCER_GROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TRANSACTION_PREPARED,
+)
+from towline.format.record.properties import decode as decode_properties
+from towline.format.record.properties import encode as encode_properties
+from towline.format.record.record import TRANSACTION_MASK, Record, encode
+
+LEVELS_DEFAULT: Final = 18
+TIMER_MAX_SEC_DEFAULT: Final = 3 * 24 * 3600
+_S: Final = 1000  # ms
+_HANDLE_PARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """Where a record goes, and the properties that say where it belongs."""
+
+    topic: str
+    queue_id: int
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the node says of delays: how many levels it has, and how far away a time may be (s)."""
+
+    levels: int = LEVELS_DEFAULT
+    timer_max_sec: int = TIMER_MAX_SEC_DEFAULT
+
+    @classmethod
+    def of(cls, welcome: Mapping[str, Any]) -> Self:
+        """From the welcome of a put process."""
+        return cls(
+            int(welcome.get("delay_levels", LEVELS_DEFAULT)),
+            int(welcome.get("timer_max_delay_sec", TIMER_MAX_SEC_DEFAULT)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A message that waits for its time, to be cancelled. Its text is `deliver_at-unique key-queue-topic`."""
+
+    deliver_at: int
+    unique_key: str
+    queue_id: int
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.deliver_at}-{self.unique_key}-{self.queue_id}-{self.topic}"
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Raises IllegalHandle."""
+        parts = text.split("-", _HANDLE_PARTS - 1) if isinstance(text, str) else []
+        if (
+            len(parts) != _HANDLE_PARTS
+            or not parts[0].isdigit()
+            or not parts[2].isdigit()
+            or not (parts[1] and parts[3])
+        ):
+            raise IllegalHandle(str(text))
+        return cls(int(parts[0]), parts[1], int(parts[2]), parts[3])
+
+
+def stored_form(message: Message, queue_id: int, bounds: Bounds, now_ms: int) -> StoredForm | None:
+    """The form that a message to queue `queue_id` of its topic asks for; None for one that goes there itself.
+
+    `now_ms` is the node's clock. Raises IllegalDelay. A level above the node's highest is that one, as in RocketMQ.
+    """
+    level, deliver_at = message.delay_level, message.deliver_at
+    if level is None and deliver_at is None:
+        return None
+    if level is not None and deliver_at is not None:
+        raise IllegalDelay("delay_level and deliver_at", f"{level} and {deliver_at}", "one of them says when")
+    if level is not None:
+        if not _is_number(level) or level < 0:
+            raise IllegalDelay("delay_level", repr(level), "a level is a number from 1 on, 0 is no delay")
+        return delayed(message.topic, queue_id, level, bounds.levels) if level else None
+    if not _is_number(deliver_at) or deliver_at <= 0:
+        raise IllegalDelay("deliver_at", repr(deliver_at), "a time is a number of ms since 1970")
+    if deliver_at > now_ms + bounds.timer_max_sec * _S:
+        raise IllegalDelay(
+            "deliver_at", str(deliver_at), f"it is more than timer_max_delay_sec ({bounds.timer_max_sec} s) away"
+        )
+    return timed(message.topic, queue_id, deliver_at)
+
+
+def delayed(topic: str, queue_id: int, level: int, levels: int = LEVELS_DEFAULT) -> StoredForm:
+    """Delivered after the delay of `level`, of which the node has `levels`."""
+    level = min(level, levels)
+    return StoredForm(SCHEDULE_TOPIC, level - 1, (*_real(topic, queue_id), (DELAY, str(level))))
+
+
+def timed(topic: str, queue_id: int, deliver_at: int) -> StoredForm:
+    """Delivered at that time, ms since 1970."""
+    return StoredForm(TIMER_TOPIC, TIMER_QUEUE, (*_real(topic, queue_id), *_times(deliver_at)))
+
+
+def cancelling(handle: Handle) -> StoredForm:
+    """Takes back what `timed` promised."""
+    pairs = (*_real(handle.topic, handle.queue_id), *_times(handle.deliver_at))
+    return StoredForm(TIMER_TOPIC, CANCEL_QUEUE, (*pairs, (TIMER_DEL_UNIQKEY, handle.unique_key)))
+
+
+def half(topic: str, queue_id: int, group: str) -> StoredForm:
+    """A half message of this producer group."""
+    pairs = (*_real(topic, queue_id), (TRANSACTION_PREPARED, "true"), (PRODUCER_GROUP, group))
+    return StoredForm(HALF_TOPIC, HALF_QUEUE, pairs)
+
+
+def sent_back(
+    record: Record, form: StoredForm, more: Mapping[str, str], reconsume_times: int, *, append_property_crc: bool
+) -> bytes:
+    """The bytes of a received record once more, in this form: same body, born time, flag and unique key.
+
+    For a dead letter the form has the dead-letter topic and no pairs. `more` are further properties, such as
+    RETRY_TOPIC; what an earlier form left behind is taken out. Raises IllegalProperty, MalformedRecord.
+    """
+    kept = decode_properties(record.properties)
+    for name in (CRC32, *CARRIED):
+        kept.pop(name, None)
+    properties = encode_properties(({**kept, **more, **dict(form.pairs)}).items())
+    if append_property_crc:
+        properties = property_crc.appended(properties)
+    return encode(
+        replace(
+            record,
+            topic=form.topic.encode(),
+            queue_id=form.queue_id,
+            properties=properties,
+            sys_flag=record.sys_flag & ~TRANSACTION_MASK,
+            queue_offset=0,
+            physical_offset=0,
+            store_timestamp=0,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=0,
+        )
+    )
+
+
+def handle_of(message: Message, queue_id: int, unique_key: str) -> str:
+    """What cancels this message; empty where nothing can."""
+    return str(Handle(message.deliver_at, unique_key, queue_id, message.topic)) if message.deliver_at else ""
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _real(topic: str, queue_id: int) -> tuple[tuple[str, str], ...]:
+    return (REAL_TOPIC, topic), (REAL_QID, str(queue_id))
+
+
+def _times(deliver_at: int) -> tuple[tuple[str, str], ...]:
+    return (TIMER_DELIVER_MS, str(deliver_at)), (TIMER_OUT_MS, str(deliver_at))

@@ -1,0 +1,230 @@
+"""A message on its way: the batch it travels in, the future its sender holds, the result it ends with."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.client.errors import ResultPending
+from towline.errors import TowlineError
+from towline.format.java_hash import string_hash
+from towline.format.wire.status import PutStatus
+
+from .encoding import TopicEncoder
+
+MS: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where the node stored a message, and what it promises (`status`; only PUT_OK is an acknowledgement).
+
+    After a bulk call it stands for `count` messages: the offsets and the unique key are the first one's.
+    A message that is delivered later was stored in a topic of the broker's, which `topic` names; `handle` is what
+    `Producer.cancel` takes, for a message with `deliver_at`. `broker_name` is the group of nodes, where there are
+    several. `store_host` is how the node stamps its address into records, in hex digits.
+    """
+
+    status: PutStatus
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    unique_key: str
+    count: int = 1
+    handle: str = ""
+    broker_name: str = ""
+    store_host: str = field(default="", repr=False, compare=False)
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.status.acknowledged
+
+    @property
+    def message_id(self) -> str:
+        """RocketMQ's msgId of a sender: the unique key."""
+        return self.unique_key
+
+    @property
+    def offset_message_id(self) -> str:
+        """RocketMQ's offsetMsgId: the node's address and the physical offset, as `ReceivedMessage.message_id` and
+        `AdminClient.by_id` have it. Empty where the node did not say how it stamps its address."""
+        return f"{self.store_host}{self.physical_offset:016X}" if self.store_host else ""
+
+
+class TopicRoute:
+    """A topic as its node describes it, with what a producer keeps for it.
+
+    `sticky` is the queue that messages without a queue of their own go to until its batch is full, `turns` how often
+    that came to pass. `broker_name` is the group of nodes, one of `groups`.
+    """
+
+    __slots__ = (
+        "broker_name",
+        "encoder",
+        "groups",
+        "name",
+        "open",
+        "read_queues",
+        "sticky",
+        "topic",
+        "turns",
+        "write_queues",
+    )
+
+    def __init__(
+        self, topic: str, facts: dict[str, Any], encoder: TopicEncoder, broker_name: str = "", groups: int = 1
+    ) -> None:
+        self.topic = topic
+        self.broker_name = broker_name
+        self.groups = groups
+        self.turns = 0
+        self.name = topic.encode()
+        self.write_queues = int(facts["write_queues"])
+        self.read_queues = int(facts["read_queues"])
+        self.encoder = encoder
+        self.sticky = 0
+        self.open: dict[int, Batch] = {}
+
+    def queue_of(self, sharding_key: str) -> int:
+        """Equal keys give equal queues, with one group in RocketMQ's clients too."""
+        return abs(string_hash(sharding_key)) // self.groups % self.write_queues
+
+    def rotate(self) -> None:
+        self.turns += 1
+        self.sticky = (self.sticky + 1) % self.write_queues
+
+
+class Batch:
+    """Records of one queue that are sent, retried and answered together.
+
+    Written by senders under the accumulator's lock while it is open, by the I/O thread afterwards. Times are
+    monotonic seconds.
+    """
+
+    __slots__ = (
+        "alone",
+        "attempts",
+        "callbacks",
+        "count",
+        "created",
+        "deadline",
+        "done",
+        "due",
+        "error",
+        "event",
+        "lock",
+        "physical_offset",
+        "queue_id",
+        "queue_offset",
+        "records",
+        "refusal",
+        "refusals",
+        "route",
+        "size",
+        "status",
+        "store_host",
+        "trouble",
+        "unknown",
+    )
+
+    def __init__(self, route: TopicRoute, queue_id: int, lock: threading.Lock, created: float) -> None:
+        self.route = route
+        self.queue_id = queue_id
+        self.lock = lock
+        self.created = created
+        self.due = created  # when it is sent although there is room left in it
+        self.deadline = created
+        self.records: list[bytes] = []
+        self.count = 0
+        self.size = 0
+        self.attempts = 0
+        self.refusals = 0  # attempts that the node refused and told when to come back
+        self.refusal: tuple[str, str] | None = None  # the newest one's status and sentence
+        self.unknown = False  # an attempt may have been stored
+        self.alone = False  # it goes in a request of its own, because a request that held it was refused
+        self.trouble = "it was not sent yet"
+        self.done = False
+        self.status = PutStatus.UNKNOWN_ERROR
+        self.queue_offset = -1
+        self.physical_offset = -1
+        self.store_host = ""
+        self.error: TowlineError | None = None
+        self.event: threading.Event | None = None
+        self.callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] | None = None
+
+    def wait(self, timeout_ms: float | None) -> bool:
+        if self.done:
+            return True
+        with self.lock:
+            if self.done:
+                return True
+            if self.event is None:
+                self.event = threading.Event()
+            event = self.event
+        return event.wait(None if timeout_ms is None else timeout_ms / MS)
+
+    def finish(self) -> None:
+        """Under the lock: from here on nothing changes."""
+        self.done = True
+        self.records = []
+        if self.event is not None:
+            self.event.set()
+
+
+class SendFuture:
+    """The result of one `send_async`, when it comes. Any thread may ask."""
+
+    __slots__ = ("_batch", "_before", "_count", "_index", "handle", "unique_key")
+
+    def __init__(self, batch: Batch, index: int, before: int, unique_key: str, count: int = 1) -> None:
+        """It is the record `index` of `batch`, behind `before` bytes."""
+        self._batch = batch
+        self._index = index
+        self._before = before
+        self._count = count
+        self.unique_key = unique_key
+        self.handle = ""
+
+    def done(self) -> bool:
+        return self._batch.done
+
+    def result(self, timeout_ms: float | None = None) -> SendResult:
+        """Waits for the outcome. Raises what became of the message: PutRefused (and StoreBusy, which is one),
+        DeliveryTimeout, LinkRefused, ClientClosed; or ResultPending when there is no outcome after `timeout_ms`."""
+        error = self.exception(timeout_ms)
+        if error is not None:
+            raise error
+        batch = self._batch
+        return SendResult(
+            batch.status,
+            batch.route.topic,
+            batch.queue_id,
+            batch.queue_offset + self._index,
+            batch.physical_offset + self._before,
+            self.unique_key,
+            self._count,
+            self.handle,
+            batch.route.broker_name,
+            batch.store_host,
+        )
+
+    def exception(self, timeout_ms: float | None = None) -> TowlineError | None:
+        """Waits likewise and returns the error, or None for a message that was stored. Raises ResultPending."""
+        if not self._batch.wait(timeout_ms):
+            raise ResultPending(int(timeout_ms or 0))
+        return self._batch.error
+
+    def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
+        """`callback` gets this future: on the producer's I/O thread when the outcome comes, or at once when it is here.
+
+        It must be short and must not wait for the producer.
+        """
+        batch = self._batch
+        with batch.lock:
+            if not batch.done:
+                if batch.callbacks is None:
+                    batch.callbacks = []
+                batch.callbacks.append((callback, self))
+                return
+        callback(self)

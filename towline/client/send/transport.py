@@ -1,0 +1,164 @@
+"""How puts go to a node: over the socket or, on the node's own machine, through a ring in shared memory.
+
+The link stays: it makes the ring known, carries questions, tells when put has gone, and takes what is too large for the
+ring. Puts go one way at a time: the other one begins when everything has its answer, so their order stays.
+"""
+
+import logging
+import time
+from collections import deque
+from typing import Final
+
+from towline.client.link.connection import Connection
+from towline.client.link.waking import Asking
+from towline.errors import MalformedFrame
+from towline.format.wire.frames import Buffer
+from towline.link.dealer import Link
+from towline.link.endpoints import parse
+from towline.link.poller import Poller
+from towline.link.put_ring import ClientRing, Offer
+
+from .futures import MS
+
+log = logging.getLogger(__name__)
+
+OPEN_RING: Final = "open_ring"
+AGREED_MS: Final = 2_000  # put has so long to take the ring
+SPIN_S: Final = 20e-6  # an answer that is there sooner costs no sleep; other threads wait for the interpreter meanwhile
+CALMER: Final = 0.9
+TRIED_EVERY: Final = 32
+SPINS_FROM: Final = 0.2  # share of waits that ended while spinning, lately
+
+
+class Transport:
+    """Of one producer's I/O thread. `questions` go over its link, and die with it."""
+
+    def __init__(self, poller: Poller, questions: deque[Asking]) -> None:
+        self._poller, self._questions = poller, questions
+        self._ring: ClientRing | None = None
+        self._asking: Asking | None = None  # whether put takes the ring
+        self._agreed = False
+        self._declined = False  # put has cut one off: no other one is made
+        self._over_socket = 0  # puts without an answer
+        self._through_ring = 0
+        self._full = False
+        self._hits = 1.0
+        self._sleeps = 0
+
+    def begin(self, connection: Connection) -> None:
+        """With a new link: a ring is made where the node offers one."""
+        offer = Offer.of(connection.welcome)
+        if offer is None or self._declined or parse(connection.endpoint).scheme != "ipc":
+            return
+        try:
+            self._ring = ClientRing(offer)
+        except OSError as error:
+            log.info("puts go over the socket: a ring cannot be made (%s)", error)
+            return
+        self._poller.add(self._ring.fileno())
+        self._asking = Asking(OPEN_RING, self._ring.facts, AGREED_MS, time.monotonic() + AGREED_MS / MS)
+        self._questions.appendleft(self._asking)
+
+    def look(self) -> None:
+        """Whether put has said yes or no."""
+        asking = self._asking
+        if asking is None or not asking.answered.is_set():
+            return
+        self._asking = None
+        if asking.error is None:
+            self._agreed = True
+        else:
+            log.info("puts go over the socket: %s", asking.error)
+            self._drop()
+
+    def end(self) -> int:
+        """The link is lost, with every put that has no answer. Returns the id of a question that goes with it."""
+        asking, self._asking = self._asking, None
+        if asking is not None and asking in self._questions:
+            self._questions.remove(asking)
+        self._over_socket = self._through_ring = 0
+        self._full = False
+        self._drop()
+        return asking.request_id if asking is not None else 0
+
+    def _drop(self) -> None:
+        self._agreed = False
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            self._poller.remove(ring.fileno())
+            ring.close()
+
+    # --- puts
+
+    @property
+    def uses_ring(self) -> bool:
+        """Whether the newest put went through the ring."""
+        return self._through_ring > 0
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing can be sent before something is answered."""
+        return self._full
+
+    def put(self, link: Link, head: bytes, records: Buffer) -> bool:
+        """False when it was not sent. Raises MalformedFrame."""
+        ring = self._ring if self._agreed else None
+        if ring is not None and ring.takes(len(head) + len(records)):
+            if self._over_socket or not ring.send(head, records):
+                self._full = bool(self._over_socket or self._through_ring)
+                return False
+            self._through_ring += 1
+            return True
+        if self._through_ring:
+            self._full = True
+            return False
+        if not link.send([head, records]):
+            return False
+        self._over_socket += 1
+        return True
+
+    def receive(self) -> list[Buffer] | None:
+        """The next answer out of the ring. Raises MalformedFrame when put has cut it off."""
+        if self._ring is None:
+            return None
+        try:
+            answer = self._ring.receive()
+        except MalformedFrame:
+            self._declined = True
+            raise
+        if answer is None:
+            return None
+        self._through_ring = max(0, self._through_ring - 1)
+        self._full = False
+        return [answer]
+
+    def answered(self) -> None:
+        """A put was answered over the socket."""
+        self._over_socket = max(0, self._over_socket - 1)
+        self._full = False
+
+    # --- waiting
+
+    def arm(self) -> bool:
+        """Before the thread sleeps; False when there is an answer to look at first."""
+        ring = self._ring
+        if ring is None:
+            return True
+        self._sleeps += 1
+        worth = self._hits >= SPINS_FROM or self._sleeps % TRIED_EVERY == 0
+        if self._through_ring and worth and self._spin(ring):
+            return False
+        return ring.arm()
+
+    def disarm(self) -> None:
+        if self._ring is not None:
+            self._ring.disarm()
+
+    def _spin(self, ring: ClientRing) -> bool:
+        """Whether an answer came meanwhile. Where that is rare it is tried only now and then."""
+        until = time.perf_counter() + SPIN_S
+        found = ring.waits
+        while not found and time.perf_counter() < until:
+            found = ring.waits
+        self._hits = self._hits * CALMER + (1 - CALMER) * found
+        return found

@@ -1,0 +1,309 @@
+"""Recovery of ConsumeQueues and IndexFiles: cut to where they are surely what the log says; reput derives the rest.
+
+Everything below the mark up to which they were synced should be there. What is cheap to notice is looked for at each
+start (`towline store verify` compares every entry): a missing file or a hole, garbage at a queue's end, and queues of
+the newest records that end too early. Then the mark goes back to before the damage.
+"""
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from towline.errors import DiskFull
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.index_file import HEADER_SIZE, decode_header, file_size
+from towline.format.record.record import SIZE_MIN, TRANSACTION_PREPARED
+from towline.kernels.base.directory import QueueDirectory
+from towline.limits import MIB
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.commitlog.store_time import store_time
+from towline.log.errors import DerivedFileSize
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles, places_of
+from towline.log.queues.index_service import IndexService
+from towline.log.state.topics_file import read_table
+from towline.places import Store
+
+from .shutdown_snapshot import Known
+from .verdicts import Case, Decided
+
+_TOGETHER: Final = 64  # more queues than this are synced all at once
+_FILES_OPEN_MAX: Final = 64
+_UNKNOWN: Final = 1 << 62
+_LOOK: Final = 256  # entries behind a queue's end among which a hole is looked for
+TAIL: Final = 64 * MIB  # of the log before the mark: the queues of its records are compared with it
+Queue = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Of the newest records below the mark: the end that their queues must have, and the last that has keys.
+
+    `last_keyed` is a log offset, -1 if none has. Looked at are TAIL bytes, rounded to where recovery's walk paused.
+    """
+
+    ends: dict[Queue, int]
+    last_keyed: int
+
+    @classmethod
+    def of(cls, log: CommitLogReader, start: int, end: int) -> "Tail":
+        """`start` is a record's start. Raises CorruptLog where a record in between is bad."""
+        directory = QueueDirectory()
+        ends = np.zeros(0, dtype=np.int64)
+        last_keyed = -1
+        for batch in DispatchScan(log, directory).whole(start, end):
+            ends = np.concatenate((ends, np.zeros(len(directory) - len(ends), dtype=np.int64)))
+            counted = batch.rows[(batch.rows["transaction"] & TRANSACTION_PREPARED) == 0]
+            np.maximum.at(ends, counted["queue_index"], counted["queue_offset"] + 1)
+            if len(batch.keys):
+                last_keyed = int(batch.rows[batch.keys["record"][-1]]["phy"])
+        names = [(directory.topic(n).decode("utf-8", "replace"), directory.queue_id(n)) for n in range(len(ends))]
+        return cls({name: int(end) for name, end in zip(names, ends, strict=True) if end}, last_keyed)
+
+
+class QueueRecovery:
+    """`look` first, which changes nothing; then `cut`."""
+
+    def __init__(self, store: Store, file_size: int, log: CommitLogReader, log_min: int, decided: Decided) -> None:
+        self._files = ConsumeQueueFiles(store.consumequeue, file_size, _FILES_OPEN_MAX)
+        self._root, self._log, self._log_min, self._decided = store.consumequeue, log, log_min, decided
+        self._topics = read_table(store)
+        self._ends: dict[Queue, tuple[int, int]] = {}
+        self.watermark = log_min
+
+    def look(self, watermark: int, tail: "Tail") -> None:
+        """Lowers the watermark to where all queues are whole. `tail` is of the log before it.
+
+        Raises DerivedFileSize, ForeignFile.
+        """
+        queues = self._files.list_queues()
+        self.watermark = watermark
+        for topic, queue_id in queues:
+            self._check_files(topic, queue_id)
+        if watermark > self._log_min and not queues:
+            text = f"there are no queues: all are derived again from {self._log_min} on"
+            self._lower(Case.QUEUES_ABSENT, self._log_min, text)
+            return
+        for topic, queue_id in queues:
+            self._ends[topic, queue_id] = self._files.end_of(topic, queue_id, watermark)
+            if self._ends[topic, queue_id][1] < tail.ends.get((topic, queue_id), _UNKNOWN):
+                self._check_end(topic, queue_id, watermark)
+        if self.watermark == watermark:
+            self._check_tail(tail)
+        if self.watermark < watermark:
+            self._ends.clear()
+
+    def cut(self, below: int) -> list[tuple[str, int, int, int]]:
+        """Cuts every queue to records before `below`: (topic, queue id, first number, end).
+
+        Queues of deleted topics are removed where that is safe.
+        """
+        found = []
+        self._files.watch()
+        queues = self._files.list_queues()
+        together, changed = len(queues) > _TOGETHER, False
+        for topic, queue_id in queues:
+            known = self._ends.get((topic, queue_id)) if below == self.watermark else None
+            first, end = known or self._files.end_of(topic, queue_id, below)
+            if self._is_deleted(topic, queue_id, below, holds=end > first):
+                self._files.delete(topic, queue_id)
+                continue
+            if self._files.cut(topic, queue_id, end, synced=not together):
+                self._decided.say(Case.QUEUE_AHEAD)
+                changed = True
+            if self._files.bases(topic, queue_id):
+                first = self._files.min_offset_after(topic, queue_id, self._log_min, first, end)
+                found.append((topic, queue_id, first, end))
+        if together and changed:
+            self._files.sync_all()
+        self._files.close()
+        return found
+
+    def _is_deleted(self, topic: str, queue_id: int, below: int, *, holds: bool) -> bool:
+        """Whether a queue of a deleted topic goes. `holds`: it has entries of records before `below`.
+
+        Either the log has nothing of it any more. Or its leading files were removed, and what is left is all of records
+        that are dispatched again: then it begins anew, with whatever record comes first.
+        """
+        deleted = self._topics.deleted.get(topic)
+        if deleted is None or queue_id not in deleted.floors:
+            return False
+        if self._log_min >= deleted.log_offset:
+            return topic not in self._topics.topics
+        return below < deleted.log_offset and not holds
+
+    # --- what is cheap to notice
+
+    def _check_files(self, topic: str, queue_id: int) -> None:
+        """Sizes, and that no file is missing between others."""
+        directory = self._root / topic / str(queue_id)
+        bases = self._files.bases(topic, queue_id)
+        with os.scandir(directory) as entries:
+            lengths = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        size = self._files.file_size
+        for base in bases:
+            length = lengths.get(f"{base:020d}", 0)
+            if length not in (0, size):
+                raise DerivedFileSize(str(directory / f"{base:020d}"), length, size)
+            if length == 0 and base != bases[-1]:
+                text = f"{directory / f'{base:020d}'} has no length"
+                self._lower(Case.QUEUE_FILE_MISSING, self._behind(topic, queue_id, base // SIZE), text)
+            elif length == 0:
+                self._decided.say(Case.QUEUE_EMPTY_FILE)
+        for base, following in pairwise(bases):
+            if following != base + size:
+                text = f"{directory} has no file {base + size:020d}"
+                self._lower(Case.QUEUE_FILE_MISSING, self._behind(topic, queue_id, (base + size) // SIZE), text)
+
+    def _check_end(self, topic: str, queue_id: int, below: int) -> None:
+        """What follows a queue's end is empty, or of records at `below` and later; anything else is damage."""
+        first, end = self._ends[topic, queue_id]
+        if not self._files.bases(topic, queue_id):
+            return
+        found = self._files.raw(topic, queue_id, end, _LOOK)
+        written = np.flatnonzero((found["record_size"] != 0) | (found["physical_offset"] != 0))
+        if not len(written):
+            return
+        at = int(written[0])
+        place, size = int(places_of(found)[at]), int(found["record_size"][at])
+        inside = self._log_min <= place < below
+        if at == 0 and size > 0 and below <= place < self._log.queue.end:
+            return  # the queue is ahead of the mark, as after any crash
+        if at > 0 and not inside:
+            return  # entries behind the mark came to the disk in any order
+        case = Case.QUEUE_HOLE if at else Case.QUEUE_GARBAGE
+        text = f"queue {queue_id} of {topic} is damaged at entry {end}"
+        self._lower(case, self._behind(topic, queue_id, end) if end > first else self._log_min, text)
+
+    def _check_tail(self, tail: "Tail") -> None:
+        """The queues of the newest records below the mark reach to them."""
+        for (topic, queue_id), expected in tail.ends.items():
+            _, end = self._ends.get((topic, queue_id), (0, 0))
+            if end < expected:
+                text = f"queue {queue_id} of {topic} ends at {end}, though the log holds number {expected - 1}"
+                self._lower(Case.QUEUE_END_MISSING, self._behind(topic, queue_id, end), text)
+
+    def _behind(self, topic: str, queue_id: int, number: int) -> int:
+        """The log offset behind the record before entry `number`; the log's minimum where that is not known."""
+        if number <= 0 or not self._files.bases(topic, queue_id):
+            return self._log_min
+        before = self._files.raw(topic, queue_id, number - 1, 1)
+        place, size = int(places_of(before)[0]), int(before["record_size"][0])
+        known = place >= self._log_min and SIZE_MIN <= size <= self._log.segment_size - place % self._log.segment_size
+        return place + size if known else self._log_min
+
+    def _lower(self, case: Case, watermark: int, text: str) -> None:
+        self._decided.say(case, f"{text}; queues are derived again from {watermark} on")
+        self.watermark = max(self._log_min, min(self.watermark, watermark))
+
+
+class IndexRecovery:
+    """`look` first, which changes nothing; then `cut`. `end` is the log offset at which reput goes on indexing."""
+
+    def __init__(
+        self, store: Store, slots: int, indexes: int, log: CommitLogReader, log_min: int, decided: Decided
+    ) -> None:
+        self._service = IndexService(store.index, slots, indexes, writable=True)
+        self._directory, self._size = store.index, file_size(slots, indexes)
+        self._indexes = indexes
+        self._log, self._log_min, self._decided = log, log_min, decided
+        self._broken: list[Path] = []
+        self.end = log_min
+
+    def look(self) -> None:
+        """Every file before the last that holds anything is full. Raises DerivedFileSize."""
+        counts: list[tuple[Path, int]] = []
+        for path in sorted(self._directory.iterdir()):
+            if path.name.endswith(".new"):
+                self._decided.say(Case.INDEX_UNFINISHED)
+            elif path.name.isascii() and path.name.isdecimal():
+                length = path.stat().st_size
+                if length != self._size:
+                    raise DerivedFileSize(str(path), length, self._size)
+                counts.append((path, self._count(path)))
+        used = [number for number, (_, count) in enumerate(counts) if count > 1]
+        broken = next((number for number in used[:-1] if counts[number][1] != self._indexes), None)
+        gaps = [number for number in range(used[-1]) if counts[number][1] <= 1] if used else []
+        first = min([*gaps[:1], *([broken] if broken is not None else [])], default=None)
+        self._broken = [path for path, _ in counts[first:]] if first is not None else []
+
+    def _count(self, path: Path) -> int:
+        with path.open("rb") as file:
+            return decode_header(file.read(HEADER_SIZE)).index_count
+
+    def cut(self, below: int, watermark: int, tail: Tail, *, unsafe_after: int | None) -> None:
+        """Cuts to records before `below`; files that end later than `unsafe_after` (ms) go whole, None keeps all."""
+        if self._broken:
+            text = f"index file {self._broken[0].name} is not full, though others follow: they are derived again"
+            self._decided.say(Case.INDEX_HEADER, text)
+            for path in self._broken:
+                path.unlink()
+        try:
+            self._service.load()
+            if unsafe_after is not None:
+                self._service.drop_after(unsafe_after)
+            before = self._newest()
+            self._service.cut(below, lambda physical_offset: store_time(self._log, physical_offset))
+            if self._newest() < before:
+                self._decided.say(Case.INDEX_AHEAD)
+            self.end = self._end(watermark, tail)
+            self._service.sync()
+        except DiskFull as error:  # a sparse file of another broker: reput cuts it before it indexes anything
+            self._decided.notes.append(f"the index waits for room: {error}")
+            self.end = watermark
+        finally:
+            self._service.close()
+
+    def _newest(self) -> tuple[str, int]:
+        """The last file and its count."""
+        name = next(reversed(self._service.names), "")
+        return name, self._service.file(name).header.index_count if name else 0
+
+    def _end(self, watermark: int, tail: Tail) -> int:
+        """The watermark, unless keys are missing before it: then where the newest record that is indexed ends."""
+        at = next(
+            (
+                header.end_physical_offset
+                for name in reversed(self._service.names)
+                if (header := self._service.file(name).header).index_count > 1
+            ),
+            -1,
+        )
+        if not self._broken and tail.last_keyed <= at:
+            return watermark
+        if at < self._log_min:
+            self._decided.say(Case.INDEX_ABSENT, f"there is no index: it is derived again from {self._log_min} on")
+            return self._log_min
+        end = min(at + int.from_bytes(bytes(self._log.slice(at, at + 4)), "big"), watermark)
+        self._decided.say(Case.INDEX_END_MISSING, f"the index ends early: it is derived again from {end} on")
+        return end
+
+
+def missing(store: Store, queue_file_size: int, known: Known, *, index_file_size: int | None) -> Path | None:
+    """A file of a queue or of the index that should be there and is not, or has another size; None if all fit.
+
+    The index, if it has no file. `index_file_size` in bytes, None where there is to be no index.
+    """
+    if index_file_size is not None:
+        files = [path for path in store.index.iterdir() if path.name.isdecimal()]
+        if known.indexed and not files:
+            return store.index
+        if (strange := next((path for path in files if path.stat().st_size != index_file_size), None)) is not None:
+            return strange
+    size = queue_file_size
+    for queue in known.queues:
+        directory = store.consumequeue / queue.topic / str(queue.queue_id)
+        start, end = queue.min_offset * SIZE, queue.end_offset * SIZE
+        for base in range(start - start % size, end, size) if end > start else ():
+            path = directory / segment_name(base)
+            try:
+                if path.stat().st_size != size:
+                    return path
+            except OSError:
+                return path
+    return None

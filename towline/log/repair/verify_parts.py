@@ -1,0 +1,182 @@
+"""Verifying a store by tasks beside each other, each on a segment or an index file; the findings are those of verify.
+
+A segment is looked at by itself with the same three verifiers. What only the order of segments tells is put together
+afterwards: numbers that go on, times that rise, entries of the index that follow each other. Where they do not, which
+is rare, the stretch is looked at again in order, so that what is said does not depend on how the work was cut.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.log_walk import Checks
+from towline.log.recovery.recovery import RecoverySettings
+from towline.log.state.topics_file import read_table
+from towline.places import Store
+
+from .verify_index import FileFacts, IndexPart, IndexVerifier
+from .verify_log import LogBounds, LogFound, LogVerifier, SegmentPart, Sink
+from .verify_queues import Bases, QueuePart, QueueVerifier
+from .verify_report import Findings
+
+# Runs a function on each of the given parts, anywhere, and hands back what it made of them, in order.
+Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What log, queues and index are compared by; every task is told. Queues and index are `synced` up to there.
+
+    `bases` are those of segments that can be read, `queues` those of queue files, where somebody listed them.
+    """
+
+    store: Store
+    settings: RecoverySettings
+    delays_ms: tuple[int, ...]
+    bounds: LogBounds
+    bases: tuple[int, ...]
+    synced: int
+    queues: Bases | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.bounds.limit is not None
+
+    def reader(self) -> CommitLogReader:
+        reader = CommitLogReader(self.store.commitlog, self.settings.segment_size)
+        reader.queue.adopt(list(self.bases))
+        return reader
+
+    def log_verifier(self, reader: CommitLogReader, findings: Findings, directory: QueueDirectory) -> LogVerifier:
+        form = self.bounds.durable is not None
+        checks = Checks(crc=True, form=form, property_crc=self.settings.force_property_crc)
+        return LogVerifier(reader, findings, self.bounds, checks, directory, self.delays_ms)
+
+    def queue_verifier(self, findings: Findings, directory: QueueDirectory) -> QueueVerifier:
+        return QueueVerifier(
+            self.store.consumequeue,
+            self.settings.queue_file_size,
+            findings,
+            directory,
+            log_min=self.bounds.log_min,
+            surely=self.synced,
+            running=self.running,
+            floors=read_table(self.store).floors(),
+            bases=self.queues,
+        )
+
+    def index_verifier(self, findings: Findings, *, apart: bool = False) -> IndexVerifier | None:
+        """None where there is no index."""
+        if self.settings.index_slots is None:
+            return None
+        return IndexVerifier(
+            self.store.index,
+            self.settings.index_slots,
+            self.settings.index_indexes,
+            findings,
+            log_min=self.bounds.log_min,
+            surely=self.synced,
+            running=self.running,
+            apart=apart,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a task found in a segment; `log` is None when the segment was deleted meanwhile."""
+
+    log: SegmentPart | None
+    queues: QueuePart
+    index: IndexPart | None
+    findings: Findings
+
+
+def look_at_segment(facts: Facts, base: int) -> Looked:
+    """One task: log, queues and index of the records of one segment."""
+    findings, directory, reader = Findings(facts.store.root), QueueDirectory(), facts.reader()
+    log = facts.log_verifier(reader, findings, directory)
+    queues = facts.queue_verifier(Findings(facts.store.root), directory)
+    index = facts.index_verifier(Findings(facts.store.root), apart=True)
+    try:
+        sinks: list[Sink] = [queues]
+        if index is not None:
+            index.begin_at(base)
+            sinks.append(index)
+        part = log.part(base, sinks, lambda _: None)
+        return Looked(part, queues.part(), index.part() if index is not None else None, findings)
+    finally:
+        if index is not None:
+            index.close()
+        reader.close()
+
+
+def look_at_index_file(facts: Facts, file: FileFacts) -> Findings:
+    """One task: slots, chains and header of an index file."""
+    findings = Findings(facts.store.root)
+    index = facts.index_verifier(Findings(facts.store.root), apart=True)
+    assert index is not None
+    try:
+        index.check_file(file, findings, whole=not facts.running)
+    finally:
+        index.close()
+    return findings
+
+
+def verify_log_in_parts(facts: Facts, findings: Findings, run: Run) -> tuple[LogFound, QueueVerifier]:
+    """What `verify` looks for in log, queues and index."""
+    return _Parts(facts, findings, run).verify()
+
+
+class _Parts:
+    def __init__(self, facts: Facts, findings: Findings, run: Run) -> None:
+        self._facts, self._findings, self._run = facts, findings, run
+        self._directory = QueueDirectory()
+        self._reader = facts.reader()
+        self._log = facts.log_verifier(self._reader, findings, self._directory)
+        self._queues = facts.queue_verifier(findings, self._directory)
+        self._looked: dict[int, Looked] = {}
+        self._index: list[IndexPart] = []
+
+    def verify(self) -> tuple[LogFound, QueueVerifier]:
+        whole = not self._facts.running
+        try:
+            bases = [base for base in self._log.bases if base in self._facts.bases]
+            facts = replace(self._facts, queues=self._queues.bases)
+            told = self._run("segments", partial(look_at_segment, facts), bases)
+            self._looked = dict(zip(bases, told, strict=True))
+            found = self._log.together(self._part_of, lambda _: None)
+            self._queues.finish(whole=whole)
+            self._verify_index(whole=whole)
+        finally:
+            self._reader.close()
+        return found, self._queues
+
+    def _part_of(self, base: int) -> SegmentPart | None:
+        looked = self._looked[base]
+        if looked.log is None:
+            return None
+        self._findings.merge(looked.findings)
+        if looked.index is not None:
+            self._index.append(looked.index)
+        if not self._queues.absorb(looked.queues):
+            again = self._facts.log_verifier(self._reader, Findings(self._facts.store.root), self._directory)
+            again.part(base, [self._queues], lambda _: None)
+        return looked.log
+
+    def _verify_index(self, *, whole: bool) -> None:
+        index = self._facts.index_verifier(self._findings)
+        if index is None:
+            return
+        try:
+            if not index.absorb(self._index, whole=whole):
+                again = self._facts.log_verifier(self._reader, Findings(self._facts.store.root), QueueDirectory())
+                again.run([index], lambda _: None)
+            index.finish(whole=whole, chains=False)
+            files = [index.facts(number) for number in range(index.file_count)]
+        finally:
+            index.close()
+        for findings in self._run("index files", partial(look_at_index_file, self._facts), files):
+            self._findings.merge(findings)

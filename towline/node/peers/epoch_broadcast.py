@@ -1,0 +1,84 @@
+"""A master tells the peers that are not its slaves of its epoch, until each has promised to follow nobody older.
+
+So an old master that was cut off learns of the new one as soon as it can be reached, and is fenced (H16, H18).
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed
+from towline.limits import MIB
+from towline.link.context import Context
+from towline.link.dealer import Link
+from towline.node.process.context import Node
+from towline.node.process.curve_keys import key_of
+from towline.runtime.positions import Position
+
+from .handshake import own_facts
+from .peer_client import ASK_MS, Asked
+from .peer_server import PEER, PROMISE, PeerDoor
+
+EVERY_MS: Final = 1000
+
+
+class Announcer:
+    """`turn` never waits; one peer after the other has ASK_MS to answer."""
+
+    def __init__(self, node: Node, context: Context, door: PeerDoor) -> None:
+        self._node, self._context, self._door = node, context, door
+        self._epoch = node.positions.get(Position.EPOCH)
+        self._facts = own_facts(node, PEER) | {"node": node.settings.broker_id}
+        self._key = key_of(node)
+        own = node.settings.broker_id
+        self._left = {peer: where for peer, where in node.settings.peers.items() if peer != own}
+        self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers are about to join as slaves
+        self._waiting: list[int] = []
+        self._asked: Asked | None = None
+        self._peer = own
+        self._deadline_ms = 0
+
+    def turn(self, now_ms: int, slaves: Collection[int]) -> int:
+        """`slaves`: the nodes that are linked, and so know. How many answers came."""
+        if self._asked is not None:
+            return self._go_on(self._asked, now_ms)
+        if not self._waiting:
+            if not self._left or now_ms < self._due_ms:
+                return 0
+            self._due_ms = now_ms + EVERY_MS
+            self._waiting = [peer for peer in self._left if peer not in slaves]
+            if not self._waiting:
+                return 0
+        self._peer = self._waiting.pop()
+        question: dict[str, Any] = {"op": PROMISE, "epoch": self._epoch, "node": self._node.settings.broker_id}
+        link = Link(self._context, self._left[self._peer], self._facts, frame_size_max=MIB, key=self._key)
+        self._asked, self._deadline_ms = Asked(link, question), now_ms + ASK_MS
+        return 0
+
+    def close(self) -> None:
+        if self._asked is not None:
+            self._asked.link.close()
+
+    def _go_on(self, asked: Asked, now_ms: int) -> int:
+        asked.go_on()
+        if not asked.is_over and now_ms < self._deadline_ms:
+            return 0
+        asked.link.close()
+        self._asked = None
+        if asked.answer is None:
+            return 0
+        if asked.answer.get("granted") is True:
+            self._left.pop(self._peer)
+            self._node.log.info("node %d knows of epoch %d", self._peer, self._epoch)
+        else:
+            self._look(asked.answer)
+        return 1
+
+    def _look(self, facts: dict[str, Any]) -> None:
+        """It has promised more to another, or follows one: then our time is over."""
+        for epoch in (facts.get("epoch"), facts.get("promised")):
+            if isinstance(epoch, int) and epoch > self._epoch:
+                self._node.log.warning("node %d knows epoch %d, ours is %d", self._peer, epoch, self._epoch)
+                try:
+                    self._door.heard_of(epoch)
+                except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it is asked again
+                    self._node.log.error("what it says cannot be kept: %s", error)

@@ -1,0 +1,73 @@
+"""Which module does which duty, by name: the library may not import a process folder, it hands over."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
+
+from towline.runtime.positions import Duty
+
+if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes to do them
+    from pathlib import Path
+
+    from towline.runtime.agent import Agent
+    from towline.runtime.settings import Settings
+
+    from .context import Node
+
+MODULES: Final = {
+    Duty.PUT: "master.put.service",
+    Duty.RECEIVE: "slave.receive",
+    Duty.ALLOCATE: "allocate.service",
+    Duty.FLUSH: "flush.service",
+    Duty.REPUT: "reput.service",
+    Duty.SERVE: "serve.service",
+    Duty.SEND: "ha.sender.send",
+    Duty.FOLLOW: "slave.follow",
+    Duty.SCHEDULE: "master.schedule.service",
+    Duty.LEASE: "ha.leader.lease",
+}
+
+# Each runs once in a start, before any piece: `(store, log file) -> exit status`.
+ONE_SHOTS: Final = {
+    Duty.RECOVER: ("towline.node.supervise.recover", "recover_node"),
+    Duty.AGREE: ("ha.leader.agree", "agree_node"),
+}
+
+# In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for, before them whoever
+# has to ask an etcd: flush and allocate may begin with much work, and take the CPUs for it.
+MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE, Duty.SCHEDULE)
+SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
+ROLES: Final = {"master": MASTER, "slave": SLAVE}
+WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
+
+
+def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
+    """What a node of this role does with processes of its own."""
+    duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
+    return tuple(duty for duty in duties if duty.label not in without)
+
+
+# Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
+STOP_ORDER: Final = (
+    Duty.SCHEDULE,
+    Duty.PUT,
+    Duty.RECEIVE,
+    Duty.FOLLOW,
+    Duty.REPUT,
+    Duty.SERVE,
+    Duty.SEND,
+    Duty.FLUSH,
+    Duty.ALLOCATE,
+    Duty.LEASE,  # then another node may have the leadership
+)
+assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE) | set(WITH_ETCD)
+
+
+def one_shot(duty: Duty) -> "Callable[[Path, Path | None], int]":
+    module, name = ONE_SHOTS[duty]
+    return cast("Callable[[Path, Path | None], int]", getattr(import_module(module), name))
+
+
+def builder(duty: Duty) -> "Callable[[Node], Agent]":
+    """`build(node) -> Agent` of the duty's module; importing it is what a zygote does before it forks."""
+    return cast("Callable[[Node], Agent]", import_module(MODULES[duty]).build)

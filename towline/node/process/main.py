@@ -1,0 +1,89 @@
+"""`python -m master`, `python -m slave`: the supervisor process of a node, in the foreground until told to stop.
+
+This module imports little: the zygote, which takes longest to be ready, is started before settings and stores are.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from towline.errors import TowlineError
+from towline.places import Store
+from towline.runtime.machine import check_machine
+from towline.runtime.process import die_with_parent, set_name
+from towline.start import check_siblings
+
+from .duties import MASTER, ROLES, SLAVE
+from .zygote_client import Nursery
+
+FOREGROUND: Final = "towline.node.supervise.bootstrap"
+FAILURE: Final = "towline.node.process.failure"
+
+
+def run_node(role: str, arguments: Sequence[str]) -> int:
+    """Run a node until SIGTERM or SIGINT. Exit status 0 when it stopped with a clean store, else 1."""
+    asked = _parse(role, arguments)
+    if asked.die_with_parent:
+        die_with_parent(asked.die_with_parent)
+    set_name(f"towline:{role}")
+    store = Store(asked.store.resolve())
+    loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
+    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in loaded])
+    try:
+        check_machine()
+        check_siblings()
+        nursery.spawn()
+        start = import_module(FOREGROUND).start  # while the zygote loads
+        supervisor = start(role, asked, store, dict(asked.set), nursery)
+    except TowlineError as error:
+        nursery.end()
+        _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
+        sys.stderr.write(f"{role}: {error}\n")
+        return 1
+    _tell(asked.ready_fd, {"ready": True, "pid": os.getpid()})
+    try:
+        supervisor.run()
+    except TowlineError as error:
+        sys.stderr.write(f"{role}: {error}\n")
+        supervisor.stop()
+        return 1
+    return 0 if supervisor.stop() else 1
+
+
+def _parse(role: str, arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m {role}", description=f"the supervisor process of a {role}")
+    labels = [duty.label for duty in ROLES[role]]
+    parser.add_argument("--store", type=Path, required=True, help="store directory")
+    parser.add_argument("--config", type=Path, help="TOML file of settings, or a real broker.conf")
+    parser.add_argument("--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="a setting")
+    parser.add_argument("--without", choices=labels, action="append", default=[], help="a duty started by hand")
+    parser.add_argument("--alone", action="store_true", help="no peer can be master now, though none answers")
+    parser.add_argument("--accept-loss", action="store_true", help="what was confirmed here may be cut off")
+    parser.add_argument("--log-file", type=Path, help="where the processes log; standard error without it")
+    parser.add_argument("--ready-fd", type=int, help="descriptor that is told when the node serves, or why it does not")
+    parser.add_argument("--die-with-parent", type=int, metavar="PID", help="SIGKILL when this parent goes")
+    return parser.parse_args(arguments)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    if not mark or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value.strip()
+
+
+def _tell(descriptor: int | None, facts: dict[str, Any]) -> None:
+    """One line of JSON to whoever waits for it; a starter that has gone meanwhile changes nothing."""
+    if descriptor is None:
+        return
+    try:
+        os.write(descriptor, json.dumps(facts).encode() + b"\n")
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)

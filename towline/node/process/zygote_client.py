@@ -1,0 +1,159 @@
+"""The supervisor's end of its zygote: starts one, asks it for children, hears which of them ended.
+
+Imports little, so that the zygote loads its kernels while the supervisor still imports the rest of itself.
+"""
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from towline.errors import StartFailed
+
+READY_MAX_S: Final = 60.0
+FORK_MAX_S: Final = 60.0
+END_MAX_S: Final = 2.0
+THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_STEP_MS: Final = 100
+
+
+class Exit(NamedTuple):
+    """A child that ended; a signal's number is negative."""
+
+    pid: int
+    status: int
+
+
+class Nursery:
+    """One zygote at a time, whose children do the duties of a node on `store`. For one thread, and signal handlers."""
+
+    def __init__(self, store: Path, log_file: Path | None, duties: Sequence[str]) -> None:
+        """`duties` are the labels of those whose modules the zygote loads beforehand."""
+        self._arguments = [str(store), str(log_file or "-"), *duties]
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+        self._bell = -1
+
+    def spawn(self) -> None:
+        """Start a zygote; one that was there before has gone. Does not wait for it."""
+        mine, theirs = socket.socketpair()
+        environment = os.environ | dict.fromkeys(THREAD_COUNTS, "1")
+        command = [sys.executable, "-m", "towline.node.process.zygote", str(theirs.fileno()), str(os.getpid())]
+        self._process = subprocess.Popen(
+            command + self._arguments, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+        self._control = mine
+        self._ready = False
+        self._unread = b""
+        self._heard: list[dict[str, Any]] = []
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while the zygote lives."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def await_ready(self) -> None:
+        """Until everything is loaded. Raises StartFailed."""
+        if self._ready:
+            return
+        self._await("zygote", lambda fact: "ready" in fact, READY_MAX_S)
+        self._ready = True
+
+    def fork(self, label: str) -> int:
+        """The pid of a new child that does the duty `label`. Raises StartFailed when the zygote has gone."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps({"fork": label}).encode() + b"\n")
+        return int(self._await(label, lambda fact: fact.get("forked") == label, FORK_MAX_S)["pid"])
+
+    def await_exit(self, label: str, pid: int, timeout_s: float) -> int:
+        """The exit status of a child. Raises StartFailed when it does not come."""
+        return int(self._await(label, lambda fact: fact.get("exited") == pid, timeout_s)["status"])
+
+    def listen(self, timeout_ms: int) -> list[Exit]:
+        """Children that ended; waits until the zygote says something, `wake` is called, or the time is over."""
+        self._hear(timeout_ms)
+        exits = [Exit(fact["exited"], fact["status"]) for fact in self._heard if "exited" in fact]
+        self._heard = [fact for fact in self._heard if "exited" not in fact]
+        return exits
+
+    def watch(self, bell: int) -> None:
+        """A descriptor that ends a `listen` as `wake` does; whoever gave it drains it. -1: none any more."""
+        self._bell = bell
+
+    def wake(self) -> None:
+        """Ends a `listen` early; for a signal handler, after which a select would only go on."""
+        with contextlib.suppress(BlockingIOError):  # full: it is awake already
+            os.write(self._wake, b"\0")
+
+    def end(self) -> None:
+        """The zygote goes, with every child that is left."""
+        if self._process is None:
+            return
+        self._control.close()
+        if not self._ready:
+            self._process.kill()
+        try:
+            self._process.wait(END_MAX_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def forget(self) -> None:
+        """The zygote has gone; what it said last is of no use."""
+        self._control.close()
+
+    def _await(self, who: str, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while True:
+            for fact in self._heard:
+                if wanted(fact):
+                    self._heard.remove(fact)
+                    return fact
+            if self.exit_status is not None:
+                raise StartFailed(who, f"the zygote exited with {self.exit_status}")
+            if time.monotonic() > deadline:
+                raise StartFailed(who, f"no answer within {seconds:.0f} s")
+            self._hear(_STEP_MS)
+
+    def _hear(self, timeout_ms: int) -> None:
+        """Collect what the zygote says within the time."""
+        poll = select.poll()  # not select: whoever starts a node may hold more than 1024 descriptors
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
+        if self._bell >= 0:
+            poll.register(self._bell, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(timeout_ms)}
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._control.fileno() not in ready:
+            return
+        try:
+            data = self._control.recv(65_536)
+        except ConnectionResetError:  # it was killed with a request unread
+            data = b""
+        if not data:
+            self._await_death()
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        self._heard += [json.loads(line) for line in lines]
+
+    def _await_death(self) -> None:
+        """Its end of the socket is closed, so it is dying; until it has, every select would return at once."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_MAX_S)

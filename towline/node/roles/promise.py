@@ -1,0 +1,69 @@
+"""What a node has promised: to follow no master of a lower epoch than this (H16, H18). Durable before it is told."""
+
+from typing import Any, NamedTuple
+
+from towline.errors import MalformedFile
+from towline.log.files.segment_files import make_directory
+from towline.log.files.store_files import write_atomically
+from towline.log.files.word_file import WordFile
+from towline.log.state.in_sync_file import InSyncFile
+from towline.places import Store
+
+
+class Promise(NamedTuple):
+    """Given to `node` for its `epoch`; to ourselves when this node opens it. Epoch 0: nothing was promised yet."""
+
+    epoch: int
+    node: int
+
+
+NOTHING = Promise(0, -1)
+
+
+def load_promise(store: Store) -> Promise:
+    """Raises MalformedFile: a promise before this one would be a lower one."""
+    found = WordFile(store.promise).load()
+    return NOTHING if found is None else _promise(store, found)
+
+
+def save_promise(store: Store, promise: Promise, before: Promise | None = None) -> None:
+    """`before`: what stands again if the promotion for which a node promises to itself comes to nothing.
+
+    Raises StoreNotWritable, SyncFailed, DiskFull.
+    """
+    facts: dict[str, Any] = dict(promise._asdict())
+    if before is not None:
+        facts["before"] = before._asdict()
+    WordFile(store.promise).save(facts)
+
+
+def begin_doubt(store: Store) -> None:
+    """Of a start that knows nothing of the log: after a power cut that may end before what was acknowledged.
+
+    It ends when the log has come to where a master's ended at the handshake (`slave.joining`).
+    Raises StoreNotWritable, SyncFailed, DiskFull.
+    """
+    make_directory(store.ha)
+    write_atomically(store.doubt, b"")
+
+
+def promise_before(store: Store) -> Promise:
+    """What binds a node apart from a promotion of its own that was cut short: killed before it was master.
+
+    The in-sync set of the new epoch is recorded when enough others have promised; from then on it may be master, and
+    its promise stays. Raises MalformedFile.
+    """
+    promise, found = load_promise(store), WordFile(store.promise).load()
+    if found is None or "before" not in found:
+        return promise
+    record = InSyncFile(store).load()
+    if record is not None and record.epoch >= promise.epoch:
+        return promise
+    return _promise(store, found["before"])
+
+
+def _promise(store: Store, found: Any) -> Promise:
+    try:
+        return Promise(int(found["epoch"]), int(found["node"]))
+    except (KeyError, TypeError, ValueError):
+        raise MalformedFile(str(store.promise), "it names no epoch and node") from None

@@ -1,0 +1,86 @@
+"""Tools at a store: alone with it, or beside a node that runs on it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from towline.errors import DutyTaken, NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
+from towline.log.repair.verify import Verified
+from towline.log.repair.verify_report import Place
+from towline.node.process.context import runtime_of
+from towline.places import Store
+from towline.runtime.locks import StoreLock, holder_of
+from towline.runtime.positions import Duty, Position, Positions, State
+
+ATTEMPTS: Final = 5
+
+
+@contextmanager
+def alone(store: Store) -> Iterator[None]:
+    """No node runs on the store, and none starts meanwhile."""
+    lock = StoreLock(store.lock)
+    try:
+        for duty in Duty:
+            path = store.duty_lock(duty.label)
+            if pid := holder_of(path):
+                raise DutyTaken(duty.label, pid, str(path))
+        yield
+    finally:
+        lock.release()
+
+
+def undisturbed(attempt: Callable[[], Verified]) -> Verified:
+    """A running node deletes and writes what is being read, and that looks like damage: then it is read again.
+
+    What is damaged is found each time; what is not found again is left out. Two attempts that agree are enough.
+    Raises NotInLog or FileNotFoundError when deleting never pauses.
+    """
+    told: set[Place] | None = None
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            found = attempt()
+        except (NotInLog, FileNotFoundError):
+            if not left and told is None:
+                raise
+            continue
+        if found.limit is None:
+            return found
+        before, last = told, found
+        told = found.findings.places() if before is None else before & found.findings.places()
+        if not told or told == before:
+            break
+    last.findings.keep(told or set())
+    return last
+
+
+@contextmanager
+def held(store: Store) -> Iterator[int | None]:
+    """Keeps nodes away meanwhile. Yields None, or the dispatched end of a node that runs already (H24)."""
+    lock = None
+    try:
+        lock = StoreLock(store.lock)
+    except StoreTaken as taken:
+        yield _dispatched(runtime_of(store.root).positions, taken.pid)
+        return
+    except StoreNotWritable:
+        pass  # a copy on a medium that cannot be written: nobody starts a node on it
+    try:
+        yield None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _dispatched(path: Path, holder: int) -> int:
+    """Of the node whose supervisor holds the store. Raises PositionsUnusable for any other holder, as a real broker."""
+    positions = Positions.open(path, writable=False)
+    try:
+        supervisor = positions.duty(Duty.SUPERVISE)
+        if supervisor.pid != holder or supervisor.state is not State.RUNNING:
+            raise PositionsUnusable(
+                str(path), f"does not tell how far process {holder} has come, which holds the store"
+            )
+        return positions.get(Position.DISPATCHED)
+    finally:
+        positions.close()

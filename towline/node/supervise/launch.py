@@ -1,0 +1,189 @@
+"""Start and stop a node as a process of its own, from the command, the demo, tests and benchmarks.
+
+`start_node` returns when the node serves, or raises what its supervisor raised. A node is either detached (a daemon)
+or tied: killed with the process that started it, whatever ends that.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreNotWritable
+from towline.node.process.failure import error_of
+from towline.places import Store
+from towline.runtime.locks import store_holder
+from towline.start import home
+
+START_MAX_S: Final = 120.0
+STOP_MAX_S: Final = 30.0
+_LOG_TAIL: Final = 400  # characters of the node's log in an error
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A node whose supervisor is a child of this process. `readable` is where its supervisor says that it serves."""
+
+    role: str
+    store: Path
+    pid: int
+    process: subprocess.Popen[bytes]
+    readable: IO[bytes]
+
+    def await_ready(self, timeout_s: float = START_MAX_S) -> None:
+        """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then."""
+        deadline = time.monotonic() + timeout_s
+        said = b""
+        poll = select.poll()
+        poll.register(self.readable, select.POLLIN)
+        while not said.endswith(b"\n"):
+            if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
+                self.end()
+                raise StartFailed(f"the {self.role}", f"it was not ready within {timeout_s:.0f} s")
+            data = os.read(self.readable.fileno(), 65_536)
+            if not data:
+                status = self.process.wait()
+                raise StartFailed(
+                    f"the {self.role}", f"exit status {status}, its log ends with: {_log_tail(self.store)}"
+                )
+            said += data
+        self.readable.close()
+        facts = json.loads(said)
+        if "error" in facts:
+            self.process.wait()
+            raise error_of(facts, f"the {self.role}")
+
+    def stop(self, timeout_s: float = STOP_MAX_S) -> bool:
+        """Orderly stop. True when the store is clean. Raises NodeStillRunning; a node that has gone already is fine."""
+        self.readable.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            raise NodeStillRunning(str(self.store), self.pid, int(timeout_s)) from None
+
+    def kill(self) -> None:
+        """SIGKILL to the supervisor; its pieces die with it, a moment later."""
+        self.readable.close()
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, timeout_s: float = STOP_MAX_S) -> bool:
+        """Stop in order, or by force when that takes too long. True when the store is clean."""
+        try:
+            return self.stop(timeout_s)
+        except NodeStillRunning:
+            self.kill()
+            return False
+
+
+def start_node(
+    role: str, store: Path, flags: Sequence[str] = (), *, tied: bool, timeout_s: float = START_MAX_S
+) -> Launched:
+    """Start a node and wait until it serves.
+
+    Raises the TowlineError that kept it from starting; then nothing of it is left running.
+    """
+    launched = spawn_node(role, store, flags, tied=tied)
+    try:
+        launched.await_ready(timeout_s)
+    except BaseException:
+        launched.end()
+        raise
+    return launched
+
+
+def spawn_node(
+    role: str,
+    store: Path,
+    flags: Sequence[str] = (),
+    *,
+    tied: bool,
+    environment: Mapping[str, str] | None = None,
+) -> Launched:
+    """Start `python -m <role>`; it does not serve yet. `flags`: of `towline.node.process.main`, paths absolute.
+
+    `environment` None: this process's. Raises StoreNotWritable.
+    """
+    root = store.resolve()
+    log = _open_log(Store(root))
+    readable, ready = os.pipe()
+    command = [sys.executable, "-m", role, "--store", str(root), "--ready-fd", str(ready), *flags]
+    command += ["--log-file", str(Store(root).node_log)]
+    command += ["--die-with-parent", str(os.getpid())] if tied else []
+    try:
+        # The directory makes `-m` find our siblings; a session of its own keeps the terminal's Ctrl-C for us.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[ready],
+            start_new_session=True,
+            cwd=home(),
+            env=environment,
+        )
+    except BaseException:
+        os.close(readable)
+        raise
+    finally:
+        os.close(ready)
+        log.close()
+    return Launched(role, root, process.pid, process, os.fdopen(readable, "rb", buffering=0))
+
+
+def stop_node(store: Path, timeout_s: float = STOP_MAX_S) -> bool:
+    """Stop whoever runs a node on `store`, in order. True when the store is clean.
+
+    Raises NodeNotRunning, NodeStillRunning.
+    """
+    places = Store(store.resolve())
+    pid = running_pid(places.root)
+    fd = _pidfd(pid)
+    if fd is None:
+        raise NodeNotRunning(str(places.root))
+    try:
+        signal.pidfd_send_signal(fd, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(1000 * timeout_s):
+            raise NodeStillRunning(str(places.root), pid, int(timeout_s))
+    finally:
+        os.close(fd)
+    return not places.abort.exists()
+
+
+def running_pid(store: Path) -> int:
+    """The supervisor's pid: who holds the store's lock. Raises NodeNotRunning."""
+    pid = store_holder(Store(store.resolve()).lock)
+    if not pid:
+        raise NodeNotRunning(str(store))
+    return pid
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _open_log(store: Store) -> IO[bytes]:
+    try:
+        store.run.mkdir(parents=True, exist_ok=True)
+        return store.node_log.open("ab")
+    except OSError as error:
+        raise StoreNotWritable(str(store.root), error.strerror or str(error)) from None
+
+
+def _log_tail(store: Path) -> str:
+    text = Store(store).node_log.read_text(encoding="utf-8", errors="replace")
+    return " ".join(text[-_LOG_TAIL:].split()) or "nothing"

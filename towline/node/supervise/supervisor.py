@@ -1,0 +1,468 @@
+"""The supervisor of a node: takes the store, recovers it, starts the pieces, restarts what dies, stops them in order.
+
+Told to change, it stops the pieces and starts them again under a new generation, perhaps in another role; its lock of
+the store and its zygote stay (H16, H17).
+
+It watches exits (the zygote reaps and tells) and reports heartbeats that stand still; it never kills a slow process
+by itself (H9). Killed, it takes its zygote and the pieces with it: each dies with its parent (H8).
+"""
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, SyncFailed, TowlineError
+from towline.log.commitlog.reserve_file import ReserveFile
+from towline.log.files.store_files import AbortFile, write_atomically
+from towline.log.state.identity import IdentityFile
+from towline.log.state.truncation_file import take_back_word
+from towline.node.process.context import make_private, runtime_of
+from towline.node.process.duties import STOP_ORDER, duties_of
+from towline.node.process.endpoints import endpoints_of
+from towline.node.process.failure import facts_of, read_failure
+from towline.node.process.zygote_client import Exit, Nursery
+from towline.node.roles.promise import NOTHING, load_promise
+from towline.node.roles.role_commands import PROMOTE, drop_order, pending, settle_order, too_old
+from towline.node.roles.roles import MASTER, SLAVE, as_role, load_role, wanted_role
+from towline.node.store.pool_salvage import keep_positions, leave
+from towline.places import Runtime, Store
+from towline.runtime.doorbell import Doorbell, Ringer, make_bell
+from towline.runtime.locks import StoreLock, holder_of
+from towline.runtime.positions import Duty, Position, Positions, State
+from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
+
+from . import snapshot_store
+
+START_MAX_S: Final = 60.0
+START_STEP_MS: Final = 5
+RECOVER_MAX_S: Final = 3600.0
+AGREE_MAX_S: Final = 60.0
+STOP_MAX_S: Final = 8.0
+STOP_STEP_MS: Final = 50
+AT_ONCE: Final = (Duty.LEASE, Duty.PUT, Duty.RECEIVE)  # forked before the zygote has loaded what the others need
+LOCK_STEP_S: Final = 0.01
+BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
+STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
+SERVING: Final = (State.RUNNING, State.SYNCING, State.KERNEL)  # flush may begin with a long sync
+NS_PER_MS: Final = 1_000_000
+SILENT_S: Final = 5.0  # a heartbeat older than this is reported
+
+
+@dataclass
+class Piece:
+    """One duty as the supervisor sees it."""
+
+    duty: Duty
+    pid: int = 0
+    started: float = 0.0
+    failures: int = 0
+    due: float | None = None  # monotonic time of the next start
+    reported_silent: bool = False
+
+
+@dataclass
+class Supervisor:
+    asked: str  # the role that the command named: "master" or "slave"
+    without: frozenset[str]  # labels of duties that are started by hand
+    store: Store
+    given: Settings  # as the command and its file say; a role may change some
+    log: logging.Logger
+    nursery: Nursery  # whose zygote has been started, and is ended by whoever did
+    alone: bool = False  # the operator says that no peer can be master now
+    role: str = ""  # which it has in this generation
+    _serves: bool = False  # there is a generation, with pieces
+    _pieces: dict[Duty, Piece] = field(default_factory=dict)
+    _stages: dict[str, int] = field(default_factory=dict)  # of the start: when each was reached, CLOCK_MONOTONIC in ns
+    _stopping: bool = False
+
+    # --- life
+
+    def start(self) -> None:
+        """Returns when every piece runs. Raises a TowlineError; then nothing of the node is left running."""
+        self._runtime: Runtime = runtime_of(self.store.root)
+        self._reached("imported")
+        self._lock = self._take_store()
+        self._abort = AbortFile(self.store.root)
+        try:
+            order = self._left_over()
+            outdated = too_old(self.store, order, self.given.broker_id) if order is not None else None
+            if outdated is not None:
+                self.log.warning("%s", outdated)
+            self._begin(order if outdated is None else None, running=False)
+            if order is not None:
+                self._settle(order, outdated or self._refusal)
+        except BaseException:
+            self.nursery.end()
+            self._leave()
+            raise
+
+    def _left_over(self) -> dict[str, Any] | None:
+        """The order of a supervisor that was killed in the middle of it.
+
+        An election is not gone on with: another node may have been elected since. Where etcd still has this one, its
+        lease process gives the order again.
+        """
+        order = pending(self.store)
+        if order is None or not order.get("elected"):
+            return order
+        self.log.warning("an election was cut short: etcd is asked anew who leads")
+        drop_order(self.store, int(order["number"]))
+        return None
+
+    def run(self) -> None:
+        """Until SIGTERM or SIGINT: restart what exits, report what stands still, do what is ordered.
+
+        Raises the TowlineError with which an order left a node that cannot serve.
+        """
+        while not self._stopping:
+            self._turn(500)
+            self._positions.duty(Duty.SUPERVISE).beat()
+            self._restart_due()
+            self._report_silent()
+            self._bell.drain()
+            order = pending(self.store)
+            if order is not None and not self._stopping:
+                self._obey(order)
+
+    def stop(self) -> bool:
+        """Stop the pieces in order. True when the store is clean: every byte durable and in its queue."""
+        self._stopping = True
+        clean = self._end_generation() if self._serves else not self._abort.exists()
+        self.nursery.end()
+        self._leave()
+        return clean
+
+    def request_stop(self, signum: int, frame: object) -> None:
+        """Signal handler."""
+        self._stopping = True
+        self.nursery.wake()
+
+    # --- a generation
+
+    def _begin(self, order: dict[str, Any] | None, *, running: bool) -> None:
+        """From the recovered store to pieces that run, in the role that the node agreed on with its peers."""
+        self._refusal: TowlineError | None = None
+        given, promotes = order, order is not None and order["order"] == PROMOTE
+        role = MASTER if promotes else wanted_role(self.store, self.given, self.asked)
+        while True:
+            self._prepare(role, order, running)
+            self._reached("prepared")
+            self._recover()  # the zygote forks it as soon as it can, and loads the rest meanwhile
+            self._reached("recovered")
+            agreed = self._agree(promotes)
+            self._reached("agreed")
+            if agreed == role:
+                break
+            role, order, promotes = agreed, None, False  # the other role recovers in its own way
+            self._bell.close()
+        if given is not None:
+            drop_order(self.store, int(given.get("number", 0)))
+        if role == MASTER:
+            take_back_word(self.store)  # it was for another master's log
+        self._abort.create(os.getpid())
+        snapshot_store.believe(self.store, self._runtime, self.log, self._positions, self.settings)
+        self._pieces.clear()
+        self._serves = True
+        for duty in duties_of(role, self.settings, self.without):
+            if duty not in AT_ONCE:
+                self.nursery.await_ready()
+            self._pieces[duty] = Piece(duty)
+            self._fork(self._pieces[duty])
+        self._reached("zygote")
+        self._await_running()
+        self._reached("running")
+        self._write_node()
+        self._positions.duty(Duty.SUPERVISE).state = State.RUNNING
+
+    def _end_generation(self) -> bool:
+        """Every piece has gone, what it held in memory too. True when the store is clean."""
+        for duty in STOP_ORDER:
+            if duty in self._pieces:
+                self._stop_piece(self._pieces[duty])
+        self._pieces.clear()
+        self._dismiss()
+        positions = self._positions
+        positions.revive(self.generation)  # what its pieces wrote is as good as what a killed node leaves
+        end = positions.get(Position.APPENDED)
+        synced = end == positions.get(Position.FLUSHED)
+        synced = synced and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
+        clean = synced and end == positions.get(Position.DISPATCHED) == positions.get(Position.INDEXED)
+        if synced:
+            snapshot_store.write(self.store, self._runtime, self.log, positions, self.settings, clean=clean)
+        if self.store.known.exists():
+            positions.retire()  # nobody needs them any more: readers that have them mapped see that the node has ended
+        if clean:
+            self._abort.remove()
+        else:
+            self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
+        self._serves = False
+        self.nursery.watch(-1)
+        self._bell.close()
+        return clean
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        """Stops the pieces and starts them again. A refused promotion leaves the node what it was."""
+        self.log.info("ordered to %s", order["order"])
+        self._stages = {}
+        self._reached("ordered")
+        fenced = self._positions.get(Position.PROMISED) > self._positions.get(Position.EPOCH)
+        if order["order"] == PROMOTE and self.role == MASTER and not fenced:
+            self._settle(order, None)  # it is a master already
+            return
+        self._end_generation()
+        self._reached("stopped")
+        try:
+            self._begin(order, running=True)
+        except TowlineError as error:
+            if self._stopping:  # told to stop meanwhile: the order stands for the next start
+                return
+            self.log.error("cannot go on: %s", error)
+            self._settle(order, error)
+            raise
+        self._settle(order, self._refusal)
+
+    def _settle(self, order: dict[str, Any], error: TowlineError | None) -> None:
+        first, last = min(self._stages.values()), max(self._stages.values())
+        stages = {stage: (at - first) // NS_PER_MS for stage, at in self._stages.items()}
+        outcome: dict[str, Any] = {"order": order["order"], "role": self.role, "stages_ms": stages}
+        outcome |= {"epoch": self._positions.get(Position.EPOCH), "generation": self.generation}
+        outcome |= {"elected": order["elected"]} if "elected" in order else {}
+        if error is not None:
+            outcome["error"] = facts_of(error)
+        settle_order(self.store, int(order.get("number", 0)), outcome)
+        self.log.info("is a %s, %d ms after the order to %s", self.role, (last - first) // NS_PER_MS, order["order"])
+
+    def _agree(self, promotes: bool) -> str:
+        """The role of this generation: what the one-shot process of that name wrote, if it has to ask anybody."""
+        if not self.store.asked.exists():
+            return self.role
+        pid = self.nursery.fork(Duty.AGREE.label)
+        status = self.nursery.await_exit(Duty.AGREE.label, pid, AGREE_MAX_S)
+        if status != 0:
+            failure = read_failure(self.store, Duty.AGREE) or StartFailed(Duty.AGREE.label, f"exit status {status}")
+            if not promotes:
+                raise failure
+            self.log.warning("%s", failure)  # the node goes on as a slave
+            self._refusal = failure
+            return SLAVE
+        agreed = load_role(self.store)
+        assert agreed is not None, "who agreed wrote down what on"
+        return agreed.role
+
+    # --- start
+
+    def _reached(self, stage: str) -> None:
+        self._stages[stage] = time.monotonic_ns()
+
+    def _take_store(self) -> StoreLock:
+        lock = StoreLock(self.store.lock)
+        try:
+            self.store.run.mkdir(exist_ok=True)
+            deadline = time.monotonic() + 2.0
+            while (taken := self._taken_duty()) is not None:
+                if time.monotonic() > deadline:
+                    raise DutyTaken(*taken)
+                select.select([], [], [], LOCK_STEP_S)  # pieces of a killed supervisor are on their way out
+        except OSError as error:
+            lock.release()
+            raise StoreNotWritable(str(self.store.run), error.strerror or str(error)) from None
+        except DutyTaken:
+            lock.release()
+            raise
+        return lock
+
+    def _taken_duty(self) -> tuple[str, int, str] | None:
+        for duty in Duty:
+            path = self.store.duty_lock(duty.label)
+            if pid := holder_of(path):
+                return duty.label, pid, str(path)
+        return None
+
+    def _prepare(self, role: str, order: dict[str, Any] | None, running: bool) -> None:
+        self.role, self.settings = role, as_role(self.given, role)
+        try:
+            make_private(self._runtime.root)
+        except OSError as error:
+            raise StoreNotWritable(str(self._runtime.root), str(error)) from None
+        for leftover in (*self._runtime.root.glob("*.sock"), *self.store.run.glob("*.failure")):
+            leftover.unlink()
+        ReserveFile(self.store.root, self.settings.reserve_file_size).give_up_when_full()
+        write_atomically(self.store.settings, self.settings.to_json().encode())
+        self._ask(role, order, running)
+        identity = IdentityFile(self.store.root)
+        founds = role == MASTER and (order is None or bool(order.get("elected")))
+        if identity.check(self.settings.broker_cluster_name) is None and founds:
+            identity.create(self.settings.broker_cluster_name)
+        self.generation = time.time_ns()
+        keep_positions(self._runtime)
+        snapshot_store.keep(self.store, self._runtime, self.log)
+        self._positions = Positions.create(self._runtime.positions, self.generation)
+        QueueEnds.create(self._runtime.queue_ends).close()
+        line = self._positions.duty(Duty.SUPERVISE)
+        line.enter(self.generation)
+        for duty in Duty:
+            make_bell(self._runtime.bell(duty.label))
+        self._bell = Doorbell(self._runtime.bell(Duty.SUPERVISE.label), line)
+        self._bell.arm()  # for good: whoever gives an order rings
+        self.nursery.watch(self._bell.fileno())
+
+    def _ask(self, role: str, order: dict[str, Any] | None, running: bool) -> None:
+        """Leaves what this start is to agree on with its peers; nothing where a master has none, or for a slave."""
+        self.store.asked.unlink(missing_ok=True)
+        promotes = order is not None and order["order"] == PROMOTE
+        promised = load_promise(self.store).node not in (NOTHING.node, self.given.broker_id)
+        if role == MASTER and (promotes or promised or self.given.ha_peers):
+            allowed = {"alone": self.alone, "running": running}
+            write_atomically(self.store.asked, json.dumps(allowed | (order or {})).encode())
+
+    def _recover(self) -> None:
+        pid = self.nursery.fork(Duty.RECOVER.label)
+        status = self.nursery.await_exit(Duty.RECOVER.label, pid, RECOVER_MAX_S)
+        if status != 0:
+            self._raise_failure(Duty.RECOVER, status)
+
+    def _fork(self, piece: Piece) -> None:
+        piece.pid, piece.started, piece.due = self.nursery.fork(piece.duty.label), time.monotonic(), None
+
+    def _await_running(self) -> None:
+        deadline = time.monotonic() + START_MAX_S
+        while any(self._positions.duty(duty).state not in SERVING for duty in self._pieces):
+            for gone in self.nursery.listen(START_STEP_MS):
+                duty = next(piece.duty for piece in self._pieces.values() if piece.pid == gone.pid)
+                self._raise_failure(duty, gone.status)
+            if time.monotonic() > deadline:
+                raise StartFailed("the node", f"not every piece ran within {START_MAX_S:.0f} s")
+            if self._stopping:
+                raise StartFailed("the node", "was told to stop while it started")
+
+    def _raise_failure(self, duty: Duty, status: int) -> None:
+        known = read_failure(self.store, duty)
+        if known is not None:
+            raise known
+        raise StartFailed(duty.label, f"exit status {status}")
+
+    def _write_node(self) -> None:
+        facts = {
+            "pid": os.getpid(),
+            "role": self.role,
+            "asked": self.asked,
+            "epoch": self._positions.get(Position.EPOCH),
+            "generation": self.generation,
+            "runtime": str(self._runtime.root),
+            "endpoints": endpoints_of(self.settings, self._runtime, self.role),
+            "started": time.time_ns() // 1_000_000,
+            "stages": self._stages,
+            "zygote": self.nursery.pid,
+            "pieces": {duty.label: piece.pid for duty, piece in self._pieces.items()},
+        }
+        write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
+
+    # --- watching
+
+    def _turn(self, timeout_ms: int) -> None:
+        due = [piece.due for piece in self._pieces.values() if piece.due is not None]
+        if due:
+            timeout_ms = min(timeout_ms, max(0, int(1000 * (min(due) - time.monotonic())) + 1))
+        for gone in self.nursery.listen(timeout_ms):
+            piece = self._piece_of(gone)
+            if piece is not None:
+                self._note_exit(piece, gone.status)
+
+    def _piece_of(self, gone: Exit) -> Piece | None:
+        return next((piece for piece in self._pieces.values() if piece.pid == gone.pid), None)
+
+    def _note_exit(self, piece: Piece, status: int) -> None:
+        now = time.monotonic()
+        piece.failures = 0 if now - piece.started > STEADY_S else piece.failures + 1
+        delay = BACKOFF_MS[min(max(piece.failures - 1, 0), len(BACKOFF_MS) - 1)] / 1000
+        piece.pid, piece.due = 0, now + delay
+        self.log.warning("%s exited with %s, starts again in %.1f s", piece.duty.label, status, delay)
+
+    def _restart_due(self) -> None:
+        if self.nursery.exit_status is not None:
+            self._replace_zygote()
+        now, changed = time.monotonic(), False
+        for piece in self._pieces.values():
+            if piece.due is not None and piece.due <= now and not self._stopping:
+                try:
+                    self._fork(piece)
+                except StartFailed as error:  # the zygote went: the next turn replaces it
+                    self.log.warning("%s", error)
+                    return
+                changed = True
+        if changed:
+            try:
+                self._write_node()
+            except (DiskFull, StoreNotWritable, SyncFailed) as error:  # a full disk ends no node that runs
+                self.log.error("node.json names pieces that have gone: %s", error)
+
+    def _replace_zygote(self) -> None:
+        """Its children died with it; all are restarted as pieces, so no position is reset (H11)."""
+        self.log.warning("the zygote exited with %s; it and every piece start again", self.nursery.exit_status)
+        self.nursery.forget()
+        for piece in self._pieces.values():
+            piece.pid, piece.due = 0, time.monotonic()  # no failure of its own: no back-off
+        self.nursery.spawn()
+        try:
+            self.nursery.await_ready()
+        except StartFailed as error:  # the next turn tries again
+            self.log.error("%s", error)
+
+    def _report_silent(self) -> None:
+        now = time.monotonic_ns()
+        for piece in self._pieces.values():
+            line = self._positions.duty(piece.duty)
+            silent = piece.pid != 0 and line.beat_ns and now - line.beat_ns > SILENT_S * 1e9
+            if silent and not piece.reported_silent:
+                self.log.warning("%s has stood still for %.0f s in %s", piece.duty.label, SILENT_S, line.state.name)
+            piece.reported_silent = bool(silent)
+
+    # --- stop
+
+    def _stop_piece(self, piece: Piece) -> None:
+        if not piece.pid:
+            return
+        deadline = time.monotonic() + STOP_MAX_S
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(piece.pid, signal.SIGTERM)
+        ringer = Ringer(self._positions, {piece.duty: self._runtime.bell(piece.duty.label)})
+        ringer.ring()  # a signal alone does not end a sleep
+        ringer.close()
+        while piece.pid:
+            for gone in self.nursery.listen(STOP_STEP_MS):
+                other = self._piece_of(gone)
+                if other is not None:
+                    other.pid = 0
+            if self.nursery.exit_status is not None:
+                return
+            if time.monotonic() > deadline:
+                self.log.error("%s did not stop within %.0f s and is killed", piece.duty.label, STOP_MAX_S)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(piece.pid, signal.SIGKILL)
+                deadline += STOP_MAX_S
+
+    def _dismiss(self) -> None:
+        """Pieces that were started by hand see that their generation ends, finish their duty and leave."""
+        self._positions.retire()
+        ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
+        ringer.ring()
+        ringer.close()
+        deadline = time.monotonic() + STOP_MAX_S
+        while (taken := self._taken_duty()) is not None:
+            if time.monotonic() > deadline:
+                self.log.error("%s", DutyTaken(*taken))
+                return
+            select.select([], [], [], LOCK_STEP_S)
+
+    def _leave(self) -> None:
+        self.store.node.unlink(missing_ok=True)
+        self.store.asked.unlink(missing_ok=True)
+        leave(self.store, self._runtime)
+        self._lock.release()
