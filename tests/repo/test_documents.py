@@ -59,7 +59,7 @@ def test_the_index_says_which_numbers_do_not_exist():
 def named_in(text: str) -> Iterator[tuple[str, str]]:
     """(path, name) of what a guide names in backticks: a file or folder of the repository, and what stands in it."""
     for path, name in QUOTED.findall(text):
-        if path.endswith(".py") or path.startswith(FOLDERS):
+        if "/" in path and (path.endswith(".py") or path.startswith(FOLDERS)):
             yield path, name
 
 
