@@ -17,14 +17,7 @@ from towline.arrow.decode import OnCorruption, batches, chosen, decode
 from towline.arrow.errors import BatchTooLarge, DamagedBody, DamagedRecord
 from towline.arrow.selection import Selection
 from towline.format.record import property_crc, record
-from towline.format.record.record import (
-    COMPRESSED,
-    COMPRESSION_LZ4,
-    COMPRESSION_ZLIB,
-    COMPRESSION_ZSTD,
-    LAYOUT,
-    Record,
-)
+from towline.format.record.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, LAYOUT, Record
 from towline.format.record.rules import Rule
 
 from .logs import BASE, array, message, narrowed, rows, segment

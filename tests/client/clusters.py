@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from .group_standin import GroupNode
+from tests.client.group.standin import GroupNode
 
 NAMES = ("a", "b")
 WAIT_S = 20.0

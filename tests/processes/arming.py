@@ -32,7 +32,7 @@ TRANSACTION_STEPS = ("schedule.before_end", "schedule.after_end", "schedule.afte
 # Steps of a promotion: tested in test_promotion.
 PROMOTION_STEPS = ("agree.after_promise", "agree.after_promises", "agree.after_record", "agree.after_role")
 
-# Steps of a truncation: tested in tests/log/test_truncation.py, and on a pair in test_diverged.
+# Steps of a truncation: tested in tests/log/recovery/test_truncation.py, and on a pair in test_diverged.
 TRUNCATION_STEPS = tuple(f"truncate.before_{step}" for step in STEPS)
 
 

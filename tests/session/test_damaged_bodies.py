@@ -6,8 +6,8 @@ import pytest
 
 from pipeline import replay
 from pipeline.progress import Progress
+from tests.processes.damage.test_damaged_bodies import BAD, COUNT, body, damaged, ipc, read_up_to
 from tests.processes.nodes import TestNode, ending
-from tests.processes.test_damaged_bodies import BAD, COUNT, body, damaged, ipc, read_up_to
 from towline.client.consumer import Consumer
 
 TOPIC = "spark-damaged"

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.processes.grouping import DEADLINE_S, Marks, Process, check_order
-from tests.processes.nodes import TestNode
-from tests.processes.test_groups import (
+from tests.processes.consumer_groups.test_groups import (
     Endless,
     await_members,
     await_read,
@@ -25,6 +23,8 @@ from tests.processes.test_groups import (
     node,
     start,
 )
+from tests.processes.grouping import DEADLINE_S, Marks, Process, check_order
+from tests.processes.nodes import TestNode
 from tests.processes.waiting import await_
 
 __all__ = ["node", "start"]  # the fixtures

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.processes.nodes import Pair, check_nothing_is_left, ending
-from tests.processes.test_spread_over_groups import Cluster
+from tests.processes.ports.test_spread_over_groups import Cluster
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.cluster_admin import ClusterAdmin

@@ -14,6 +14,7 @@ _STATUS: Final = Path("/proc/self/status")
 _LIBC: Final = ctypes.CDLL(None)
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
 _KEPT: Final = 64 * MIB  # twice what may be on its way to a slave
 _FROM_HEAP: Final = 32 * MIB  # the most that glibc takes for this
 
@@ -39,8 +40,9 @@ class Freed:
 
     @classmethod
     def keep(cls) -> None:
-        """It is used again for what comes next, until a `Poller` is at `rest`."""
+        """It is used again for what comes next, until a `Poller` is at `rest`. Before the first thread begins."""
         if hasattr(_LIBC, "mallopt"):
+            _LIBC.mallopt(_M_ARENA_MAX, 1)  # malloc_trim gives back the end of the first one alone
             _LIBC.mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP)
             _LIBC.mallopt(_M_TRIM_THRESHOLD, _KEPT)
             cls._kept = True

@@ -20,16 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from towline.format.record.properties import (
-    KEYS,
-    NAME_END,
-    PAIR_END,
-    RESERVED,
-    TAGS,
-    TRANSIENT_PREFIX,
-    UNIQ_KEY,
-    WAIT,
-)
+from towline.format.record.properties import KEYS, NAME_END, PAIR_END, RESERVED, TAGS, TRANSIENT_PREFIX, UNIQ_KEY, WAIT
 
 from .sink_errors import UnwritableColumn, UnwritableRow, UnwritableType
 

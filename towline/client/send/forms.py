@@ -19,14 +19,7 @@ from towline.format.record.forms import (
     TIMER_QUEUE,
     TIMER_TOPIC,
 )
-from towline.format.record.properties import (
-    CRC32,
-    DELAY,
-    PRODUCER_GROUP,
-    REAL_QID,
-    REAL_TOPIC,
-    TRANSACTION_PREPARED,
-)
+from towline.format.record.properties import CRC32, DELAY, PRODUCER_GROUP, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.properties import encode as encode_properties
 from towline.format.record.record import TRANSACTION_MASK, Record, encode

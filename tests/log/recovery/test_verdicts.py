@@ -1,0 +1,235 @@
+"""Every row of the recovery table, brought about on a store: the verdict, what is kept, and that the remedy works."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.log.situations import PROVOKED, index_files, poke, queue_dir, stale, truncation
+from tests.log.sound import look, mend_all
+from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
+from tests.repo.trees import ROOT
+from towline.errors import TowlineError
+from towline.kernels.base.directory import QueueDirectory
+from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.files.config_file import ConfigFile
+from towline.log.files.segment_files import clear_staging
+from towline.log.files.word_file import WordFile
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.queues.queue_entries import QueueEntries
+from towline.log.recovery.recovery import Recovered, recover
+from towline.log.recovery.truncation import truncate
+from towline.log.recovery.verdicts import Case, Verdict, as_markdown
+from towline.log.repair.clear_sync_failure import mend
+from towline.log.repair.verify_report import Weight
+from towline.log.state.identity import IdentityFile
+from towline.log.state.in_sync_file import InSyncFile
+
+PAGE = ROOT / "ARCHITECTURE.md"
+BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"
+
+
+def start(maker: StoreMaker) -> Recovered:
+    """The steps of a node's start that read its files."""
+    IdentityFile(maker.root).check("DefaultCluster")
+    if maker.store.staging.is_dir():
+        clear_staging(maker.store.staging)
+    truncate(maker.store, SEGMENT, QUEUE_FILE)
+    for word in (InSyncFile(maker.store), WordFile(maker.store.promise)):
+        word.heal()
+    recovered = recover(maker.store, SETTINGS)
+    for name in ("topics.json", "consumerOffset.json"):
+        ConfigFile(maker.store.config / name).load()
+    return recovered
+
+
+def derive(maker: StoreMaker, recovered: Recovered) -> None:
+    """What reput does after a start."""
+    reader = CommitLogReader(maker.store.commitlog, SEGMENT)
+    reader.load()
+    directory = QueueDirectory()
+    for queue in recovered.queues:
+        directory.add(queue.topic.encode(), queue.queue_id)
+    ends = np.array([queue.end_offset for queue in recovered.queues], dtype=np.int64)
+
+    def refuse(*_: object) -> None:
+        pytest.fail("a gap in a queue's numbers")
+
+    entries, files = QueueEntries(directory, ends, refuse), ConsumeQueueFiles(maker.store.consumequeue, QUEUE_FILE, 8)
+    at, scan = recovered.dispatched, DispatchScan(reader, directory)
+    while at < recovered.end:
+        batch = scan.read(at, recovered.end)
+        for run in entries.runs(batch):
+            topic = directory.topic(run.number).decode()
+            files.write(topic, directory.queue_id(run.number), run.offset, run.entries)
+        at = batch.end
+    files.close()
+    reader.close()
+    maker.index(recovered.indexed, recovered.end)
+
+
+# Refusals: the error's name, and the rule that it names where it is about a record.
+REFUSALS: dict[Case, tuple[str, str]] = {
+    Case.IDENTITY_BROKEN: ("MalformedFile", ""),
+    Case.CONFIG_LOST: ("MalformedFile", ""),
+    Case.EPOCHS_BROKEN: ("EpochsLost", ""),
+    Case.IN_SYNC_LOST: ("InSyncLost", ""),
+    Case.PROMISE_LOST: ("WordLost", ""),
+    Case.TRUNCATION_BROKEN: ("MalformedFile", ""),
+    Case.TRUNCATION_REFUSED: ("TruncationRefused", ""),
+    Case.DURABLE_LOST: ("DurableLost", ""),
+    Case.SYNC_FAILED: ("StoreSyncFailed", ""),
+    Case.FOREIGN: ("ForeignFile", ""),
+    Case.SEGMENT_SIZE: ("SegmentSizeMismatch", ""),
+    Case.SEGMENT_MISSING: ("CorruptLog", "MISSING"),
+    Case.START_MISSING: ("CorruptLog", "MISSING"),
+    Case.CORRUPT_RECORD: ("CorruptLog", "BODY_CRC"),
+    Case.CORRUPT_SIZE: ("CorruptLog", "SIZE_PAST_END"),
+    Case.CORRUPT_BLANK: ("CorruptLog", "MAGIC"),
+    Case.CORRUPT_CLOSED: ("CorruptLog", "BODY_CRC"),
+    Case.QUEUE_SIZE: ("DerivedFileSize", ""),
+    Case.QUEUE_MISNAMED: ("ForeignFile", ""),
+    Case.INDEX_SIZE: ("DerivedFileSize", ""),
+}
+# Rows that are decided outside of recovery, or that it need not say anything about.
+UNSAID = {
+    Case.STAGED,
+    Case.IDENTITY_ABSENT,
+    Case.CONFIG_TORN,
+    Case.EPOCHS_ABSENT,
+    Case.IN_SYNC_TORN,
+    Case.PROMISE_TORN,
+    Case.TRUNCATED,
+    Case.PROPERTIES,
+    Case.VERSION_2,
+    Case.STEPPED_OVER,
+    Case.QUEUE_INSIDE,
+    Case.QUEUE_EXTRA_FILE,
+    Case.QUEUE_FOREIGN,
+    Case.INDEX_INSIDE,
+    Case.INDEX_CHAIN,
+    Case.INDEX_FOREIGN,
+}
+
+
+def test_every_row_is_brought_about() -> None:
+    assert set(PROVOKED) == set(Case)
+    assert set(REFUSALS) == {case for case in Case if case.verdict is Verdict.REFUSE}
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in Case if case.verdict is not Verdict.REFUSE], ids=lambda case: case.name
+)
+def test_a_start_goes_on(maker: StoreMaker, case: Case) -> None:
+    PROVOKED[case](maker)
+    before = maker.log_bytes()
+    recovered = start(maker)
+    assert (case in recovered.cases) is (case not in UNSAID), (recovered.cases, recovered.notes)
+    kept = maker.kept()
+    if case.verdict is Verdict.CUT:
+        assert kept
+        assert case.row.kept == "copied to `diverged/`"
+        low = recovered.log_min
+        held = bytearray(len(before))
+        for offset, data in kept.items():
+            held[offset - low : offset - low + len(data)] = data
+        assert sum(map(len, kept.values())) == recovered.cut_bytes or case is Case.TRUNCATED
+        if case is not Case.SEGMENT_LOST:  # whose bytes are not all in one piece
+            assert held[recovered.end - low :] == before[recovered.end - low :]
+    else:
+        assert kept == {}
+        assert case.row.kept == "-"
+        assert recovered.end == maker.end
+    if case.verdict is Verdict.REBUILD:
+        assert min(recovered.dispatched, recovered.indexed) < recovered.end
+    elif case in (Case.STOPPED, Case.CRASHED, Case.NO_CHECKPOINT):
+        assert recovered.dispatched == recovered.indexed == recovered.end
+    derive(maker, recovered)
+    found = look(maker)
+    if "verify" in case.row.remedy:
+        assert found.weight > Weight.NOTE
+        mend_all(maker, *[damage.start for damage in found.log.damages])
+        found = look(maker)
+    assert found.weight is Weight.NOTE, found.findings.rows
+    again = start(maker)
+    assert (again.end, again.cut_bytes) == (recovered.end, 0)
+
+
+@pytest.mark.parametrize("case", list(REFUSALS), ids=lambda case: case.name)
+def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) -> None:
+    PROVOKED[case](maker)
+    before = contents(maker.store)
+    with pytest.raises(TowlineError) as refusal:
+        start(maker)
+    kind, rule = REFUSALS[case]
+    assert type(refusal.value).__name__ == kind
+    assert getattr(refusal.value, "rule", "") == rule
+    assert str(maker.root) in str(refusal.value)
+    assert contents(maker.store) == before
+    assert look(maker).weight > Weight.NOTE or case is Case.TRUNCATION_REFUSED, "verify calls it sound"
+    for command in (word for word in case.row.remedy.split("`") if word.startswith("towline store")):
+        assert command.split(" --")[0] in refusal.value.advice
+    if "mend" in case.row.remedy:
+        assert mend(maker.store, SEGMENT) > 0
+    elif case is Case.TRUNCATION_BROKEN:
+        maker.store.truncate.unlink()
+    elif case is Case.TRUNCATION_REFUSED:
+        assert "accept-loss" in refusal.value.advice
+        truncation(maker, accept_loss=True)
+    elif "repair" in case.row.remedy:
+        mend_all(maker, *_skips(maker))
+        assert look(maker).weight is Weight.NOTE
+    else:
+        assert "restore" in refusal.value.advice
+        return
+    start(maker)
+
+
+def _skips(maker: StoreMaker) -> list[int]:
+    found = look(maker)
+    gone = [int(Path(row.path).name) for row in found.findings.of("START_MISSING")]
+    return gone + [damage.start for damage in found.log.damages]
+
+
+def test_deleted_rows_leave_nothing_behind(maker: StoreMaker) -> None:
+    for case in (case for case in Case if case.verdict is Verdict.DELETE and case is not Case.EMPTY_LAST):
+        PROVOKED[case](maker)
+    maker.path(6 * SEGMENT).touch()
+    start(maker)
+    assert not list(maker.store.staging.iterdir())
+    assert len(list(maker.store.commitlog.iterdir())) == 3
+    assert not list(maker.store.index.glob("*.new"))
+    assert not (queue_dir(maker) / f"{1000 * 20:020d}").exists()
+
+
+def test_stale_records_of_equal_size_stay_gone_when_the_log_grows_over_the_cut(maker: StoreMaker) -> None:
+    stale(maker)
+    recovered = start(maker)
+    cut, lost = maker.records[200], maker.records[201]
+    assert recovered.end == cut.at
+    maker.write(cut.at, cut.data)
+    assert start(maker).end == cut.end
+    assert maker.log_bytes()[lost.at : lost.end] == bytes(507)
+
+
+def test_an_index_with_a_cycle_still_answers(maker: StoreMaker) -> None:
+    path = index_files(maker)[0]
+    for number in range(1, 30):
+        poke(path, 40 + 4 * SLOTS + 20 * number + 16, number.to_bytes(4, "big"))
+    start(maker)
+    index = open_index(maker.store, writable=False)
+    for number, stored in enumerate(maker.records):
+        index.query(stored.topic, f"k{number}", 0, 1 << 60)
+    index.close()
+
+
+def test_the_table_is_the_one_in_the_documentation() -> None:
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert (begin, end) == (BEGIN, END), "the page has no place for the table"
+    wanted = before + BEGIN + as_markdown() + END + after
+    if os.environ.get("TOWLINE_REWRITE"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == wanted
