@@ -64,7 +64,7 @@ class Runner:
         return "".join(self._shell(command) for command in code.replace("\\\n", " ").splitlines() if command)
 
     def _shell(self, command: str) -> str:
-        """`towline` runs in this process, where it is loaded and a session is. `make` only says what it would do, as this
+        """`towline` runs in this process, where it is loaded and a session is. `make` only says what it would do: this
         test is part of that. Everything else runs as it stands."""
         if command.startswith(TOWLINE) and not command.startswith(STARTS):
             said = io.StringIO()
