@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.repo.trees import ROOT
-from towline.runtime.positions import Duty, Position
 
 DECISIONS = ROOT / "docs" / "decisions"
 ROW = re.compile(r"^\| \[(\d{4})\]\((\d{4}-[\w-]+\.md)\) \| (.+) \| (.+) \|$", re.MULTILINE)
@@ -100,20 +99,6 @@ def test_names_are_found(text, found):
 )
 def test_a_name_that_is_not_there_is_told(path, name, there):
     assert is_there(path, name) is there
-
-
-def written_by() -> dict[str, str]:
-    """Positions and the cell of their writers, as ARCHITECTURE.md shows them."""
-    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    table = page[page.index("\n## Positions\n") : page.index("\n## Files\n")]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
-    return {name: row[1] for row in cells[1:] for name in row[0].split(", ") if name.isupper()}
-
-
-def test_the_table_of_positions_has_each_with_its_writers():
-    labels = {duty.label for duty in Duty} - {Duty.RECOVER.label}  # it writes all of them, before any other process
-    told = {name: labels & set(re.findall(r"\w+", cell)) for name, cell in written_by().items()}
-    assert told == {position.name: {duty.label for duty in position.writers} for position in Position}
 
 
 def documents() -> list[Path]:
