@@ -1,5 +1,6 @@
 """What the plan chooses and what its tasks read, against rows that no reader made. Without a JVM."""
 
+import json
 import re
 from datetime import UTC, datetime
 
@@ -423,6 +424,14 @@ class TestDamage:
         with pytest.raises(DamagedRecord):
             read(own.root, ["commitLogOffset"], checkCrcs="true")
         assert len(read(own.root, checkCrcs="false")) == len(own.rows)
+
+    @pytest.mark.parametrize("mode", ["scan", "queue"])
+    def test_property_crcs_are_compared_where_the_last_start_insisted(self, own, mode):
+        assert read(own.root, readMode=mode)
+        own.store.run.mkdir(exist_ok=True)
+        own.store.settings.write_text(json.dumps({"force_verify_prop_crc": True}))
+        with pytest.raises(DamagedRecord, match="PROPERTY_CRC_MISSING"):
+            read(own.root, readMode=mode)
 
     def test_an_entry_that_leads_elsewhere(self, own, caplog):
         files = ConsumeQueueFiles(own.store.consumequeue, QUEUE_FILE, 8)
