@@ -472,7 +472,7 @@ class TestDamage:
         assert read(own.root, onCorruption="skip") == [one for one in own.rows if one is not row]
 
     def test_tags_of_a_queue_with_extensions_are_looked_at_in_the_log(self, own):
-        """Its codes are addresses of units, and no hashes (spec 3.6)."""
+        """Its codes are addresses of units, and no hashes (spec 3.5)."""
         files = ConsumeQueueFiles(own.store.consumequeue, QUEUE_FILE, 8)
         chosen = [row for row in own.rows if (row["topic"], row["queueId"]) == ("TopicA", 0)]
         for number, row in enumerate(chosen):
