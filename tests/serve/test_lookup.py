@@ -466,6 +466,16 @@ class TestByOffset:
         built.dispatch()
         assert len(ask(built, "query_offset", offset=at).records) == 1
 
+    def test_a_property_crc_of_another_record_is_damage_only_for_an_operator_who_insists(self, build):
+        built = build()
+        at = built.append(keys="k", crc="1234567890")
+        built.dispatch()
+        for op, facts in (("query_offset", {"offset": at}), ("query_key", {"topic": "t", "key": "k"})):
+            assert [bytes(record) for record in ask(built, op, **facts).records] == [built.records[at]]
+        built.settings = built.settings.model_copy(update={"force_verify_prop_crc": True})
+        with pytest.raises(RecordDamaged, match="__CRC32#"):
+            ask(built, "query_offset", offset=at)
+
 
 class TestById:
     def test_the_id_of_a_stored_message(self, build):
