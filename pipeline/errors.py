@@ -11,6 +11,8 @@ class UnknownJob(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class IllegalOption(TowlineError, remedy=Remedy.FIX_CALL):
+    """An option of a job has a value that cannot be."""
+
     option: str
     problem: str
     advice = "see `towline pipeline NAME --help` for the job's options"
@@ -26,6 +28,8 @@ class JavaMissing(TowlineError, remedy=Remedy.FIX_SETTINGS):
 
 
 class IllegalMaster(TowlineError, remedy=Remedy.FIX_CALL):
+    """A URL that is not one of a Spark master."""
+
     master: str
     problem: str
     template = "--master {master}: {problem}"
@@ -33,6 +37,8 @@ class IllegalMaster(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class SparkNotStarted(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """There is no Spark session."""
+
     master: str
     said: str
     log: str  # the file that has all of it, "" for none
@@ -49,6 +55,8 @@ class NoOffsets(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class JobFailed(TowlineError, remedy=Remedy.RETRY):
+    """Spark or a task raised an error."""
+
     job: str
     said: str
     log: str  # the file that has all of it, "" for none

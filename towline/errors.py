@@ -135,6 +135,8 @@ class DutyTaken(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class StoreTaken(TowlineError, remedy=Remedy.FIX_CALL):
+    """Another process has the store open."""
+
     store: str
     pid: int  # 0 if unknown
     advice = "stop that node (`towline master stop`), or use another store directory"
@@ -201,6 +203,8 @@ class StartFailed(TowlineError):
 
 
 class TooManyQueues(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """The table of queues has no room for another topic."""
+
     queues_max: int
     deleted: int = 0
     advice = (
@@ -214,6 +218,8 @@ class TooManyQueues(TowlineError, remedy=Remedy.FIX_SETTINGS):
 
 
 class IllegalTopic(TowlineError, remedy=Remedy.FIX_CALL):
+    """A name that no topic may have."""
+
     name: str
     problem: str
     template = "topic {name!r}: {problem}"
@@ -273,6 +279,8 @@ class InvalidEndpoint(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class CannotListen(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """The system refuses a server its address."""
+
     endpoint: str
     number: int  # errno
     reason: str
@@ -418,6 +426,8 @@ class QueueGap(TowlineError, remedy=Remedy.FIX_DISK):
 
 
 class UnknownSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A key that is no setting."""
+
     key: str
     source: str
     nearest: str  # "" if none is near
@@ -429,6 +439,8 @@ class UnknownSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
 
 
 class BadSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A setting has a value that cannot be."""
+
     key: str
     value: str
     source: str

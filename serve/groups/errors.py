@@ -28,6 +28,8 @@ class Refusal(Enum):
 
 
 class GroupRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """What a member or an admin asked for is refused, by name."""
+
     refusal: Refusal
     sentence: str
     retry_after_ms: int = 0  # 0: asking again does not help

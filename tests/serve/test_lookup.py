@@ -14,6 +14,7 @@ from towline.errors import (
     MalformedFrame,
     NoRecordHere,
     NotInLog,
+    RecordDamaged,
     UnknownQueue,
     UnknownTopic,
 )

@@ -12,6 +12,8 @@ class UnknownColumn(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class DamagedRecord(TowlineError, remedy=Remedy.FIX_DISK):
+    """A record that cannot be read."""
+
     offset: int
     rule: str
     sentence: str

@@ -108,6 +108,8 @@ class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class IllegalDelay(TowlineError, remedy=Remedy.FIX_CALL):
+    """A message asks for a later delivery that cannot be."""
+
     name: str
     value: str
     why: str
@@ -116,6 +118,8 @@ class IllegalDelay(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class IllegalHandle(TowlineError, remedy=Remedy.FIX_CALL):
+    """What was given to `cancel` is no handle of a message."""
+
     text: str
     advice = "give the `handle` of the result of a message that was sent with deliver_at"
 
@@ -156,6 +160,8 @@ class ReadRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class UnknownGroup(TowlineError, remedy=Remedy.FIX_CALL):
+    """A message for a group of nodes that the cluster does not have."""
+
     name: str
     known: str
     advice = "name one of the cluster's groups as `broker_name`, or none"
@@ -172,6 +178,8 @@ class NoNeighbour(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class RequestTimeout(TowlineError, remedy=Remedy.RETRY):
+    """No reply came in time."""
+
     topic: str
     correlation_id: str
     waited_ms: int

@@ -8,6 +8,8 @@ _SHOWN: Final = 24  # characters of the text behind the place
 
 
 class BadExpression(TowlineError, remedy=Remedy.FIX_CALL):
+    """A filter expression is not one."""
+
     text: str
     position: int
     problem: str

@@ -40,6 +40,8 @@ class NoSafeEnd(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class UnknownOption(TowlineError, remedy=Remedy.FIX_CALL):
+    """An option that the data source does not have."""
+
     name: str
     meant: str  # "" if none is near
     advice = "docs/spark.md lists the options"
@@ -50,6 +52,8 @@ class UnknownOption(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class BadOption(TowlineError, remedy=Remedy.FIX_CALL):
+    """An option of the source or sink has a value that cannot be."""
+
     name: str
     value: str
     problem: str
@@ -140,6 +144,8 @@ class UnwritableType(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class UnwritableRow(TowlineError, remedy=Remedy.FIX_CALL):
+    """A row of which no message can be made."""
+
     row: int  # its number in the task's batch
     why: str
     template = "row {row}: {why}"
@@ -170,6 +176,8 @@ class Fenced(TowlineError, remedy=Remedy.RETRY):
 
 
 class NotWritten(TowlineError, remedy=Remedy.RETRY):
+    """Rows that could not be stored, or not be promised, in time."""
+
     count: int  # 0: the node could not tell which rows it has
     waited_ms: int
     trouble: str
