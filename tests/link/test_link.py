@@ -18,10 +18,9 @@ from towline.errors import CannotListen, LinkRefused, NoAnswer
 from towline.format.wire.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
 from towline.link import server as server_module
-from towline.link.context import Context
+from towline.link.context import HEARTBEAT_MS, Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
-from towline.link.options import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Sent, Server
 
@@ -308,7 +307,7 @@ import sys
 from pathlib import Path
 from towline.link.context import new_context
 from towline.link.endpoints import ipc_endpoint
-from towline.link.options import HEARTBEAT_MS
+from towline.link.context import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Server
 

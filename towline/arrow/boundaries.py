@@ -32,7 +32,7 @@ from towline.format.record.rules import Rule
 from towline.format.record.torn import is_torn
 from towline.limits import KIB
 
-from .quick import Quick, quick, want
+from .kernels import Kernels, expect_read, loaded
 
 CHAINS_MAX: Final = 2048  # more do not hide more of the memory's latency
 STRIDE_MIN: Final = 32 * KIB  # bytes of a chain: shorter ones do not pay for the search of their beginning
@@ -84,8 +84,8 @@ def boundaries(
     sound, asks again from there. Positions and sizes that are not checked still lie inside `log`. With `enough` records
     the walk may end, as if at its end.
     """
-    want(end - start)
-    kernels = quick()
+    expect_read(end - start)
+    kernels = loaded()
     if kernels is not None:
         positions, at = _walk_at_once(kernels, log, base, start, min(end, len(log) - SIZE_MIN + 1), enough)
         return (
@@ -144,7 +144,7 @@ def next_plausible(log: Bytes, base: int, start: int, end: int) -> int:
     return -1
 
 
-def _walk_at_once(kernels: Quick, log: Bytes, base: int, start: int, end: int, enough: int) -> tuple[Integers, int]:
+def _walk_at_once(kernels: Kernels, log: Bytes, base: int, start: int, end: int, enough: int) -> tuple[Integers, int]:
     """From head to head, each of them checked: positions, and where that ended."""
     pieces: list[Integers] = []
     at, left = start, enough

@@ -16,14 +16,13 @@ from towline.format.record.record import SIZE_MIN
 from towline.format.record.rules import Rule
 from towline.limits import MIB
 
+from .batch import fields_of, make_batch
 from .bodies import Restored, compressed_rows, restored
 from .boundaries import Found, boundaries, next_plausible
-from .checksums import damaged_rows
 from .columns import schema_of
 from .errors import DamagedBody, DamagedRecord, damaged
-from .heads import Heads
-from .making import fields_of, make_batch
-from .quick import want
+from .heads import Heads, damaged_rows
+from .kernels import expect_read
 from .selection import Selection
 
 ROWS: Final = 16_384  # of a batch at most: fewer cost time, more cost memory and bring nothing
@@ -88,7 +87,7 @@ def batches(
     a record that reaches over `end` is damage, unless the log ends inside it. So is a TOTALSIZE of 0. A body that
     cannot be restored is damage for who reads bodies. Raises as `decode`.
     """
-    want(end - start)
+    expect_read(end - start)
     reader = _Reader(log, base, columns, selection, **how)
     yield from reader.walk(start, end)
     yield from reader.rest()
@@ -103,7 +102,7 @@ def chosen(
     **how: Unpack[How],
 ) -> Iterator[pa.RecordBatch]:
     """The same of records whose positions are known, in any order, which is kept."""
-    want(len(positions) * SIZE_MIN)
+    expect_read(len(positions) * SIZE_MIN)
     reader = _Reader(log, base, columns, selection, **how)
     yield from reader.take(positions)
     yield from reader.rest()

@@ -16,7 +16,7 @@ from towline.format.record.columns import Bytes, Integers
 from towline.format.record.properties import NAME_END, PAIR_END
 
 from .heads import Heads
-from .quick import Quick, quick
+from .kernels import Kernels, loaded
 from .slices import end_to_end, ends_of, is_utf8, slices, text
 
 _NAME_END: Final = ord(NAME_END)
@@ -175,7 +175,7 @@ def _numbered(row: Integers, count: int) -> Integers:
 def pairs_of(heads: Heads) -> Pairs:
     """The pairs of all records. Raises BatchTooLarge."""
     starts = heads.parts.properties_start
-    kernels = quick()
+    kernels = loaded()
     if kernels is not None:
         return _at_once(kernels, *end_to_end(kernels, heads.log, starts, heads.positions + heads.size, _PROPERTIES))
     found, beginnings = ends_of(slices(heads.log, starts, heads.positions + heads.size, _PROPERTIES))
@@ -185,7 +185,7 @@ def pairs_of(heads: Heads) -> Pairs:
     return _regular(data, beginnings) or _irregular(data, beginnings)
 
 
-def _at_once(kernels: Quick, data: Bytes, places: NDArray[np.int32]) -> Pairs:
+def _at_once(kernels: Kernels, data: Bytes, places: NDArray[np.int32]) -> Pairs:
     """By the general rules."""
     beginnings = places.astype(np.int64)
     count, size = len(beginnings) - 1, int(beginnings[-1])

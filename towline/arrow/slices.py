@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from towline.format.record.columns import Bytes, Integers
 
 from .errors import BatchTooLarge
-from .quick import Quick, quick
+from .kernels import Kernels, loaded
 
 VALUES_MAX: Final = 2**31 - 1  # bytes that the 32-bit offsets of an Arrow array reach
 _TEXT: Final = pa.string()
@@ -27,7 +27,7 @@ def slices(data: Bytes, starts: Integers, ends: Integers, column: str) -> pa.Bin
     count = len(starts)
     if count == 0:
         return pa.array([], pa.binary())
-    kernels = quick()
+    kernels = loaded()
     if kernels is not None:
         copied, places = end_to_end(kernels, data, starts, ends, column)
         values = copied[: places[-1]]
@@ -51,7 +51,7 @@ def slices(data: Bytes, starts: Integers, ends: Integers, column: str) -> pa.Bin
 
 
 def end_to_end(
-    kernels: Quick, data: Bytes, starts: Integers, ends: Integers, column: str
+    kernels: Kernels, data: Bytes, starts: Integers, ends: Integers, column: str
 ) -> tuple[Bytes, NDArray[np.int32]]:
     """The stretches one behind the other and zeros, of `slack`, behind them; and count + 1 places where they begin.
 

@@ -17,11 +17,10 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
-from .context import Context, Socket, new_poller
+from .context import Context, Socket, new_poller, set_common
 from .endpoints import parse
 from .greeting import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
-from .options import set_common
 
 KEY_REFUSED: Final = "KEY"
 NOBODY: Final = "nobody listens there"

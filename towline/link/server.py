@@ -20,14 +20,13 @@ from towline.errors import CannotListen, LinkRefused, MalformedFrame
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
-from .context import Context, Socket
+from .context import Context, Socket, set_common
 from .curve_auth import Door, key_of_frame
 from .endpoints import Endpoint, parse
 from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
 from .keys import NODE_ROLES, KeyRing
 from .memory_limit import anonymous_bytes, give_back
 from .native import Came
-from .options import set_common
 from .shares import OF_MESSAGE, Connection, Shares
 
 log = logging.getLogger(__name__)

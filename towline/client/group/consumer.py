@@ -17,8 +17,7 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from towline.client.columns import Columns
 from towline.client.errors import ClientClosed, ClientForked
-from towline.client.link.endpoints import Endpoints
-from towline.client.link.neighbours import neighbour
+from towline.client.link.endpoints import Endpoints, neighbour
 from towline.client.link.routes import Way, puts_of, ways
 from towline.client.read.checks import Checks
 from towline.client.read.reader import Moved, Start
@@ -32,14 +31,11 @@ from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
 from .fetch_buffer import Shelf
 from .member import Member
 from .message import GroupMessage
-from .offsets import OffsetsFile
-from .parts import Part, Parts
-from .places import first_offset
+from .offsets import OffsetsFile, first_offset
+from .parts import Part, Parts, readable
 from .queue import Handed, Rebalance, Stage
-from .readable import readable
 from .retry_topics import RETRIES_DEFAULT, WayBack
-from .rules import Rules
-from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
+from .subscription import EVERYTHING, Rules, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)
 

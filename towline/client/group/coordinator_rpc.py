@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import Reply, encode_ask, read_answer
-from towline.client.link.waking import Bell
+from towline.client.link.rpc import Bell, Reply, encode_ask, read_answer
 from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import ANSWER, Buffer, Kind, expect, kind_of

@@ -17,23 +17,20 @@ from typing import Any, Final
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.link.connection import Connection, own_facts
 from towline.client.link.endpoints import Endpoints
-from towline.client.link.rpc import AskedNoMaster, Reply
-from towline.client.link.waking import Asking
+from towline.client.link.rpc import AskedNoMaster, Asking, Reply
 from towline.client.read.reader import to_ms
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.allocation import allocate
 from towline.link.dealer import Link
 
-from .claims import Claims
 from .coordinator_rpc import Question, Talk, Task
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
 from .fetch_buffer import Shelf
-from .offsets import OffsetsFile
-from .places import Places, first_offsets
+from .offsets import Offsets, OffsetsFile, first_offsets
 from .pulling import Pulling
-from .queue import UNKNOWN, GroupQueue, Rebalance, Stage
-from .rules import Rules
+from .queue import UNKNOWN, Claims, GroupQueue, Rebalance, Stage
+from .subscription import Rules
 
 log = logging.getLogger(__name__)
 
@@ -329,7 +326,7 @@ class Member(threading.Thread):
         if self.generation and epoch > self._epoch:
             with self._shelf.lock:
                 topics = {topic for topic, _ in (*self._shelf.queues, *self._finished)}
-            ends: Places = {}
+            ends: Offsets = {}
             for topic in sorted(topics):
                 try:
                     reply = yield Question("epoch_ends", {"topic": topic, "epoch": self._epoch})
@@ -339,7 +336,7 @@ class Member(threading.Thread):
             self._take_back(ends)
         self._epoch = max(epoch, self._epoch)
 
-    def _take_back(self, ends: Places) -> None:
+    def _take_back(self, ends: Offsets) -> None:
         self._finished |= {key: min(offset, ends.get(key, offset)) for key, offset in self._finished.items()}
         with self._shelf.lock:
             for key, end in ends.items():
@@ -480,7 +477,7 @@ class Member(threading.Thread):
         missing = [queue.key for queue in starting if found.get(queue.key, UNKNOWN) == UNKNOWN]
         if missing:
             known = {topic for (topic, _), offset in found.items() if offset != UNKNOWN}
-            first: Places = {}
+            first: Offsets = {}
             for topic in {topic for topic, _ in missing}:
                 # A queue that came later, to a topic that is read already, is read from its first message on.
                 start = self.rules.start if self._offsets is not None and topic not in known else "first"

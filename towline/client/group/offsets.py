@@ -1,6 +1,7 @@
-"""Where a broadcasting member stands: a file of its own, as RocketMQ's clients keep one (offsetTable, a map per topic).
+"""Offsets of a group: the file of a broadcasting member, and where a queue without an offset begins.
 
-It is replaced whole: a temporary file, synced, renamed, the directory synced; the one before stays beside it as .bak.
+The file is RocketMQ's offsetTable (one map per topic). It is replaced whole: a temporary file is written, synced and
+renamed, then the directory is synced; the version before stays beside it as .bak.
 """
 
 import fcntl
@@ -8,10 +9,16 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable, Generator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from towline.client.link.rpc import Reply
+from towline.client.read.reader import Start, to_ms
 from towline.link.unclosed import on_drop, renew, tell_child
 
+from .coordinator_rpc import Question
 from .errors import OffsetsFileDamaged, OffsetsFileTaken, OffsetsNotSaved
 
 log = logging.getLogger(__name__)
@@ -132,3 +139,28 @@ def _read(path: Path) -> Offsets | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OffsetsFileDamaged(str(path), f"it holds no offset table: {error}") from None
+
+
+def first_offsets(keys: list[tuple[str, int]], start: Start) -> Generator[Question, Reply, Offsets]:
+    """Asks the node for the offset at which each of these queues begins."""
+    found: Offsets = {}
+    if isinstance(start, str):
+        name = "min" if start == "first" else "max"
+        for topic in sorted({topic for topic, _ in keys}):
+            reply = yield Question("bounds", {"topic": topic})
+            rows: dict[int, Any] = {int(row["queue"]): row for row in reply.facts["queues"]}
+            found |= {key: int(rows[key[1]][name]) if key[1] in rows else 0 for key in keys if key[0] == topic}
+        return found
+    for topic, queue_id in keys:
+        facts = {"topic": topic, "queue": queue_id, "time": to_ms(start), "boundary": "lower"}
+        reply = yield Question("offset_by_time", facts)
+        found[topic, queue_id] = int(reply.facts["offset"])
+    return found
+
+
+def first_offset(
+    ask: Callable[[str, dict[str, Any], int], Reply], topic: str, queue_id: int, when: datetime | int, timeout_ms: int
+) -> int:
+    """Of the queue's messages the first that was stored at or after `when`."""
+    facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
+    return int(ask("offset_by_time", facts, timeout_ms).facts["offset"])

@@ -21,8 +21,7 @@ from .coordinator_rpc import Talk
 from .fetch_buffer import Shelf
 from .queue import DEPTH, Answer, GroupQueue, Stage
 from .replica_reader import AGAIN_S
-from .rules import Rules
-from .subscription import SQL92
+from .subscription import SQL92, Rules
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,9 @@
-"""A queue of this member, from the answers of the node to the offset that may be committed."""
+"""A queue of a group member: fetched answers, the offset that may be committed, and the claims on its lock."""
 
 import math
 import threading
 from collections import deque
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -159,3 +160,32 @@ class GroupQueue:
         else:
             self.taken = following
         self.fetch = following
+
+
+Queue = tuple[str, int]
+
+
+class Claims:
+    """Used by the I/O thread. Times are those of `boottime_s`."""
+
+    def __init__(self) -> None:
+        self._until: dict[Queue, float] = {}
+
+    def of(self, queues: Iterable[Queue], now: float) -> list[list[str | int]]:
+        """Those of `queues` that were ours when we last heard, and still are; as questions carry them."""
+        return [list(queue) for queue in queues if now < self._until.get(queue, 0.0)]
+
+    def answered(self, asked: Iterable[Queue], locked: Collection[Queue], until: float) -> None:
+        """Of those that were asked for, only the locked ones are ours."""
+        for queue in asked:
+            if queue in locked:
+                self._until[queue] = until
+            else:
+                self._until.pop(queue, None)
+
+    def give_back(self, queues: Iterable[Queue], now: float) -> list[list[str | int]]:
+        """The same as `of`; they are not claimed again, even when nobody says that they arrived."""
+        found = self.of(queues, now)
+        for topic, queue_id in found:
+            del self._until[str(topic), int(queue_id)]
+        return found

@@ -1,10 +1,12 @@
 """Where a client may find its node: one endpoint, or those of several nodes of which one is master."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
+from towline.client.request_errors import NoNeighbour
 from towline.errors import InvalidEndpoint
-from towline.link.endpoints import parse
+from towline.link.endpoints import ipc_endpoint, parse, tcp_endpoint
 
 Endpoints: TypeAlias = str | Sequence[str]
 Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -44,3 +46,17 @@ def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
         except InvalidEndpoint:
             continue
     return tuple(found)
+
+
+def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
+    """Where the node behind `endpoint` (of put) serves `service`: the socket beside it, or the port its welcome names.
+
+    Raises NoNeighbour when it has no TCP port, InvalidEndpoint.
+    """
+    known = parse(endpoint)
+    if known.scheme == "ipc":
+        return ipc_endpoint(str(PurePosixPath(known.path).parent), service)
+    port = int(welcome.get(f"{service}_port", 0))
+    if not port:
+        raise NoNeighbour(endpoint, service)
+    return tcp_endpoint(known.host, port)

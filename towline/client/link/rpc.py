@@ -1,19 +1,22 @@
-"""Questions to a node (ASK and ANSWER) and what comes back."""
+"""Questions to a node (ASK and ANSWER) and their replies, from the client's own thread or handed to an I/O thread."""
 
+import contextlib
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.client.columns import Columns
 from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer, UnknownTopic
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.link.unclosed import tell_child
+from towline.link.unclosed import renew, tell_child
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
@@ -196,3 +199,54 @@ class Caller:
 
     def forked(self) -> None:
         self.closed = ClientForked.here("client")
+
+
+@dataclass(slots=True, eq=False)
+class Asking:
+    """A question of another thread, and its answer."""
+
+    op: str
+    facts: dict[str, Any]
+    timeout_ms: int
+    deadline: float
+    request_id: int = 0
+    asked_at: float = 0.0
+    answered: threading.Event = field(default_factory=threading.Event)
+    reply: Reply | None = None
+    error: TowlineError | None = None
+
+    def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
+        self.reply, self.error = reply, error
+        self.answered.set()
+
+
+class Bell:
+    """Wakes the I/O thread out of its poll. Rings after `close` are ignored."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        tell_child(self)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def ring(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def close(self) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def forked(self) -> None:
+        """The parent's thread would wake."""
+        renew(self._lock)
+        self.close()

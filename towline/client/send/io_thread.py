@@ -16,8 +16,7 @@ from typing import Any, Final
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import AskedNoMaster, Reply, encode_ask, read_answer
-from towline.client.link.waking import Asking, Bell
+from towline.client.link.rpc import AskedNoMaster, Asking, Bell, Reply, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
     ANSWER,

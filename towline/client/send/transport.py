@@ -10,7 +10,7 @@ from collections import deque
 from typing import Final
 
 from towline.client.link.connection import Connection
-from towline.client.link.waking import Asking
+from towline.client.link.rpc import Asking
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
 from towline.link.dealer import Link
