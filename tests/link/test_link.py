@@ -172,7 +172,7 @@ class TestGreeting:
     def test_a_peer_that_the_server_forgot_finds_its_link_lost(self, context: Context, server: Server) -> None:
         link = Link(context, server.endpoints[0], FACTS)
         greet(link, server)
-        server.forget(next(iter(server.sessions)))
+        server.evict(next(iter(server.sessions)))
         assert link.send(REQUEST)
 
         def lost() -> bool:
@@ -252,8 +252,8 @@ class TestFlood:
 def reading_nothing(context: Context, server: Server, monkeypatch: pytest.MonkeyPatch) -> Link:
     """A link at which ZeroMQ stops reading after a few messages, as none of ours does."""
     with monkeypatch.context() as patch:
-        patch.setattr("towline.link.options.RECEIVED_MAX", 8)
-        patch.setattr("towline.link.options.HEARTBEAT_MS", 0)
+        patch.setattr("towline.link.context.RECEIVED_MAX", 8)
+        patch.setattr("towline.link.context.HEARTBEAT_MS", 0)
         return Link(context, server.endpoints[0], FACTS)
 
 

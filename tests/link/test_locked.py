@@ -20,12 +20,12 @@ from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.keys import (
     PUT_ROLES,
+    AuthorizedKeys,
     BadKeys,
     Key,
-    KeyRing,
     check_ask,
     list_keys,
-    make_ring,
+    make_node_keys,
     new_key,
     read_key,
     revoke_key,
@@ -46,14 +46,14 @@ def facts(role: str) -> dict[str, str]:
 @pytest.fixture
 def ring(tmp_path: Path) -> Path:
     directory = tmp_path / "ring"
-    assert make_ring(directory)
+    assert make_node_keys(directory)
     return directory
 
 
 @pytest.fixture
 def server(context: Context, tmp_path: Path, ring: Path) -> Iterator[Server]:
     endpoints = [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"]
-    made = Server(context, endpoints, own=OWN, ring=KeyRing(ring))
+    made = Server(context, endpoints, own=OWN, keys=AuthorizedKeys(ring))
     yield made
     made.close()
 
@@ -92,7 +92,7 @@ def test_a_key_of_the_ring_opens_the_door(context: Context, server: Server, ring
 
 def test_what_goes_over_the_wire_cannot_be_read(context: Context, ring: Path, tmp_path: Path) -> None:
     """Behind a relay that keeps what passes, neither greeting nor request stands in clear."""
-    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, ring=KeyRing(ring))
+    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=AuthorizedKeys(ring))
     address = address_of(server)
     listener = sockets.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
@@ -150,11 +150,11 @@ def test_without_a_key_nobody_comes_in(context: Context, server: Server) -> None
 
 def test_a_strangers_key_is_not_let_in(context: Context, server: Server, ring: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    make_ring(other)
+    make_node_keys(other)
     stranger = key_for(other, "eve", "admin")
-    shown = Key("eve", ("admin",), stranger.public, stranger.secret, KeyRing(ring).server.public)
+    shown = Key("eve", ("admin",), stranger.public, stranger.secret, AuthorizedKeys(ring).server.public)
     link = Link(context, server.endpoints[1], facts("admin"), key=shown)
-    assert "not let in" in trouble_of(link, server)
+    assert "not accepted" in trouble_of(link, server)
     assert not server.sessions
     link.close()
 
@@ -168,7 +168,7 @@ def test_a_producers_key_is_for_producers_alone(context: Context, server: Server
 
 
 def test_a_node_shows_the_nodes_own_key(context: Context, server: Server, ring: Path) -> None:
-    link = Link(context, server.endpoints[1], facts("slave"), key=KeyRing(ring).as_client)
+    link = Link(context, server.endpoints[1], facts("slave"), key=AuthorizedKeys(ring).as_client)
     assert greet(link, server)["name"] == "broker-a"
     link.close()
 
@@ -193,7 +193,7 @@ def test_a_revoked_key_ends_what_is_open_and_what_comes(
 
     until(lost, "the end of the link")
     again = Link(context, server.endpoints[1], facts("producer"), key=key)
-    assert "not let in" in trouble_of(again, server)
+    assert "not accepted" in trouble_of(again, server)
     assert [(listed.key.name, listed.revoked) for listed in list_keys(ring)] == [("alice", True)]
     for made in (link, again):
         made.close()
@@ -216,7 +216,7 @@ def test_what_was_held_for_a_revoked_key_goes_nowhere(
 
 def test_each_door_is_for_its_own_roles(context: Context, ring: Path) -> None:
     """Most of all the ha door: a promise that a producer asked for would depose the master."""
-    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, ring=KeyRing(ring), roles=PUT_ROLES)
+    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=AuthorizedKeys(ring), roles=PUT_ROLES)
     key = key_for(ring, "alice", "producer", "consumer")
     strangers: list[object] = ["consumer", "peer", ["producer"], {}, None]
     for role in strangers:
@@ -269,7 +269,7 @@ def test_two_pollers_of_one_server_both_follow_its_new_socket(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put's front has a poller of its own."""
-    monkeypatch.setattr(shares_module.Shares, "memory_max", 1)
+    monkeypatch.setattr(shares_module.PeerShares, "memory_max", 1)
     server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
     pollers = Poller(server), Poller(server)
     pollers[0].poll(0)
@@ -299,9 +299,9 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = server_module.anonymous_bytes()
-    monkeypatch.setattr(shares_module.Shares, "memory_max", before + (64 << 20))
-    monkeypatch.setattr(shares_module.Shares, "_look", lambda *_: None)  # nobody is cut alone
-    monkeypatch.setattr(shares_module.Shares, "_weigh", lambda *_: None)
+    monkeypatch.setattr(shares_module.PeerShares, "memory_max", before + (64 << 20))
+    monkeypatch.setattr(shares_module.PeerShares, "_check", lambda *_: None)  # nobody is cut alone
+    monkeypatch.setattr(shares_module.PeerShares, "_weigh", lambda *_: None)
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
     server = Server(context, [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"], own=OWN)
     endpoints = list(server.endpoints)
@@ -358,13 +358,13 @@ def test_a_rings_files_are_checked_and_secrets_are_the_owners(ring: Path) -> Non
         read_key(handed)
     (ring / "allowed" / "mallory.json").write_text(json.dumps({"name": "mallory", "roles": ["admin"], "public": "x"}))
     with pytest.raises(BadKeys, match="mallory"):
-        KeyRing(ring)
+        AuthorizedKeys(ring)
     with pytest.raises(BadKeys, match="no such key"):
         revoke_key(ring, "nobody")
 
 
 def test_a_key_that_is_added_opens_a_running_server(ring: Path) -> None:
-    running = KeyRing(ring)
+    running = AuthorizedKeys(ring)
     made = key_for(ring, "late", "consumer")
     assert running.roles_of(made.public) == {"consumer"}
     began = time.monotonic()
@@ -373,7 +373,7 @@ def test_a_key_that_is_added_opens_a_running_server(ring: Path) -> None:
 
 
 def test_a_ring_that_changes_in_any_way_is_noticed(ring: Path, tmp_path: Path) -> None:
-    running = KeyRing(ring)
+    running = AuthorizedKeys(ring)
     made = key_for(ring, "late", "consumer")
     path = ring / "allowed" / "late.json"
     whole = path.read_text()
@@ -400,7 +400,7 @@ def test_a_file_that_is_no_key_is_told_by_name(ring: Path, text: str) -> None:
     (ring / "allowed").mkdir()
     (ring / "allowed" / "m.json").write_text(text)
     with pytest.raises(BadKeys, match=r"m\.json"):
-        KeyRing(ring)
+        AuthorizedKeys(ring)
 
 
 def test_a_question_of_any_shape_is_no_crash() -> None:

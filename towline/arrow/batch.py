@@ -1,4 +1,4 @@
-"""Columns made of heads that were read: copies, nothing of them aliases the log's bytes."""
+"""A RecordBatch made of heads: fields, topic, hosts, tags codes and properties. All columns are copies."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ _DIGITS_MAX: Final = len(str(10 * _LEVEL_MAX))
 
 
 def fields_of(columns: Sequence[str]) -> set[str]:
-    """What `Heads` must read for these columns."""
+    """The fields that `Heads` must read for these columns."""
     found = {fields[name] for name in columns for fields in (_FIELDS, _TIMES, _HOSTS) if name in fields}
     return found | ({"store_timestamp"} if "tagsCode" in columns else set())
 
@@ -53,7 +53,7 @@ def fields_of(columns: Sequence[str]) -> set[str]:
 def make_batch(
     heads: Heads, columns: Sequence[str], restored: Restored, broker_name: str, delays_ms: tuple[int, ...]
 ) -> pa.RecordBatch:
-    """`columns` of records that were read with `fields_of` and ascend; `restored` are bodies by row.
+    """A batch of `columns` of records that were read with `fields_of` and ascend; `restored` are bodies by row.
 
     Raises UnknownColumn, BatchTooLarge.
     """
@@ -161,7 +161,10 @@ def _text(packed: bytes) -> str:
 
 
 def tags_codes(heads: Heads, pairs: Pairs, tags: pa.StringArray, delays_ms: tuple[int, ...]) -> Integers:
-    """As reput computes them. `delays_ms` by level - 1; without any, DELAY says nothing."""
+    """The tags codes as reput computes them (spec 3.1): the hash of the tag, or when a delayed message is due.
+
+    `delays_ms` is by level - 1; without any, DELAY is ignored.
+    """
     codes = hashes(tags)
     delayed = _delayed(heads) if delays_ms else np.empty(0, np.int64)
     if len(delayed):

@@ -1,6 +1,6 @@
-"""Records of a segment as Arrow RecordBatches: boundaries, selection, columns; cut by rows and by bytes.
+"""Decodes the records of a segment into Arrow RecordBatches: boundaries, selection, columns; bounded by rows and bytes.
 
-Everything that a batch holds is copied: a segment may be unmapped, or deleted, when its batches were made.
+A batch holds copies only, so the segment may be unmapped or deleted when its batches are made.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ _EVERYTHING: Final = Selection()
 
 
 class How(TypedDict, total=False):
-    """How a read is done; every part has a default."""
+    """The options of a read; every one has a default."""
 
     rows: int  # of a batch at most
     bytes: int  # of the records of a batch at most, and of its restored bodies; one record may be larger
@@ -101,7 +101,7 @@ def chosen(
     selection: Selection = _EVERYTHING,
     **how: Unpack[How],
 ) -> Iterator[pa.RecordBatch]:
-    """The same of records whose positions are known, in any order, which is kept."""
+    """The records at these positions in batches, in any order, which is kept."""
     expect_read(len(positions) * SIZE_MIN)
     reader = _Reader(log, base, columns, selection, **how)
     yield from reader.take(positions)
@@ -167,7 +167,10 @@ class _Reader:
                 at = self._next_sound(at + 1, end)
 
     def take(self, positions: Integers, *, checked: bool = True) -> Iterator[pa.RecordBatch]:
-        """Raises _HeadsUnsound if heads were not `checked` and some are not sound."""
+        """Reads the heads of some records and yields full batches.
+
+        Raises _HeadsUnsound for unsound heads, unless `checked`.
+        """
         for first in range(0, len(positions), self.rows):
             if self._ended:
                 return
@@ -179,7 +182,7 @@ class _Reader:
                 self._held.append(kept)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What waits, in batches of so many bytes."""
+        """Yields the records that are left, in batches of bounded bytes."""
         held, self._held = self._held, []
         if not held:
             return

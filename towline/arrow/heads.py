@@ -1,4 +1,4 @@
-"""The fields of many records as arrays in the machine's byte order, and where their other parts stand (spec 2.1)."""
+"""The fields of many records as arrays, where their other parts begin, and the check of their CRCs (spec 2.1, 2.6)."""
 
 import zlib
 from collections.abc import Callable, Collection, Sequence
@@ -102,12 +102,12 @@ class Heads:
         return self._columns[name]
 
     def keep(self, rows: NDArray[Any] | slice) -> "Heads":
-        """Those of these rows, or where `rows` is true. The log is not copied."""
+        """The records of these rows, or where `rows` is true. The log is not copied."""
         return self._of([self], lambda values: values[0][rows])
 
     @staticmethod
     def joined(several: Sequence["Heads"]) -> "Heads":
-        """One behind the other; all of one log and with the same fields."""
+        """Several heads of one log, with the same fields, as one."""
         return several[0]._of(several, np.concatenate) if len(several) > 1 else several[0]
 
     def _of(self, several: Sequence["Heads"], make: Callable[[list[NDArray[Any]]], NDArray[Any]]) -> "Heads":
@@ -160,7 +160,7 @@ def _read(log: Bytes, positions: Integers, names: Collection[str]) -> dict[str, 
 
 
 def damaged_rows(heads: Heads) -> list[tuple[int, Rule]]:
-    """Rows whose CRC is wrong, and the rule. The heads were read with body_crc."""
+    """The rows with a wrong CRC of body or properties, and the rule. The heads were read with body_crc."""
     data, parts = heads.log.data, heads.parts
     kernels = loaded()
     kernel = kernels.crc32_each if kernels is not None else None

@@ -1,7 +1,7 @@
-"""Names and values of the properties of many records, found without a loop over them (spec 2.3).
+"""Names and values of the properties of many records, without a loop over records (spec 2.3).
 
 The rules are those of `towline.format.record.properties.decode`: the last of equal names wins; an item without a name,
-a value or a separator between them is no pair; the 0x02 behind the last one may be missing.
+a value or a separator between them is skipped; the 0x02 behind the last pair may be missing.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _NEAR: Final = 32  # pairs of one record up to which each is compared with those
 
 @dataclass
 class Pairs:
-    """Of `count` records; places are bytes of `data`, a copy of all properties back to back.
+    """The properties of `count` records; places are bytes of `data`, a copy of all properties back to back.
 
     Pair n belongs to record `row[n]`; those of record m are numbered from `first[m]` up to `first[m + 1]`.
     """

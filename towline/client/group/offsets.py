@@ -16,7 +16,7 @@ from typing import Any
 
 from towline.client.link.rpc import Reply
 from towline.client.read.reader import Start, to_ms
-from towline.link.unclosed import on_drop, renew, tell_child
+from towline.link.unclosed import call_in_child, on_drop, renew
 
 from .coordinator_rpc import Question
 from .errors import OffsetsFileDamaged, OffsetsFileTaken, OffsetsNotSaved
@@ -26,7 +26,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class OffsetsFile:
-    """Held by one consumer at a time. Raises OffsetsFileTaken, OSError."""
+    """The offsets file of a broadcasting member, locked by one consumer at a time. Raises OffsetsFileTaken, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class OffsetsFile:
             raise OffsetsFileTaken(str(path)) from None
         self._locks = [lock]  # empty once it is closed
         on_drop(self, _close_all, self._locks)
-        tell_child(self)
+        call_in_child(self)
         self._guard = threading.Lock()  # a thread that commits, and the member's own
         self._known: Offsets | None = None  # what the file holds; None before it was read
 
@@ -48,8 +48,9 @@ class OffsetsFile:
         return self.path.with_name(self.path.name + ".bak")
 
     def load(self) -> Offsets:
-        """Empty when neither it nor a copy is there. One that is damaged, or gone, is made anew of the one before, and
-        the log says so.
+        """The offsets; empty without a file.
+
+        A damaged or missing file is restored from its .bak, which is logged as an error.
 
         Raises OffsetsFileDamaged when that cannot be read either, OffsetsNotSaved when the file cannot be made anew.
         """
@@ -57,7 +58,7 @@ class OffsetsFile:
             return dict(self._loaded())
 
     def save(self, offsets: Offsets) -> None:
-        """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns.
+        """Merges `offsets` into the file: other queues stay. The file is durable when this returns.
 
         Raises OffsetsNotSaved; the file is then what it was. Before the first `load` also what that raises.
         """
@@ -116,7 +117,7 @@ class OffsetsFile:
         _close_all(self._locks)
 
     def forked(self) -> None:
-        """The file stays locked while anybody has it open: that is the parent's business."""
+        """Closes the child's copy of the lock; the file stays locked by the parent."""
         renew(self._guard)
         self.close()
 
@@ -161,6 +162,6 @@ def first_offsets(keys: list[tuple[str, int]], start: Start) -> Generator[Questi
 def first_offset(
     ask: Callable[[str, dict[str, Any], int], Reply], topic: str, queue_id: int, when: datetime | int, timeout_ms: int
 ) -> int:
-    """Of the queue's messages the first that was stored at or after `when`."""
+    """The offset of the queue's first message that was stored at or after `when`."""
     facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
     return int(ask("offset_by_time", facts, timeout_ms).facts["offset"])

@@ -28,7 +28,7 @@ Topics: TypeAlias = str | Iterable[str] | Mapping[str, Wanted]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`tags` are empty for every tag; `codes` are their hashes, which the node compares."""
+    """The filter of one topic. `tags` are empty for every tag; `codes` are their hashes, which the node compares."""
 
     expression: str
     kind: str
@@ -76,8 +76,11 @@ def dead_letter_topic(group: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Sizes are bytes, times ms. `optional` topics need not exist. `place` is that of the group of nodes among all."""
+class MemberRules:
+    """The settings of a member. Sizes are bytes, times ms.
+
+    `optional` topics need not exist; `place` numbers the group of nodes.
+    """
 
     group: str
     member: str
@@ -101,5 +104,5 @@ class Rules:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Who asks, in every question of the member."""
+        """Group, member and instance, in every question of the member."""
         return {"group": self.group, "member": self.member, "instance": self.instance}
