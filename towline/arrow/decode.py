@@ -90,7 +90,7 @@ def batches(
     expect_read(end - start)
     reader = _Reader(log, base, columns, selection, **how)
     yield from reader.walk(start, end)
-    yield from reader.rest()
+    yield from reader.flush()
 
 
 def chosen(
@@ -104,8 +104,8 @@ def chosen(
     """The records at these positions in batches, in any order, which is kept."""
     expect_read(len(positions) * SIZE_MIN)
     reader = _Reader(log, base, columns, selection, **how)
-    yield from reader.take(positions)
-    yield from reader.rest()
+    yield from reader.read(positions)
+    yield from reader.flush()
 
 
 class _HeadsUnsound(Exception):
@@ -150,7 +150,7 @@ class _Reader:
             some = boundaries(self.log, self.base, at, stop, check_heads=check_heads, enough=self.rows)
             found = self._inside(some, end)
             try:
-                yield from self.take(found.positions, checked=check_heads)
+                yield from self.read(found.positions, checked=check_heads)
             except _HeadsUnsound as unsound:
                 at, check_heads = unsound.at, True
                 continue
@@ -163,10 +163,10 @@ class _Reader:
             if found.blank or (cut_off and found.waits and not self.whole) or self._ended:
                 return
             if found.rule is not Rule.OK:
-                self._meet(damaged(self.base + at, Rule.SIZE_PAST_END if cut_off and self.whole else found.rule))
+                self._report(damaged(self.base + at, Rule.SIZE_PAST_END if cut_off and self.whole else found.rule))
                 at = self._next_sound(at + 1, end)
 
-    def take(self, positions: Integers, *, checked: bool = True) -> Iterator[pa.RecordBatch]:
+    def read(self, positions: Integers, *, checked: bool = True) -> Iterator[pa.RecordBatch]:
         """Reads the heads of some records and yields full batches.
 
         Raises _HeadsUnsound for unsound heads, unless `checked`.
@@ -177,11 +177,11 @@ class _Reader:
             some = positions[first : first + self.rows]
             kept = self.selection.keep(self._sound(some) if checked else self._in_place(some))
             if sum(map(len, self._held)) + len(kept) > self.rows:
-                yield from self.rest()
+                yield from self.flush()
             if len(kept):
                 self._held.append(kept)
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
+    def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields the records that are left, in batches of bounded bytes."""
         held, self._held = self._held, []
         if not held:
@@ -208,7 +208,7 @@ class _Reader:
             try:
                 body = restored(heads, row)
             except DamagedBody as problem:
-                self._meet(problem)
+                self._report(problem)
                 if self._ended:
                     self._taken = row
                     break
@@ -252,7 +252,7 @@ class _Reader:
                     Heads(self.log, self.base, positions[row : row + 1])
                 except DamagedRecord as problem:
                     self._lost = int(positions[row])
-                    self._meet(problem)
+                    self._report(problem)
                     if self._ended:
                         break
                     continue
@@ -265,7 +265,7 @@ class _Reader:
         if not damage:
             return heads
         for row, rule in damage:
-            self._meet(damaged(self.base + int(heads.positions[row]), rule, _named(heads, row)))
+            self._report(damaged(self.base + int(heads.positions[row]), rule, _named(heads, row)))
             if self._ended:
                 return heads.keep(slice(0, row))
         return heads.keep(np.delete(np.arange(len(heads)), [row for row, _ in damage]))
@@ -284,7 +284,7 @@ class _Reader:
             at += 1
         return end
 
-    def _meet(self, problem: Damage) -> None:
+    def _report(self, problem: Damage) -> None:
         """Tells of it, and raises it or notes that it ends the read, as told."""
         if self.on_damage is not None:
             self.on_damage(problem)

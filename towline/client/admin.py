@@ -102,7 +102,7 @@ class AdminClient:
         order: bool | None = None,
     ) -> dict[str, Any]:
         """Makes a topic (put process) and returns it like one of `topics`; `queues` is for both kinds."""
-        more = _told(read_queues, write_queues, perm, order)
+        more = _given(read_queues, write_queues, perm, order)
         return self.ask("create_topic", topic=topic, queues=queues, **more).facts
 
     def alter_topic(
@@ -118,7 +118,7 @@ class AdminClient:
 
         Queues become fewer in two steps: the write queues, and when the others were read to their end, the read queues.
         """
-        return self.ask("alter_topic", topic=topic, **_told(read_queues, write_queues, perm, order)).facts
+        return self.ask("alter_topic", topic=topic, **_given(read_queues, write_queues, perm, order)).facts
 
     def delete_topic(self, topic: str) -> dict[str, Any]:
         """Asks the put process: topic, and `log_offset`, before which the log holds its messages until they expire.
@@ -283,7 +283,7 @@ class AdminClient:
         self.close()
 
 
-def _told(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
+def _given(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
     given = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm, "order": order}
     return {name: value for name, value in given.items() if value is not None}
 

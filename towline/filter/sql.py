@@ -78,7 +78,7 @@ class Expression:
         answer = self.matches(properties) is True
         size = len(value or b"")
         if size <= _REMEMBERED_SIZE_MAX:
-            _MEMORY.take(self, size + _REMEMBERED_OVERHEAD)
+            _MEMORY.admit(self, size + _REMEMBERED_OVERHEAD)
             self._remembered[value] = answer
         return answer
 
@@ -86,7 +86,7 @@ class Expression:
     def remembers(self) -> bool:
         return bool(self._remembered)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drops the cached results."""
         self._remembered.clear()
 
@@ -98,10 +98,10 @@ class _Memory:
         self._size = 0
         self._holders: WeakSet[Expression] = WeakSet()
 
-    def take(self, holder: Expression, size: int) -> None:
+    def admit(self, holder: Expression, size: int) -> None:
         if self._size + size > _REMEMBERED_MAX:
             for each in self._holders:
-                each.forget()
+                each.clear_cache()
             self._size = 0
             self._holders.clear()
         self._size += size

@@ -128,19 +128,19 @@ class AuthorizedKeys:
         """The roles that the holder of this public key may greet with; none for a stranger."""
         if public == self.server.public:
             return NODE_ROLES
-        self._look()
+        self._refresh()
         key = self._allowed.get(public)
         return key.may_greet_as if key else frozenset()
 
     def knows(self, public: str) -> bool:
         return bool(self.roles_of(public))
 
-    def gone(self, keys: set[str]) -> set[str]:
+    def revoked(self, keys: set[str]) -> set[str]:
         """Those of these keys that are not allowed any more; "" is nobody's."""
-        self._look()
+        self._refresh()
         return keys - self._allowed.keys() - {self.server.public, ""}
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
 
         Beside a running node a file that is no key is ignored, and so is a directory that cannot be read.

@@ -27,7 +27,7 @@ def anonymous_bytes() -> int:
     raise OSError(f"{_STATUS} names no RssAnon")
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Returns freed memory to the system; glibc alone keeps most of a flood of small frames in its arenas."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
@@ -50,4 +50,4 @@ class FreedMemory:
     @classmethod
     def release(cls) -> None:
         if cls._kept:
-            give_back()
+            trim_memory()

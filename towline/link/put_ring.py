@@ -244,7 +244,7 @@ class ClientRing:
         """The descriptor of the doorbell that put rings while the client sleeps."""
         return self._own_bell
 
-    def takes(self, size: int) -> bool:
+    def fits(self, size: int) -> bool:
         """Whether a request of `size` bytes, head and records, fits into the ring at all."""
         return size <= entry_max(self._size)
 

@@ -25,7 +25,7 @@ from .curve_auth import CurveAuth, key_of_frame
 from .endpoints import Endpoint, parse
 from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
 from .keys import NODE_ROLES, AuthorizedKeys
-from .memory_limit import anonymous_bytes, give_back
+from .memory_limit import anonymous_bytes, trim_memory
 from .native import ReceivedPart
 from .shares import OF_MESSAGE, Connection, PeerShares
 
@@ -87,11 +87,11 @@ def welcome_all(_: dict[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def tell_nobody(facts: Mapping[str, Any], refused: LinkRefused) -> None:
+def ignore_refusal(facts: Mapping[str, Any], refused: LinkRefused) -> None:
     return
 
 
-def count_nowhere() -> None:
+def ignore_count() -> None:
     return
 
 
@@ -113,8 +113,8 @@ class Server:
         *,
         own: Mapping[str, Any],
         greet: Greet = welcome_all,
-        refused: Callable[[Mapping[str, Any], LinkRefused], None] = tell_nobody,
-        counted: Callable[[], None] = count_nowhere,
+        refused: Callable[[Mapping[str, Any], LinkRefused], None] = ignore_refusal,
+        counted: Callable[[], None] = ignore_count,
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
         keys: AuthorizedKeys | None = None,
@@ -213,8 +213,8 @@ class Server:
 
         With `more` the rest of the message is still in the socket.
         """
-        if more and not self._take_rest(parts):
-            self._forget_and_cut(peer, frame)
+        if more and not self._receive_rest(parts):
+            self._evict_and_cut(peer, frame)
             self._draining = True
             return None
         if peer in self._dropped:
@@ -333,7 +333,7 @@ class Server:
 
     def drop(self, request: Request) -> None:
         """Cuts the connection of a request that was just received and cannot be understood."""
-        self._forget_and_cut(request.peer, request.frame)
+        self._evict_and_cut(request.peer, request.frame)
 
     def refuse(self, request: Request, refused: LinkRefused) -> None:
         """Ends a peer's session and tells it why: it has to greet again before anything else.
@@ -359,7 +359,7 @@ class Server:
         if self._curve is not None:
             self._tend_curve(self._curve)
         if self._cut:
-            give_back()
+            trim_memory()
             self._cut = False
         held, memory_max = anonymous_bytes(), self._shares.memory_max
         if held <= memory_max:
@@ -389,7 +389,7 @@ class Server:
         for _ in range(UNANSWERED_PER_TURN):  # requests that never end must not keep new peers out
             if not curve.answer():
                 break
-        gone = curve.keys.gone({session.key for session in self._sessions.values()})
+        gone = curve.keys.revoked({session.key for session in self._sessions.values()})
         for session in [session for session in self._sessions.values() if session.key in gone]:
             self._sessions.pop(session.peer)
 
@@ -446,7 +446,7 @@ class Server:
         assert isinstance(bound, bytes)
         return bound.rstrip(b"\0").decode()
 
-    def _take_rest(self, parts: list[Buffer]) -> bool:
+    def _receive_rest(self, parts: list[Buffer]) -> bool:
         """Adds the other parts of a message, or False when there are more than PARTS_MAX."""
         while len(parts) < PARTS_MAX:
             frame = self._socket.recv(zmq.NOBLOCK, copy=False)
@@ -465,7 +465,7 @@ class Server:
 
     def _answer_stranger(self, peer: bytes, parts: list[Buffer], frame: ReceivedPart) -> None:
         connection = self._connection_of(frame)
-        if connection is None or connection.is_cut or not self._takes(connection, peer):
+        if connection is None or connection.is_cut or not self._belongs_to(connection, peer):
             self._drop(peer)  # it has gone, and this is what it left
             return
         connection.taken += sum(map(len, parts)) + OF_MESSAGE
@@ -501,7 +501,7 @@ class Server:
             self._sessions.popitem(last=False)
         self._send(peer, encode_welcome(greeting.version, welcome))
 
-    def _takes(self, connection: Connection, peer: bytes) -> bool:
+    def _belongs_to(self, connection: Connection, peer: bytes) -> bool:
         """Whether this is the peer of that connection. Two names came on one descriptor: it was another connection's
         before, of whose peer something is left. Names that ZeroMQ gives are counted up."""
         known = connection.peer
@@ -523,7 +523,7 @@ class Server:
         self._drop_rest(connection)
         return True
 
-    def _forget_and_cut(self, peer: bytes, frame: ReceivedPart) -> None:
+    def _evict_and_cut(self, peer: bytes, frame: ReceivedPart) -> None:
         """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
         self._sessions.pop(peer, None)
         connection = self._connection_of(frame)

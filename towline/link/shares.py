@@ -32,7 +32,7 @@ from zmq.utils.monitor import recv_monitor_message
 from towline.limits import KIB, LINK_MEMORY_MAX, LINK_PEERS_MAX, LINK_SHARE_MAX, MIB
 
 from .context import Socket, new_poller
-from .memory_limit import anonymous_bytes, give_back
+from .memory_limit import anonymous_bytes, trim_memory
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
 OWED_MAX: Final = LINK_SHARE_MAX // 3  # bytes of answers that were copied for one peer, and that it has not read
@@ -209,7 +209,7 @@ class PeerShares:
             now = time.monotonic()
             self._remove_closed(now)
             self._check(now, self._woken())
-            self._weigh(now)
+            self._check_total(now)
             if found:
                 stopped.poll(LOOK_S * 1000)
 
@@ -262,11 +262,11 @@ class PeerShares:
             else:
                 self._holding.discard(connection)
 
-    def _weigh(self, now: float) -> None:
+    def _check_total(self, now: float) -> None:
         """All of them together: where it is too much, who holds most is cut."""
         held = anonymous_bytes()
         if self._free_at and now >= self._free_at:
-            give_back()
+            trim_memory()
             self._free_at, held = 0.0, anonymous_bytes()
         if self._holding or self._free_at:
             self._held_at = now
@@ -291,7 +291,7 @@ class PeerShares:
     def _update_own(self, held: int) -> None:
         """Nothing is held for anybody: what there is, less what the allocator keeps of what was, is our own."""
         if held > self.own + KEPT_MAX:
-            give_back()
+            trim_memory()
             held = anonymous_bytes()
         self.own = held
 

@@ -57,7 +57,7 @@ class TestOneMember:
         with member(node) as consumer:
             assert read(consumer, 1)[0].queue_offset == node.group.offsets["one", 0]
 
-    def test_a_loop_that_is_left_has_finished_what_it_saw_and_not_the_rest_of_the_piece(self, node: GroupNode):
+    def test_a_loop_that_is_left_has_finished_what_it_saw_and_not_the_rest_of_the_delivery(self, node: GroupNode):
         fill(node, 10)
         with member(node) as consumer:
             for message in consumer:

@@ -230,7 +230,7 @@ def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in
     assert delivery.queue is after
 
 
-def test_what_follows_a_piece_that_was_finished_by_a_message_is_not_held_back():
+def test_what_follows_a_delivery_that_was_finished_by_a_message_is_not_held_back():
     buffer = FetchBuffer(ordered=False, manual=True)
     queue = buffer.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
     queue.begin(0)

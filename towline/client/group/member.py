@@ -552,7 +552,7 @@ class Member(threading.Thread):
 
     def _unlock(self, keys: list[tuple[str, int]]) -> Question:
         """To be asked at once."""
-        claims = self._claims.give_back(keys, boottime_s())
+        claims = self._claims.release(keys, boottime_s())
         facts = {"queues": [list(key) for key in keys], "claims": claims}
         return Question("group_unlock", self.rules.identity | facts)
 

@@ -188,7 +188,7 @@ class Claims:
             else:
                 self._until.pop(queue, None)
 
-    def give_back(self, queues: Iterable[Queue], now: float) -> list[list[str | int]]:
+    def release(self, queues: Iterable[Queue], now: float) -> list[list[str | int]]:
         """The same as `of`; these queues are not claimed again, even if the node never confirms their release."""
         found = self.of(queues, now)
         for topic, queue_id in found:

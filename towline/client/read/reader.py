@@ -327,12 +327,12 @@ class Reader:
             checked = self._checks.check(columns, self._wanted.topic)
             columns, damage = checked.sound, checked.damage or damage
         if damage is not None:
-            self._stay_before(queue, damage, first)
+            self._stop_before(queue, damage, first)
             if columns is None:
                 raise damage
         return columns
 
-    def _stay_before(self, queue: Queue, damage: DamagedMessage, first: int) -> None:
+    def _stop_before(self, queue: Queue, damage: DamagedMessage, first: int) -> None:
         """Never before `first`: a number that is damaged too leads back to nothing that was read."""
         self.seek(queue, max(first, min(damage.queue_offset, queue.position - 1)))
 

@@ -104,7 +104,7 @@ class Transport:
     def put(self, link: Link, head: bytes, records: Buffer) -> bool:
         """Sends a put; False when it was not sent. Raises MalformedFrame."""
         ring = self._ring if self._agreed else None
-        if ring is not None and ring.takes(len(head) + len(records)):
+        if ring is not None and ring.fits(len(head) + len(records)):
             if self._over_socket or not ring.send(head, records):
                 self._full = bool(self._over_socket or self._through_ring)
                 return False
