@@ -301,7 +301,7 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     before = server_module.anonymous_bytes()
     monkeypatch.setattr(shares_module.PeerShares, "memory_max", before + (64 << 20))
     monkeypatch.setattr(shares_module.PeerShares, "_check", lambda *_: None)  # nobody is cut alone
-    monkeypatch.setattr(shares_module.PeerShares, "_weigh", lambda *_: None)
+    monkeypatch.setattr(shares_module.PeerShares, "_check_total", lambda *_: None)
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
     server = Server(context, [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"], own=OWN)
     endpoints = list(server.endpoints)
