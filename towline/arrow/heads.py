@@ -1,7 +1,6 @@
 """The fields of many records as arrays, where their other parts begin, and the check of their CRCs (spec 2.1, 2.6)."""
 
-import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from towline.errors import MalformedRecord
 from towline.format.record.columns import Bytes, Integers, Parts, integers, locate, wider_by
 from towline.format.record.crcs import crcs
-from towline.format.record.property_crc import CRC_MASK, SIZE, encode, ends_with
+from towline.format.record.property_crc import CRC_MASK, broken
 from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6
 from towline.format.record.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
@@ -29,7 +28,6 @@ _PARTS: Final = tuple(part.name for part in fields(Parts))
 _KERNEL_PARTS: Final = len(_PARTS) - 1  # all but `start`, which is given, come from the kernel, in this order
 _APART: Final = 24  # rows between two columns that are written at once, so that they do not share lines of a cache
 _BLOCK: Final = 4096  # heads of so many records stay in the cache of a core while their fields are taken out
-_CRC_ENDING: Final = SIZE + 1  # bytes that show whether properties end with a CRC: also the mark before it
 _HEAD: Final = np.dtype(
     {
         "names": list(_FIELDS),
@@ -159,34 +157,25 @@ def _read(log: Bytes, positions: Integers, names: Collection[str]) -> dict[str, 
     return columns
 
 
-def damaged_rows(heads: Heads) -> list[tuple[int, Rule]]:
-    """The rows with a wrong CRC of body or properties, and the rule. The heads were read with body_crc."""
-    data, parts = heads.log.data, heads.parts
+def damaged_rows(heads: Heads, *, force_property_crc: bool = False) -> list[tuple[int, Rule]]:
+    """The rows with a wrong CRC of the body, and the rule. The heads were read with body_crc.
+
+    With `force_property_crc` also rows that do not end with their own property CRC.
+    """
+    parts = heads.parts
     kernels = loaded()
     kernel = kernels.crc32_each if kernels is not None else None
     found = crcs(heads.log, parts.body_start, parts.body_size, kernel) & np.uint32(CRC_MASK)
-    wrong = {int(row): Rule.BODY_CRC for row in np.flatnonzero(found != heads["body_crc"])}
-    for row in _with_property_crc(heads):
-        start = int(heads.positions[row])
-        end = start + int(heads.size[row])
-        if encode(zlib.crc32(data[start : end - SIZE]) & CRC_MASK) != data[end - SIZE : end]:
-            wrong.setdefault(row, Rule.PROPERTY_CRC)
+    wrong = dict(_broken_property_crcs(heads)) if force_property_crc else {}
+    wrong |= {int(row): Rule.BODY_CRC for row in np.flatnonzero(found != heads["body_crc"])}
     return sorted(wrong.items())
 
 
-def _with_property_crc(heads: Heads) -> list[int]:
-    """Rows whose properties end with a property CRC by their form."""
-    ends = heads.positions + heads.size
-    long = np.flatnonzero(ends - heads.parts.properties_start >= SIZE)
-    if not len(long):
-        return []
-    # One byte of the head: the first bytes of the last pair are the same in every such record.
-    first = heads.log[ends[long] - SIZE]
-    likely = long[first == _FIRST]
-    data = heads.log.data
-    starts, ends = heads.parts.properties_start[likely].tolist(), ends[likely].tolist()
-    tails = (bytes(data[max(start, end - _CRC_ENDING) : end]) for start, end in zip(starts, ends, strict=True))
-    return [row for row, tail in zip(likely.tolist(), tails, strict=True) if ends_with(tail)]
-
-
-_FIRST = encode(0)[0]
+def _broken_property_crcs(heads: Heads) -> Iterator[tuple[int, Rule]]:
+    """Rows that do not end with their own, and the rule."""
+    data, starts = heads.log.data, heads.positions
+    places = zip(starts.tolist(), heads.parts.properties_start.tolist(), (starts + heads.size).tolist(), strict=True)
+    for row, (start, properties, end) in enumerate(places):
+        rule = broken(bytes(data[start:end]), bytes(data[properties:end]))
+        if rule is not Rule.OK:
+            yield row, rule
