@@ -57,7 +57,7 @@ class Model:
             if self.random.random() < 0.2 and not is_ours(queue.fetch):
                 queue.skip_to(queue.fetch + 1)
             else:
-                queue.came(Answer(b"", b"", queue.fetch, queue.fetch, following))
+                queue.add(Answer(b"", b"", queue.fetch, queue.fetch, following))
                 self.buffer.enqueue(queue)
 
     def poll(self) -> bool:
@@ -176,7 +176,7 @@ def test_what_a_thread_had_in_hand_that_died_comes_again(
     queue.begin(0)
     with buffer.lock:
         for first in (0, 5):
-            queue.came(Answer(b"", b"", first, first, first + 5))
+            queue.add(Answer(b"", b"", first, first, first + 5))
         buffer.enqueue(queue)
     if number_again:
         monkeypatch.setattr(module.threading, "get_ident", lambda: 7)  # as the system does it
@@ -190,7 +190,7 @@ def test_what_a_thread_had_in_hand_that_died_comes_again(
         buffer.reclaim()
     assert (queue.fetch, queue.next, queue.committable, buffer.is_busy(queue)) == (0, 0, 0, False)
     with buffer.lock:
-        queue.came(Answer(b"", b"", 0, 0, 10))
+        queue.add(Answer(b"", b"", 0, 0, 10))
         buffer.enqueue(queue)
     delivery = buffer.receive(time.monotonic(), whole=True)
     assert delivery is not None
@@ -211,16 +211,16 @@ def test_in_order_a_queue_that_begins_anew_waits_for_whoever_has_its_messages_in
         buffer.done()
 
     with buffer.lock:
-        before.came(Answer(b"", b"", 0, 0, 5))
+        before.add(Answer(b"", b"", 0, 0, 5))
         buffer.enqueue(before)
     thread = threading.Thread(target=work)
     thread.start()
     assert received.wait(20.0)
     with buffer.lock:
-        before.leave()
+        before.drop()
         after = buffer.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
         after.begin(0)
-        after.came(Answer(b"", b"", 0, 0, 5))
+        after.add(Answer(b"", b"", 0, 0, 5))
         buffer.enqueue(after)
     assert buffer.receive(time.monotonic(), whole=True) is None
     done.set()
@@ -237,7 +237,7 @@ def test_what_follows_a_delivery_that_was_finished_by_a_message_is_not_held_back
     pieces = []
     for first in (0, 5, 10):
         with buffer.lock:
-            queue.came(Answer(b"", b"", first, first, first + 5))
+            queue.add(Answer(b"", b"", first, first, first + 5))
             buffer.enqueue(queue)
         pieces.append(buffer.receive(time.monotonic(), whole=True))
     assert pieces[1] is not None
@@ -253,7 +253,7 @@ def test_a_message_of_a_queue_that_began_anew_cannot_be_finished():
     queue = buffer.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
     queue.begin(0)
     with buffer.lock:
-        queue.came(Answer(b"", b"", 0, 0, 5))
+        queue.add(Answer(b"", b"", 0, 0, 5))
         buffer.enqueue(queue)
     delivery = buffer.receive(time.monotonic(), whole=True)
     assert delivery is not None
