@@ -135,7 +135,7 @@ class ServeAgent:
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
-            ring=ring_of(node),
+            keys=ring_of(node),
             roles=SERVE_ROLES,
             greet=guarded(
                 welcome(
@@ -390,7 +390,7 @@ class ServeAgent:
     def _part(self, peer: bytes) -> None:
         """It has to greet again."""
         self._holding.drop(peer)
-        self._server.forget(peer)
+        self._server.evict(peer)
 
     def _cut(self, peer: bytes) -> None:
         """The same over another connection: this one ends, and with it go the answers that were not read."""

@@ -9,7 +9,7 @@ import pytest
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.errors import ClientClosed, NoNeighbour, NotARequest, RequestTimeout
-from towline.client.link.neighbours import neighbour
+from towline.client.link.endpoints import neighbour
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import is_expired, reply

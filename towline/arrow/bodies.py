@@ -1,4 +1,4 @@
-"""Bodies as their senders had them: compressed ones are restored by SYSFLAG (spec 2.4)."""
+"""Bodies as their senders had them: decompressed by SYSFLAG (spec 2.4)."""
 
 import importlib
 

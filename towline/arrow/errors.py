@@ -1,4 +1,4 @@
-"""What goes wrong when a log's bytes are read as columns."""
+"""Errors of reading a log's bytes as columns."""
 
 from towline.errors import Remedy, TowlineError
 from towline.format.record.rules import Rule

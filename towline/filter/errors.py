@@ -1,4 +1,4 @@
-"""What is wrong with a subscription's expression, and with two values that an evaluation meets."""
+"""Errors of filter expressions, and of comparing two values."""
 
 from typing import Final
 

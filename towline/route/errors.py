@@ -1,4 +1,4 @@
-"""What can be wrong with a cluster file. Beside it, because towline.errors is for what every layer knows."""
+"""Errors of cluster files and of etcd, for clients as well as for nodes."""
 
 from towline.errors import Remedy, TowlineError
 
