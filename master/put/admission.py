@@ -17,7 +17,7 @@ from towline.runtime.positions import Flag, Position, Positions
 
 BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumped (spec 5.1)
 WRITE: Final = 2  # bit of broker_permission
-_DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
+_DISK_MS: Final = 1000  # the interval at which allocate and reput check the disk
 _SOON_MS: Final = 20
 _STOP_MS: Final = 500
 _POOL_MS: Final = 200  # a commit, and a buffer zeroed

@@ -405,7 +405,7 @@ class PutAgent:
             reach("put.before_append")
         self._stall_responder.enter(began_ns)
         try:
-            # No sooner: what begins after schedule looked at our turn is of a later time.
+            # No sooner: an append that begins after schedule checked for one has a later time.
             now = self._node.clock.now_ms()
             result = self._appender.append(request.groups, request.records, now, trusted=request.trusted)
         finally:

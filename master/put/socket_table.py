@@ -68,7 +68,7 @@ class SocketTable:
         self._lent = False  # a kernel has those from `_head` on
         self._lent_end = 0
         self.memory = 0  # bytes of those that wait
-        self.drained = False  # the last look at the socket found it empty
+        self.drained = False  # the last receive found the socket empty
 
     def __len__(self) -> int:
         """The number of rows that wait."""

@@ -22,7 +22,7 @@ from .admission import page_cache_busy
 from .request_queue import RequestQueue
 
 CHECK_MS: Final = 100
-IDLE_MS: Final = 1000  # without a turn: then the front sleeps until the next one begins
+IDLE_MS: Final = 1000  # without an append: then the thread sleeps until the next one
 STEP_MS: Final = 5  # how long the main thread may have to wait for the socket when its turn is over
 _MS: Final = 1_000_000  # ns
 _S: Final = 1000  # ms
@@ -57,7 +57,7 @@ class StallResponder:
         """Releases the lock: the main thread begins to use the mapping, at CLOCK_MONOTONIC `now_ns`."""
         self._duty_line.turn_began_ns = now_ns
         self._turns += 1
-        if self._idles:  # read after the count was stored, as the front reads the count after it says that it rests
+        if self._idles:  # read after the count was stored, as the thread reads the count after it sets `_idles`
             self._woken.set()
         self._lock.release()
 
@@ -117,7 +117,7 @@ class StallResponder:
                     self._closed.wait(STEP_MS / _S)  # the socket stays readable: a poll would not wait
                 else:
                     self._poller.poll(STEP_MS)
-        except Exception as error:  # the main thread raises it: a front that is gone must not go unnoticed
+        except Exception as error:  # the main thread raises it: an ended thread must not go unnoticed
             self._error = error
         finally:
             self._duty_line.say(state)

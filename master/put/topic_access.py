@@ -17,7 +17,7 @@ from towline.kernels.base.forms import Reals, RealTopics
 
 from .topics import Topics
 
-_SYSTEM_QUEUES: Final = {  # topics that the node's own pieces write to; SCHEDULE_TOPIC_XXXX has a queue per level
+_SYSTEM_QUEUES: Final = {  # topics that the node's own processes write to; SCHEDULE_TOPIC_XXXX has a queue per level
     HALF_TOPIC.encode(): 1,
     OP_TOPIC.encode(): 1,
     TRANS_CHECK_TOPIC.encode(): 1,

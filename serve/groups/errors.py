@@ -1,4 +1,4 @@
-"""What is refused to a member of a group, by name. The name is what a client acts on, the sentence is for people."""
+"""Refusals of group questions, by name. Clients act on the name; the sentence is for people."""
 
 from enum import Enum
 from typing import ClassVar
@@ -7,7 +7,7 @@ from towline.errors import Remedy, TowlineError
 
 
 class Refusal(Enum):
-    """(name on the wire, what to do)."""
+    """The name on the wire, and advice for the caller."""
 
     UNKNOWN_GROUP = "look at `towline group list`, or let a member join first"
     UNKNOWN_MEMBER = "join the group, then ask again"
@@ -29,7 +29,7 @@ class Refusal(Enum):
 
 
 class GroupRefused(TowlineError):
-    """Facts: which refusal, a sentence, ms after which asking again makes sense (0: it does not by itself)."""
+    """Facts: the refusal, a sentence, ms after which a retry makes sense (0: it does not by itself)."""
 
     remedy: ClassVar[Remedy] = Remedy.FIX_CALL
 

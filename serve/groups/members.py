@@ -29,10 +29,10 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """What a member says of itself. `instance` tells one that came back from another with the same id.
+class JoinRequest:
+    """A member's own description. `instance` tells a returning member from another one with the same id.
 
-    `generation` is the newest that it was told, by this process or one before it; 0 for none.
+    `generation` is the newest it knows, from this process or an earlier one; 0 for none.
     """
 
     member: str
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """The newest member's word counts for model and strategy."""
+    """A group's members. The newest member decides model and strategy."""
 
     name: str
     generation: int
@@ -151,7 +151,7 @@ class Membership:
             raise GroupRefused(Refusal.MEMBER_TAKEN, f"{member!r} of group {group!r} is somebody else")
         return of, found
 
-    def join(self, name: str, joining: Joining, now_ms: int) -> Group:
+    def join(self, name: str, joining: JoinRequest, now_ms: int) -> Group:
         """A new member, or one that is heard again. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
         group = self._groups.get(name)
         member = group.members.get(joining.member) if group is not None else None
@@ -200,7 +200,7 @@ class Membership:
             self._remove(group, member)
 
     def expire(self, now_ms: int) -> list[tuple[str, str]]:
-        """Removes the members that were silent for too long; (group, member)."""
+        """Removes members that were silent for too long; returns (group, member)."""
         found = []
         while self._silent:
             name, member = next(iter(self._silent))
@@ -211,39 +211,39 @@ class Membership:
         return found
 
     def next_expiry_ms(self) -> int | None:
-        """When the next member's time is over, if it stays silent; None without members."""
+        """When the next member would expire; None without members."""
         if not self._silent:
             return None
         name, member = next(iter(self._silent))
         return self._groups[name].members[member].heard_ms + self._expires_ms
 
     def forget(self, now_ms: int) -> None:
-        """Drops groups without members, and without locks that still count."""
+        """Drops groups without members and without locks that still count."""
         for name, group in list(self._groups.items()):
             group.locks.forget(now_ms)
             if not group.members and not len(group.locks):
                 del self._groups[name]
 
     def recount(self) -> None:
-        """Topics may have changed."""
+        """Counts queues again after topics may have changed."""
         for group in self._groups.values():
             if self._count_queues(group):
                 self._grow(group)
 
     def reset(self, name: str) -> int:
-        """Offsets were set by somebody else than a member: the generation from which on commits count again."""
+        """Begins a generation, from which commits count again, after somebody else than a member set offsets."""
         group = self._groups.get(name) or self._make(name)
         self._grow(group)
         return group.generation
 
     def touch(self, name: str) -> None:
-        """The group's settings changed: its members are to be told."""
+        """Begins a generation after a change of the group's settings, so that its members are told."""
         group = self._groups.get(name)
         if group is not None:
             self._grow(group)
 
     def warnings(self, group: Group, member: str) -> list[str]:
-        """What the member should know of itself and the others."""
+        """Warnings for a member about itself and the others."""
         found = []
         own, summary = group.members[member], group.summary()
         if len(summary.models) > 1:
@@ -288,7 +288,7 @@ class Membership:
             self._count_queues(group)
 
     def _count_queues(self, group: Group) -> bool:
-        """Whether it is another number of queues than before."""
+        """Whether the number of queues has changed."""
         found = {topic: self._queues_of(topic) for topic in group.topics()}
         changed = found != group.queues
         group.queues = found

@@ -104,7 +104,7 @@ class Ledger:
     @property
     def ops_held(self) -> int:
         """The number of op records held in memory, which a start reads again."""
-        _ = self.floors  # lets go of the others
+        _ = self.floors  # drops the others
         return len(self._ops)
 
     def restart(self) -> None:
