@@ -1,5 +1,4 @@
-"""ConsumeQueueExt units of a batch, written before the queue entries whose tags codes become their addresses (spec
-3.5).
+"""ConsumeQueueExt units of a batch, written before the queue entries that hold their addresses (spec 3.5).
 
 Queues of SCHEDULE_TOPIC_XXXX have none: their tags code is the delivery time, and nobody filters them.
 """

@@ -53,11 +53,15 @@ class LookupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LookupRules:
-    """Limits of one answer: at most `count_max` records, `count_default` unless asked otherwise, `size_max` bytes."""
+    """Limits of one answer: at most `count_max` records, `count_default` unless asked otherwise, `size_max` bytes.
+
+    `force_property_crc`: a record that does not end with its property CRC is damaged.
+    """
 
     count_max: int
     count_default: int
     size_max: int
+    force_property_crc: bool
 
 
 class DamageCounter:
@@ -305,7 +309,7 @@ class Lookup:
             raise NoRecordHere(offset, error.sentence) from None
         self._check_queued(offset, record)
         try:
-            decode(view)
+            decode(view, force_property_crc=self._rules.force_property_crc)
         except MalformedRecord as error:
             if record.sys_flag & TRANSACTION_MASK in _NOT_QUEUED:  # nothing shows that it is a record
                 raise NoRecordHere(offset, error.sentence) from None
