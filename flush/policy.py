@@ -1,4 +1,4 @@
-"""When to commit and to sync the CommitLog: pure decisions (spec 6.2, 6.3)."""
+"""Policies of commits and syncs of the CommitLog: pure decisions (spec 6.2, 6.3)."""
 
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -10,7 +10,7 @@ FAR_MS: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class GroupCommit:
-    """SYNC_FLUSH: whatever was appended is synced at once; what arrives meanwhile shares the next sync."""
+    """SYNC_FLUSH: appended bytes are synced at once; bytes that arrive meanwhile share the next sync."""
 
     def due(self, end: int, done: int, now_ms: int) -> bool:
         return end > done
@@ -63,12 +63,13 @@ class TimedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FlushRealTime(TimedPolicy):
-    """ASYNC_FLUSH: FlushRealTimeService."""
+    """ASYNC_FLUSH: the policy of FlushRealTimeService."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRealTime(TimedPolicy):
-    """Transient pool: CommitRealTimeService. A full segment is due at once: the writer may wait for its buffer."""
+    """Transient pool: the policy of CommitRealTimeService. A full segment is due at once: the writer may wait for its
+    buffer."""
 
     segment_size: int = 1 << 30
 
@@ -79,7 +80,7 @@ class CommitRealTime(TimedPolicy):
 
 @dataclass(frozen=True, slots=True)
 class QueueFlush:
-    """FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
+    """The policy of FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
 
     interval_ms: int
     least_pages: int
@@ -91,11 +92,11 @@ class QueueFlush:
         return now_ms - self.last_ms >= self.interval_ms
 
     def thorough(self, now_ms: int) -> bool:
-        """Every queue, however little of it is dirty."""
+        """Whether every queue is due, however little of it is dirty."""
         return now_ms - self.last_thorough_ms >= self.thorough_ms
 
     def least_bytes(self, *, thorough: bool) -> int:
-        """Of a queue that is worth a sync."""
+        """The dirty bytes from which a queue is worth a sync."""
         return 1 if thorough else max(1, self.least_pages * PAGE)
 
     def after(self, now_ms: int, *, thorough: bool) -> Self:

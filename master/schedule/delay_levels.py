@@ -55,7 +55,7 @@ class DelayLevel:
         self.gone = self.doubtful = 0
 
     def bounds(self) -> tuple[int, int]:
-        """Lowest offset and end of the queue."""
+        """The lowest offset and the end of the queue."""
         if self._place < 0:
             self._place = self._ends.find(_TOPIC, self.number - 1)
         return (0, 0) if self._place < 0 else self._ends.bounds(self._place)

@@ -4,7 +4,7 @@ owns     schedule: SYNC_WANTED, the line of what waits; config/delayOffset.json,
          config/transactionOffset.json
 reads    the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer below their published ends, the log, topics.json;
          APPENDED, DISPATCHED, FLUSHED, LOG_MIN
-asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of; serve to keep
+asks     put to store deliveries, as a process of the node; flush to sync what the offsets cover; serve to keep
          those of transactions where RocketMQ looks for them
 answers  producers: ends of transactions, and what is to be said about open ones (`transactions.service`)
 dies     safely at any point: what was delivered since the offsets were written is delivered again, with the same

@@ -1,4 +1,4 @@
-"""Who is in which group, and since when: generations, subscriptions, time-outs. Time is an argument; nothing is sent.
+"""The members of groups: generations, subscriptions, time-outs. Time is an argument; nothing is sent here.
 
 A generation is one state of a group. It grows by one with each change of the members, of their topics, of a topic's
 queues, of the strategy, of its settings, and with each reset of offsets, so two members that know the same generation
@@ -22,7 +22,7 @@ MEMBERS_OF_ALL_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member reads of a topic: an expression of type TAG or SQL92."""
+    """A member's subscription to a topic: an expression of type TAG or SQL92."""
 
     expression: str
     kind: str
@@ -68,7 +68,7 @@ class Group:
         return {topic for member in self.members.values() for topic in member.topics}
 
     def summary(self) -> "Summary":
-        """Of this generation; made once for all members who are told."""
+        """The summary of this generation; made once for all members."""
         if self._summary is None or self._summary.generation != self.generation:
             self._summary = Summary.of(self)
         return self._summary
@@ -76,7 +76,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`names` are sorted ids. By topic: the sorted ids of who reads it, and who came first of those with a filter."""
+    """A generation for answers: `names` are sorted ids. By topic: the sorted ids of its readers, and the first with a
+    filter."""
 
     generation: int
     names: list[str]
@@ -100,8 +101,8 @@ class Summary:
 class Membership:
     """All groups that have members. `changed` collects the groups whose generation grew, until they are taken.
 
-    `queues_of` gives the read queues of a topic, 0 for one that is not there; `first_generation` where a group begins
-    that was not in memory; `locks_of` the locks of such a group.
+    `queues_of` returns the read queues of a topic, 0 for an unknown one; `first_generation` the first generation of a
+    group that was not in memory; `locks_of` the locks of such a group.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Membership:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to take."""
+        """Whether some group has changed."""
         return bool(self._changed)
 
     def take_changed(self) -> set[str]:
@@ -138,21 +139,21 @@ class Membership:
         return found
 
     def member(self, group: str, member: str) -> tuple[Group, Member]:
-        """Raises GroupRefused UNKNOWN_MEMBER."""
+        """The member. Raises GroupRefused UNKNOWN_MEMBER."""
         found = self._groups.get(group)
         if found is None or member not in found.members:
             raise GroupRefused(Refusal.UNKNOWN_MEMBER, f"{member!r} is no member of group {group!r}")
         return found, found.members[member]
 
     def own(self, group: str, member: str, instance: str) -> tuple[Group, Member]:
-        """The same for the member itself. Raises GroupRefused UNKNOWN_MEMBER, MEMBER_TAKEN."""
+        """The member, if it is this instance of it. Raises GroupRefused UNKNOWN_MEMBER, MEMBER_TAKEN."""
         of, found = self.member(group, member)
         if found.instance != instance:
             raise GroupRefused(Refusal.MEMBER_TAKEN, f"{member!r} of group {group!r} is somebody else")
         return of, found
 
     def join(self, name: str, joining: JoinRequest, now_ms: int) -> Group:
-        """A new member, or one that is heard again. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
+        """Adds a member, or renews one. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
         group = self._groups.get(name)
         member = group.members.get(joining.member) if group is not None else None
         if member is not None and member.instance != joining.instance:
@@ -181,20 +182,21 @@ class Membership:
         return group
 
     def heard(self, group: str, member: str, now_ms: int) -> None:
-        """The member is alive. Nothing for a stranger."""
+        """Renews a member's time-out; ignores an unknown one."""
         found = self._groups.get(group)
         if found is not None and member in found.members:
             self._heard(group, member, found.members[member], now_ms)
 
     def leave(self, name: str, member: str, busy: Collection[Queue] = ()) -> None:
-        """In order: what it had locked is free at once, but for the `busy` queues. Nothing for a stranger."""
+        """Removes a member that left in order. Its locks are free at once, except for the `busy` queues. Ignores an
+        unknown one."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
             group.locks.leave((member, group.members[member].instance), busy)
             self._remove(group, member)
 
     def gone(self, name: str, member: str) -> None:
-        """Its link ended. Its locks stay for their time: it may still be working."""
+        """Removes a member whose link has ended. Its locks stay for their time: it may still be working."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
             self._remove(group, member)
