@@ -72,6 +72,6 @@ class OutboundBuffer:
         waiting = [peer for peer, kept in self._kept.items() if kept.parts[0][2] <= since]
         return max(waiting, key=self.of, default=None)
 
-    def forget(self, peer: bytes) -> None:
+    def drop(self, peer: bytes) -> None:
         """Forgets a peer whose connection has ended: ZeroMQ frees its parts in a moment."""
         self._kept.pop(peer, None)

@@ -168,7 +168,7 @@ class ServeAgent:
             self._log.release_below(log_min)
             self._log.refresh()
         self._release_files()
-        self._topics.look(self._now())
+        self._topics.check(self._now())
         woken = self._held_pulls.woken(positions.get(Position.DISPATCHED))
         overdue = self._held_pulls.overdue(self._now()) if self._settled else self._settle()
         for held in woken:
@@ -399,7 +399,7 @@ class ServeAgent:
         """Drops a peer with its connection, and with that the answers that it has not read."""
         self._held_pulls.drop(peer)
         self._server.cut_unread(peer)
-        self._outbound.forget(peer)
+        self._outbound.drop(peer)
 
     # --- questions
 

@@ -25,7 +25,7 @@ class TopicsView:
         """The table that was read last: another object after each change."""
         return self._file.table
 
-    def look(self, now_ms: int) -> bool:
+    def check(self, now_ms: int) -> bool:
         """Whether the file had changed. An unreadable file changes nothing; a question about topics reports it."""
         if now_ms - self._checked_ms < CHECK_EVERY_MS:
             return False

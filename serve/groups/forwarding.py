@@ -134,7 +134,7 @@ class MasterServe:
             except (NoAnswer, LinkRefused, MalformedFrame) as error:
                 self.close_link()
                 self._known_until = 0.0
-                self._tell(f"commits cannot be forwarded: {error}")
+                self._log_once(f"commits cannot be forwarded: {error}")
         raise NotMaster(str(question["op"]), masters)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class MasterServe:
         self._node.log.info("commits of groups are forwarded to %s", endpoint)
         return link
 
-    def _tell(self, why: str) -> None:
+    def _log_once(self, why: str) -> None:
         if why != self._told:
             self._told = why
             self._node.log.warning("%s", why)

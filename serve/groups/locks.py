@@ -60,7 +60,7 @@ class QueueLocks:
         (member, _), until = self._held.get(queue, _FREE)
         return member if until > now_ms else None
 
-    def forget(self, now_ms: int) -> None:
+    def evict_expired(self, now_ms: int) -> None:
         """Drops expired locks, so that queues of deleted topics do not stay."""
         if now_ms >= self._unknown_until_ms:  # before that, to be known as free is worth something
             self._held = {queue: held for queue, held in self._held.items() if held[1] > now_ms}

@@ -219,10 +219,10 @@ class Membership:
         name, member = next(iter(self._silent))
         return self._groups[name].members[member].heard_ms + self._expires_ms
 
-    def forget(self, now_ms: int) -> None:
+    def evict_empty(self, now_ms: int) -> None:
         """Drops groups without members and without locks that still count."""
         for name, group in list(self._groups.items()):
-            group.locks.forget(now_ms)
+            group.locks.evict_expired(now_ms)
             if not group.members and not len(group.locks):
                 del self._groups[name]
 

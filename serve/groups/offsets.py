@@ -116,16 +116,16 @@ class Offsets:
         self.changes += len(new)
         return len(new)
 
-    def forget_group(self, group: str) -> int:
+    def drop_group(self, group: str) -> int:
         """Drops a group's offsets; returns how many."""
-        return self._forget([key for key in self._table if key[1] == group])
+        return self._drop([key for key in self._table if key[1] == group])
 
-    def forget_topics(self, gone: Set[str]) -> Set[str]:
+    def drop_topics(self, gone: Set[str]) -> Set[str]:
         """Drops and returns the offsets of these topics."""
-        self._forget([key for key in self._table if key[0] in gone])
+        self._drop([key for key in self._table if key[0] in gone])
         return gone
 
-    def _forget(self, keys: list[Key]) -> int:
+    def _drop(self, keys: list[Key]) -> int:
         count = sum(len(self._table.pop(key)) for key in keys)
         self._resets = {key: generation for key, generation in self._resets.items() if key in self._table}
         self.changes += len(keys)

@@ -37,7 +37,7 @@ CATCH_UP_MAX_MS: Final = 5_000  # how long a start waits for reput to show what 
 REJOIN_MS: Final = 1_000  # after a start, so that all who come back are there when queues are divided
 CHECK_EVERY_MS: Final = 250  # at topics
 RELEASE_EVERY_MS: Final = 10_000  # of what can be forgotten
-SAVING_LOOK_MS: Final = 5  # while somebody waits for a file
+SAVING_POLL_MS: Final = 5  # while somebody waits for a file
 CONFIRMED_LOOK_MS: Final = 50  # at what reput evaluates, while a subscription waits for it
 PENDING_MAX: Final = 4_096
 
@@ -114,7 +114,7 @@ class GroupService:
         self._recorded: set[str] = set()  # groups that the start after this one will know
         self._open = False  # questions are answered
         self._settled = False
-        self._look_ms = self._sweep_ms = self._started_ms
+        self._check_at_ms = self._sweep_ms = self._started_ms
         self.due_ms = self._started_ms
         self._ops: dict[str, Callable[[ReplyAddress, dict[str, Any]], Facts | None]] = {
             "group_join": self._join,
@@ -156,7 +156,7 @@ class GroupService:
             self.due_ms = 0
         else:
             sentence = "the queues are not dispatched yet to where they were"
-            self._refuse(reply_to, GroupRefused(Refusal.STARTING, sentence, SAVING_LOOK_MS))
+            self._refuse(reply_to, GroupRefused(Refusal.STARTING, sentence, SAVING_POLL_MS))
 
     def subscription(self, topic: str, group: str) -> FilterData | None:
         """The subscription that the bitmaps of messages stand for; None where there are none."""
@@ -169,15 +169,15 @@ class GroupService:
         done = 0
         while self._rejoining and self._open and now_ms >= self._started_ms + REJOIN_MS:
             place, reply_to = self._rejoining.popleft()
-            done += self._tell(place, reply_to)
+            done += self._answer_member(place, reply_to)
         for place, reply_to in self._watches.overdue(now_ms):
-            done += self._tell(place, reply_to)
+            done += self._answer_member(place, reply_to)
         for place in self._members.expire(now_ms):
             self._log.warning("member %s left group %s: it was silent for %d ms", *reversed(place), self._expires_ms)
-            self._forget(place)
-        if now_ms >= self._look_ms:
-            self._look_ms = now_ms + CHECK_EVERY_MS
-            self._look(now_ms)
+            self._clean_up(place)
+        if now_ms >= self._check_at_ms:
+            self._check_at_ms = now_ms + CHECK_EVERY_MS
+            self._check(now_ms)
         done += self._wake()
         if self._filters is not None:
             self._filters.cycle(now_ms)
@@ -196,13 +196,13 @@ class GroupService:
             self._members.gone(*place)
             reply_to = self._watches.take(place)
             if reply_to is not None and reply_to.peer != peer:
-                self._tell(place, reply_to)
+                self._answer_member(place, reply_to)
             self.due_ms = 0
 
     def close(self) -> None:
         """Answers every watch; the last offsets are on disk when this returns."""
         for place, reply_to in self._watches.take_all():
-            self._tell(place, reply_to)
+            self._answer_member(place, reply_to)
         for reply_to, _ in self._pending:
             self._refuse(reply_to, GroupRefused(Refusal.STARTING, "the node is being stopped", HOLD_MAX_MS))
         self._pending.clear()
@@ -213,8 +213,8 @@ class GroupService:
 
     def _next_ms(self, now_ms: int) -> int:
         if not self._open or self._store.awaited:
-            return now_ms + SAVING_LOOK_MS
-        times = [self._look_ms]
+            return now_ms + SAVING_POLL_MS
+        times = [self._check_at_ms]
         if self._filters is not None and self._filters.waiting:
             times.append(now_ms + CONFIRMED_LOOK_MS)
         if self._damaged is None:
@@ -237,10 +237,10 @@ class GroupService:
                 self._answer(reply_to, question)
             self._pending.clear()
 
-    def _look(self, now_ms: int) -> None:
+    def _check(self, now_ms: int) -> None:
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + RELEASE_EVERY_MS
-            self._members.forget(now_ms)
+            self._members.evict_empty(now_ms)
         topics = self._queues.topics()
         if topics is not self._topics:
             self._topics = topics
@@ -251,7 +251,7 @@ class GroupService:
             return
         # Twice missing: between two renames of its owner, the file of topics is the generation before.
         missing = self._offsets.topics() - topics.keys()
-        for topic in sorted(self._offsets.forget_topics(missing & self._missing)):
+        for topic in sorted(self._offsets.drop_topics(missing & self._missing)):
             self._log.info("the offsets of topic %s are dropped: it was deleted", topic)
         self._missing = missing - self._missing
 
@@ -265,7 +265,7 @@ class GroupService:
                 if self._filters is not None:
                     self._filters.left(name, still_filtered(group))
                 for place, reply_to in self._watches.take_of(name, list(group.members) if group is not None else ()):
-                    done += self._tell(place, reply_to)
+                    done += self._answer_member(place, reply_to)
         return done
 
     # --- answers
@@ -292,7 +292,7 @@ class GroupService:
         if self._line.refuse(reply_to, error) is Sent.GONE:
             self.gone(reply_to.peer)
 
-    def _tell(self, place: MemberKey, reply_to: ReplyAddress) -> int:
+    def _answer_member(self, place: MemberKey, reply_to: ReplyAddress) -> int:
         """Answers a member with the state of its group."""
         try:
             return int(self._send(reply_to, self._facts(place)))
@@ -316,12 +316,12 @@ class GroupService:
             "warnings": self._members.warnings(group, place[1]),
         }
 
-    def _forget(self, place: MemberKey) -> None:
+    def _clean_up(self, place: MemberKey) -> None:
         """Cleans up after a member that left its group."""
         self._links.pop(place, None)
         reply_to = self._watches.take(place)
         if reply_to is not None:
-            self._tell(place, reply_to)
+            self._answer_member(place, reply_to)
 
     # --- members
 
@@ -367,7 +367,7 @@ class GroupService:
         if member is not None and member.instance != join_request.instance:
             reply_to = self._watches.take(place)
             if reply_to is not None:
-                self._tell(place, reply_to)
+                self._answer_member(place, reply_to)
 
     def _begin(self, name: str, join_request: JoinRequest, beginning: str | int) -> None:
         for topic in join_request.topics:
@@ -394,14 +394,14 @@ class GroupService:
         self.due_ms = min(self.due_ms, due)
         before = self._watches.hold(place, reply_to, due)
         if before is not None:
-            self._tell(place, before)
+            self._answer_member(place, before)
         return None
 
     def _leave(self, reply_to: ReplyAddress, question: dict[str, Any]) -> Facts:
         place, instance = self._own(question)
         self._members.own(*place, instance)
         self._members.leave(*place, set(questions.queues(question, "busy", [])))
-        self._forget(place)
+        self._clean_up(place)
         self.due_ms = 0
         return {}
 
@@ -569,7 +569,7 @@ class GroupService:
         group = self._members.get(name)
         if group is not None and group.members:
             raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
-        self._offsets.forget_group(name)
+        self._offsets.drop_group(name)
         self._groups.delete(name)
         self._recorded.discard(name)
         self._log.info("group %s is deleted", name)

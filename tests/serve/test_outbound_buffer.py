@@ -60,7 +60,7 @@ def test_of_many_who_has_read_nothing_for_a_while_and_holds_most_gives_way(peers
     peers.send(names[-1], each + 2)
     assert peers.unsent.is_full(b"new")
     assert peers.unsent.slowest_full() == names[0], "the last one may be about to read"
-    peers.unsent.forget(names[0])
+    peers.unsent.drop(names[0])
     assert not peers.unsent.is_full(b"new")
     assert peers.unsent.slowest_full() is None
 

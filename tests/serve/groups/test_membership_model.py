@@ -79,7 +79,7 @@ class MembersAreThoseHeardOf(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        self.membership.forget(self.now)
+        self.membership.evict_empty(self.now)
         self.states = {name: seen for name, seen in self.states.items() if self.membership.get(name) is not None}
 
     @invariant()
