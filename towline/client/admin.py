@@ -12,8 +12,7 @@ from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, anybody, masters
 from towline.client.link.rpc import Caller, Reply
 from towline.client.read.reader import to_ms
-from towline.errors import TowlineError
-from towline.read_errors import RecordDamaged
+from towline.errors import RecordDamaged, TowlineError
 
 from .consumer import Consumer
 from .errors import AskRefused

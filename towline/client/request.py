@@ -26,9 +26,8 @@ from towline.format.record.properties import CLUSTER
 from towline.link.unclosed import on_drop, renew, tell_child
 
 from .consumer import Consumer
-from .errors import ClientClosed, DamagedMessage
+from .errors import ClientClosed, DamagedMessage, NotARequest, RequestTimeout
 from .message import Message, ReceivedMessage
-from .request_errors import NotARequest, RequestTimeout
 
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"

@@ -30,11 +30,9 @@ from towline.format.files.topics import check_topic
 from towline.format.wire.status import PutStatus
 from towline.link.unclosed import on_drop, renew, tell_child
 
-from .errors import AskRefused, ClientClosed, IllegalDelay
+from .errors import AskRefused, ClientClosed, IllegalDelay, IllegalTransaction, NoNeighbour, TransactionRefused
 from .message import Message, ReceivedMessage
 from .producer import Producer
-from .request_errors import NoNeighbour
-from .transaction_errors import IllegalTransaction, TransactionRefused
 
 END_MS: Final = 15_000  # the node holds an ending for 10 s
 WATCH_MS: Final = 10_000

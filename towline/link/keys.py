@@ -18,7 +18,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import zmq
 from zmq.utils import z85
@@ -49,32 +49,19 @@ _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 
 
-class BadKeys(TowlineError):
-    """A key file or ring that cannot be used. Facts: path or name, why."""
+class BadKeys(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A key file or ring that cannot be used."""
 
-    remedy = Remedy.FIX_SETTINGS
-    advice: ClassVar[str] = "`towline keys list --dir RING` shows a ring, `towline keys new` makes one and its keys"
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
-        self.path, self.why = path, why
-
-    def describe(self) -> str:
-        return f"{self.path}: {self.why}"
+    path: str  # or name
+    why: str
+    advice = "`towline keys list --dir RING` shows a ring, `towline keys new` makes one and its keys"
 
 
-class RoleRefused(TowlineError):
-    """A question that the key's roles are not for. Facts: op, role."""
-
-    remedy = Remedy.FIX_CALL
-    advice: ClassVar[str] = "use a key with the role admin"
-
-    def __init__(self, op: str, role: str) -> None:
-        super().__init__(op, role)
-        self.op, self.role = op, role
-
-    def describe(self) -> str:
-        return f"{self.op} is for admins, and this link is a {self.role}'s"
+class RoleRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    op: str
+    role: str
+    template = "{op} is for admins, and this link is a {role}'s"
+    advice = "use a key with the role admin"
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,13 +47,10 @@ _BELL: Final = b"\0"
 
 
 class RingBroken(TowlineError):
-    """What the other side wrote cannot be: the ring is cut off. Facts: the `Cut`."""
+    """What the other side wrote cannot be: the ring is cut off."""
 
+    cut: Cut
     advice = "use the client library of the node's own version"
-
-    def __init__(self, cut: int) -> None:
-        self.cut = Cut(cut)
-        super().__init__(cut)
 
     def describe(self) -> str:
         return f"a ring in shared memory is broken: {self.cut.sentence}"
@@ -307,16 +304,11 @@ class ClientRing:
 
 
 class RingRefused(TowlineError):
-    """A ring that put does not take; the socket is used. Facts: why."""
+    """A ring that put does not take; the socket is used."""
 
+    why: str
+    template = "the ring is not taken: {why}"
     advice = "use the socket, or the client of this version on the node's own machine"
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        super().__init__(why)
-
-    def describe(self) -> str:
-        return f"the ring is not taken: {self.why}"
 
 
 class NodeRing:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import urllib3
 
-from towline.ha_errors import EtcdUnavailable
+from towline.errors import EtcdUnavailable
 
 API: Final = "/v3"
 NOT_FOUND: Final = 5  # gRPC's code

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
-from towline.ha_errors import EtcdUnavailable
+from towline.errors import EtcdUnavailable
 
 from .errors import EtcdSilent
 from .etcd import Etcd

@@ -26,9 +26,8 @@ from ha.leader.leadership import (
 from ha.leader.lease import NS_PER_MS, LeaseKeeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
-from towline.errors import MalformedFile
+from towline.errors import EtcdUnavailable, MalformedFile
 from towline.format.files.epochs import number_of
-from towline.ha_errors import EtcdUnavailable
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd

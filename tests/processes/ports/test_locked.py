@@ -14,10 +14,9 @@ from towline.client.link.connection import own_facts
 from towline.client.link.rpc import Caller
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import LinkRefused, NoAnswer, TowlineError
+from towline.errors import BadSetting, LinkRefused, NoAnswer, TowlineError
 from towline.link.keys import ENVIRONMENT, make_ring, new_key, revoke_key
 from towline.node.process.context import runtime_of
-from towline.runtime.settings_errors import BadSetting
 
 
 class Locked:

@@ -216,7 +216,7 @@ class Member(threading.Thread):
         elif isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._forget("the node does not know it any more")
         elif isinstance(error, AskRefused) and error.error == CONSUME_DISABLED:
-            self._switched_off(ConsumeDisabled(error.op, error.sentence), now)
+            self._switched_off(ConsumeDisabled(error.op, error.error, error.sentence), now)
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
             taken = error.error == "MEMBER_TAKEN"
             if taken and self._shelf.queues:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from towline.client.request_errors import NoNeighbour
+from towline.client.errors import NoNeighbour
 from towline.link.endpoints import ipc_endpoint, parse, tcp_endpoint
 
 

@@ -33,12 +33,8 @@ class Reply:
 class AskedNoMaster(AskRefused):
     """A question that only a master answers. `masters` are endpoints where the node thinks that there is one."""
 
+    masters: tuple[str, ...]
     advice = "give the endpoints of all nodes, so that the master is found"
-
-    def __init__(self, op: str, sentence: str, masters: tuple[str, ...]) -> None:
-        super().__init__(op, NOT_MASTER, sentence)
-        self.masters = masters
-        self.args = (op, sentence, masters)
 
 
 def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
@@ -56,7 +52,7 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
             raise UnknownTopic(str(facts.get("topic", "")))
         if error == NOT_MASTER:
-            raise AskedNoMaster(op, sentence, named_masters(answer, "serve"))
+            raise AskedNoMaster(op, error, sentence, named_masters(answer, "serve"))
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
         raise AskRefused(op, error, sentence)

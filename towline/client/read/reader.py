@@ -15,7 +15,15 @@ import numpy as np
 from towline.client.columns import Columns
 from towline.client.errors import DamagedMessage, FilterRefused, ReadRefused
 from towline.client.link.rpc import AGAIN_MS, Caller
-from towline.errors import MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import (
+    MalformedFrame,
+    MalformedRecord,
+    NoAnswer,
+    QueueDamaged,
+    TowlineError,
+    UnknownQueue,
+    UnknownTopic,
+)
 from towline.format.wire.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -30,7 +38,6 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.dealer import Link
-from towline.read_errors import QueueDamaged
 
 from .checks import Checks, parsed, placed
 from .log_files import LogFiles

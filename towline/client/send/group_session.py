@@ -5,11 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.client.errors import ClientClosed, PutRefused
+from towline.client.errors import ClientClosed, NoNeighbour, PutRefused
 from towline.client.link.keys import KeySource
 from towline.client.link.neighbours import neighbour
 from towline.client.link.routes import Way
-from towline.client.request_errors import NoNeighbour
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.record.compression import Compressor
 from towline.format.record.record import Host
