@@ -1,4 +1,4 @@
-"""The transient pool's buffers as allocate cares for them: locked in memory, and given back when they are committed."""
+"""The buffers of the transient pool, as allocate manages them: locked in memory, and freed after their commit."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -16,7 +16,7 @@ STEP: Final = 16 * MIB  # locked or zeroed in a turn
 
 
 class BufferKeeper:
-    """Holds a mapping of every buffer, which is what keeps it locked. Without a pool there is nothing to do."""
+    """Holds a mapping of every buffer, which keeps it locked. Does nothing without a pool."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -27,8 +27,8 @@ class BufferKeeper:
         self._locking = True
         self._returned_below = -1
 
-    def turn(self) -> int:
-        """One step: of a buffer that goes back first, for a writer may wait for it; else of one that is not locked."""
+    def cycle(self) -> int:
+        """Does one step: zeroes a committed buffer first, as a writer may wait for it, else locks one."""
         if self._pool is None:
             return 0
         if self._steps is None:
@@ -62,7 +62,7 @@ class BufferKeeper:
         return None
 
     def _clean(self, pool: TransientPool, path: Path) -> Generator[None, None, None]:
-        """Zeroed, so that nothing of its last life can come back (H1); then somebody may take it."""
+        """Zeroes a buffer, so that none of its old bytes can return (H1), then frees it."""
         mapped = self._mapped(pool, path)
         if ARMED:
             reach("allocate.in_give_back")

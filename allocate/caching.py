@@ -1,4 +1,4 @@
-"""Segments that everybody has leave the page cache, a piece per turn."""
+"""Evicts segments that every reader has passed from the page cache, part by part."""
 
 from pathlib import Path
 from typing import Final
@@ -11,33 +11,33 @@ from towline.log.files.segment_files import segment_base, segment_name
 from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
-LOOK_MS: Final = 1000
+CHECK_EVERY_MS: Final = 1000
 STEP: Final = 64 * MIB  # 1 GiB takes 50 ms. Pieces of 2 MiB or more: the kernel drops no part of a large page
-AGAIN_MS: Final = 60_000  # late readers bring pages back
-RETRY_MS: Final = 10_000  # pages that a reader maps cannot be dropped; it lets go of them in as many seconds
-REST: Final = 0.01  # share of a dropped segment that may stay
+EVICT_EVERY_MS: Final = 60_000  # late readers bring pages back
+RETRY_MS: Final = 10_000  # pages that a reader maps cannot be dropped; it unmaps them in as many seconds
+RESIDENT_MAX: Final = 0.01  # share of a dropped segment that may stay
 
 
-class PageCache:
-    """With `cached_after_filled_ms` 0 nothing is dropped."""
+class PageCacheEvictor:
+    """Evicts pages of old segments; with `cached_after_filled_ms` 0 none."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._size = node.settings.mapped_file_size_commit_log
         self._age_ms = node.settings.cached_after_filled_ms
-        self._look_at = 0
-        self._again_at: dict[int, int] = {}  # by base: when what was dropped is dropped again
+        self._check_at = 0
+        self._evict_at: dict[int, int] = {}  # by base: when what was dropped is dropped again
         self._base: int | None = None  # of the segment that is being dropped
         self._at = 0
 
-    def turn(self, now_ms: int) -> int:
-        """One piece; 0 when nothing is to be dropped."""
-        if self._base is None and (not self._age_ms or now_ms < self._look_at):
+    def cycle(self, now_ms: int) -> int:
+        """Evicts one part of a segment; returns 0 when nothing is to be evicted."""
+        if self._base is None and (not self._age_ms or now_ms < self._check_at):
             return 0
         if self._base is None:
             self._base, self._at = self._next(now_ms), 0
             if self._base is None:
-                self._look_at = now_ms + LOOK_MS
+                self._check_at = now_ms + CHECK_EVERY_MS
                 return 0
         try:
             advise_file(self._path(self._base), Advice.DROP, self._at, STEP)
@@ -45,12 +45,14 @@ class PageCache:
             self._at = self._size
         self._at += STEP
         if self._at >= self._size:
-            self._again_at[self._base] = now_ms + (AGAIN_MS if self._rest(self._base) <= REST else RETRY_MS)
+            self._evict_at[self._base] = now_ms + (
+                EVICT_EVERY_MS if self._resident_share(self._base) <= RESIDENT_MAX else RETRY_MS
+            )
             self._base = None
         return 1
 
-    def _rest(self, base: int) -> float:
-        """Share of a segment's pages that are still in memory."""
+    def _resident_share(self, base: int) -> float:
+        """The share of a segment's pages that are still in memory."""
         try:
             mapped = MappedFile.open(self._path(base), self._size, writable=False)
         except FileNotFoundError:
@@ -60,15 +62,15 @@ class PageCache:
         return pages * PAGE / self._size
 
     def _next(self, now_ms: int) -> int | None:
-        """The oldest segment that is to leave, and did not lately."""
+        """The oldest segment to evict that was not evicted lately."""
         marks = marks_of(self._node)
         if marks.appended < self._size:
             return None
         found = (segment_base(path.name) for path in self._node.store.commitlog.iterdir())
         bases = sorted(base for base in found if base is not None and base + self._size <= marks.appended)
-        self._again_at = {base: self._again_at[base] for base in bases if base in self._again_at}
+        self._evict_at = {base: self._evict_at[base] for base in bases if base in self._evict_at}
         for base in bases:
-            if self._again_at.get(base, 0) <= now_ms and self._advice(base, marks) is Advice.DROP:
+            if self._evict_at.get(base, 0) <= now_ms and self._advice(base, marks) is Advice.DROP:
                 return base
         return None
 

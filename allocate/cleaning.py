@@ -45,26 +45,89 @@ from towline.log.commitlog.cleaning import (
 )
 from towline.log.files.segment_files import segment_base, segment_name, sync_directory
 from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.log.state.archived import NAME, archived_until
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.retention_floor import undelivered_from
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
-from towline.runtime.positions import Position
+from towline.runtime.positions import Counter, Position
 from towline.runtime.settings import Settings
 
-from .archiving import ArchiveKeeper
 from .space import DiskSpace
 
 PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
 STEP_MS: Final = 50  # between two looks at what a deletion waits for
-RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to let go
+RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to close it
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000
 QUEUE_FILES_OPEN_MAX: Final = 8
 
 
+_NO_ARCHIVE: Final = (0, 0)
+
+
+class ArchiveKeeper:
+    """Keeps segments that are in no archive, where `keep_until_archived` is set.
+
+    `refresh` is called before a choice; then `keeps` decides by each segment's base.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._wanted = node.settings.keep_until_archived
+        self._size = node.settings.mapped_file_size_commit_log
+        self._seen = _NO_ARCHIVE
+        self._until = 0
+        self._logged = -1  # the segment of which it was logged last that it is kept
+
+    def refresh(self) -> None:
+        """Reads how far the archive has come, when its file changed. A log is never truncated while this process
+        runs."""
+        if not self._wanted:
+            return
+        path = self._node.store.config / NAME
+        try:
+            found = path.stat()
+            seen = found.st_mtime_ns, found.st_ino
+        except FileNotFoundError:  # nothing is archived, or the job is just replacing it
+            seen = _NO_ARCHIVE
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._until = archived_until(self._node.store, self._size)
+        except MalformedFile as error:
+            self._until = 0
+            self._node.log.error("no segment counts as archived, all are kept until the disk is full: %s", error)
+
+    def keeps(self, base: int) -> bool:
+        """Whether the segment has to stay; logged once per segment."""
+        if not self._is_missing(base):
+            return False
+        if base != self._logged:
+            self._node.log.warning(
+                "segment %s is kept until it is archived (keep_until_archived), the archive ends at %d: run `towline "
+                "pipeline archive`; only a full disk takes it before",
+                segment_name(base),
+                self._until,
+            )
+            self._logged = base
+        return True
+
+    def count(self, chosen: list[Doomed]) -> None:
+        """Logs and counts segments that are deleted although they are in no archive."""
+        lost = [doomed for doomed in chosen if self._is_missing(doomed.base)]
+        for doomed in lost:
+            message = "segment %s goes although it is in no archive: %s"
+            self._node.log.error(message, segment_name(doomed.base), doomed.why.value)
+        self._node.line.count(Counter.FALLBACKS, len(lost))
+
+    def _is_missing(self, base: int) -> bool:
+        return self._wanted and base + self._size > self._until
+
+
 class Cleaner:
-    """`turn` once per turn of allocate; it deletes one segment at most. `local_hour` tells the hour of a time in ms."""
+    """Deletes expired segments, one per cycle at most. `local_hour` returns the hour of a time in ms."""
 
     def __init__(self, node: Node, space: DiskSpace, local_hour: Callable[[int], int] | None = None) -> None:
         settings = node.settings
@@ -78,49 +141,49 @@ class Cleaner:
         self._archive = ArchiveKeeper(node)
         self._since: dict[int, int] = {}  # segments that the log begins behind: since when that is known here
         self._why: dict[int, Doomed] = {}
-        self._told: set[int] = set()  # segments of which it was logged that they wait
+        self._logged: set[int] = set()  # segments of which it was logged that they wait
         self._stuck = False
         self._seen_min = -1
         self._seen_wanted = -1
-        self._look_at = self._pressed_at = self._ask_at = 0
+        self._check_at = self._pressed_at = self._ask_at = 0
         self._settled_at = 0  # until then the disk may not show yet what was deleted last
-        self._kept_told = -1  # the segment of which it was logged last that it is kept for what is not delivered
+        self._kept_logged = -1  # the segment of which it was logged last that it is kept for what is not delivered
         self._rounds = 0  # that are left of what an operator asked for
         self._step_at = 0
 
     @property
     def pending(self) -> bool:
-        """Whether segments wait for their deletion, or files have to go whatever their age."""
-        return bool(self._since) or self._rounds > 0 or self._pressed()
+        """Whether segments wait for their deletion, or the disk needs room whatever their age."""
+        return bool(self._since) or self._rounds > 0 or self._is_disk_short()
 
-    def turn(self, now_ms: int) -> int:
-        """A look that is due, or one deletion. How many things were done."""
+    def cycle(self, now_ms: int) -> int:
+        """Does a check that is due, or one deletion; returns how much was done."""
         if self._seen_min < self._log_min.get():
-            self._note(self._bases(), now_ms)
+            self._schedule_deletions(self._bases(), now_ms)
         if self._since and now_ms >= self._step_at and self._delete_one(now_ms):
             return 1
-        asked, due = self._was_asked(now_ms), now_ms >= self._look_at
+        asked, due = self._is_requested(now_ms), now_ms >= self._check_at
         if not due and now_ms >= self._pressed_at:
-            due = asked or self._pressed() or self._log_grew()
-        return self._look(now_ms) if due else 0
+            due = asked or self._is_disk_short() or self._has_log_grown()
+        return self._check(now_ms) if due else 0
 
-    def forget(self) -> None:
-        """Segments were made below the log's beginning: they are looked for again."""
+    def rescan(self) -> None:
+        """Looks for segments below the log's beginning again, after some were made there."""
         self._seen_min = -1
 
     # --- choosing
 
-    def _log_grew(self) -> bool:
-        """A segment more, where the number of segments is limited."""
+    def _has_log_grown(self) -> bool:
+        """Whether the log has a segment more, where its size is limited."""
         return self._rules.reserved_bytes > 0 and self._node.positions.get(Position.WANTED) != self._seen_wanted
 
-    def _pressed(self) -> bool:
-        """Files may have to go whatever their age."""
+    def _is_disk_short(self) -> bool:
+        """Whether segments may be deleted whatever their age."""
         over = self._space.lacking > 0 or self._space.use.percent > self._rules.forcibly
         return over and self._rules.forced
 
-    def _was_asked(self, now_ms: int) -> bool:
-        """An operator wants expired segments to go: so many rounds, one after the other, as RocketMQ does it."""
+    def _is_requested(self, now_ms: int) -> bool:
+        """Whether an operator asked for expired segments to be deleted: so many rounds, as in RocketMQ."""
         if now_ms >= self._ask_at:
             self._ask_at = now_ms + PRESSED_MS
             if self._node.store.clean.exists():
@@ -128,8 +191,8 @@ class Cleaner:
                 self._rounds = MANUAL_ROUNDS
         return self._rounds > 0
 
-    def _look(self, now_ms: int) -> int:
-        self._look_at, self._pressed_at = now_ms + self._node.settings.clean_resource_interval, now_ms + PRESSED_MS
+    def _check(self, now_ms: int) -> int:
+        self._check_at, self._pressed_at = now_ms + self._node.settings.clean_resource_interval, now_ms + PRESSED_MS
         bases = self._bases()
         log_min = self._log_min.get()
         chosen = self._choose([base for base in bases if base >= log_min], now_ms)
@@ -147,11 +210,12 @@ class Cleaner:
             chosen[-1].base,
             chosen[0].why.value,
         )
-        self._note(bases, now_ms)
+        self._schedule_deletions(bases, now_ms)
         return 1
 
     def _choose(self, bases: list[int], now_ms: int) -> list[Doomed]:
-        """What goes now. What the log begins behind already is free soon, when its last reader has let go of it."""
+        """The segments to delete now. Those below the log's beginning count as free: their last readers close them
+        soon."""
         durable = self._durable()
         if durable is None:
             return []
@@ -171,15 +235,16 @@ class Cleaner:
         free = removable(bases, self._size, synced=synced, appended=appended)
         settled = now_ms >= self._settled_at
         rules = self._rules if settled else replace(self._rules, forced=False)
-        self._archive.look()
-        chosen = choose(rules, moment, free, self._modified_ms, self._is_waited_for(), self._archive.keeps)
+        self._archive.refresh()
+        chosen = choose(rules, moment, free, self._modified_ms, self._retention_check(), self._archive.keeps)
         if not self._is_over(moment):
             self._seen_wanted = self._node.positions.get(Position.WANTED)
-        self._tell_stuck(settled and not chosen and not going and self._pressed(), synced, appended)
+        self._log_stuck(settled and not chosen and not going and self._is_disk_short(), synced, appended)
         return chosen
 
-    def _is_waited_for(self) -> Callable[[int], bool]:
-        """Of a segment's base. What it goes by is read once, when it is asked for the first time."""
+    def _retention_check(self) -> Callable[[int], bool]:
+        """A predicate on a segment's base: whether undelivered messages need it. Their floor is read once, at the first
+        call."""
         known: list[int | None] = []
 
         def asked(base: int) -> bool:
@@ -188,10 +253,10 @@ class Cleaner:
             begins = known[0]
             if begins is None or base + self._size <= begins:
                 return False
-            if base != self._kept_told:
-                told = "segment %d is expired; it is kept %.1f h longer at most, for delayed messages or open halves"
-                self._node.log.warning(told, base, self._rules.waits_ms / MS_PER_HOUR)
-                self._kept_told = base
+            if base != self._kept_logged:
+                message = "segment %d is expired; it is kept %.1f h longer at most, for delayed messages or open halves"
+                self._node.log.warning(message, base, self._rules.waits_ms / MS_PER_HOUR)
+                self._kept_logged = base
             return True
 
         return asked
@@ -217,13 +282,15 @@ class Cleaner:
             ends.close()
 
     def _is_over(self, moment: Moment) -> bool:
-        """The limit of bytes is passed, and may be so until flush has synced more: it is looked at again soon."""
+        """Whether the log exceeds its limit, and may do so until flush has synced more: it is checked again soon."""
         return moment.log_bytes > self._rules.reserved_bytes > 0
 
-    def _tell_stuck(self, stuck: bool, synced: int, appended: int) -> None:
+    def _log_stuck(self, stuck: bool, synced: int, appended: int) -> None:
         if stuck and not self._stuck:
-            told = "the disk is too full and no segment can go: of %d bytes %d are flushed, queued and indexed on disk"
-            self._node.log.error(told, appended, synced)
+            message = (
+                "the disk is too full and no segment can go: of %d bytes %d are flushed, queued and indexed on disk"
+            )
+            self._node.log.error(message, appended, synced)
         self._stuck = stuck
 
     def _modified_ms(self, base: int) -> int:
@@ -231,14 +298,14 @@ class Cleaner:
 
     # --- deleting
 
-    def _note(self, bases: list[int], now_ms: int) -> None:
+    def _schedule_deletions(self, bases: list[int], now_ms: int) -> None:
         self._seen_min = self._log_min.get()
         for base in bases:
             if base + self._size <= self._seen_min:
                 self._since.setdefault(base, now_ms)
 
     def _delete_one(self, now_ms: int) -> int:
-        """The oldest segment that the log begins behind, unless somebody is to be waited for."""
+        """Deletes the oldest segment below the log's beginning, unless a reader is waited for."""
         base = min(self._since)
         self._step_at = now_ms + STEP_MS
         durable = self._durable()
@@ -260,11 +327,11 @@ class Cleaner:
         if ARMED:
             reach("allocate.after_unlink")
         self._step_at = now_ms + self._node.settings.delete_commit_log_files_interval
-        if self._space.available() - before < self._size // 2:  # somebody has it mapped, and lets go of it soon
+        if self._space.available() - before < self._size // 2:  # a reader has it mapped, and closes it soon
             self._settled_at = now_ms + RETURN_MS
         self._pressed_at = self._settled_at
         del self._since[base]
-        self._told.discard(base)
+        self._logged.discard(base)
         doomed = self._why.pop(base, Doomed(base, Why.LEFT_OVER, 0))
         hours = doomed.age_ms / MS_PER_HOUR
         self._node.log.info("removed segment %s, %.1f h old: %s", segment_name(base), hours, doomed.why.value)
@@ -277,17 +344,17 @@ class Cleaner:
         if not behind:
             return False
         waits = now_ms - self._since[base] < forcible
-        if waits != (base in self._told):
+        if waits != (base in self._logged):
             places = ", ".join(map(str, behind))
-            told = "waits at most %d ms" if waits else "goes after %d ms"
-            self._node.log.warning("segment %d " + told + ", slave %s has not got it yet", base, forcible, places)
-            self._told ^= {base}
+            message = "waits at most %d ms" if waits else "goes after %d ms"
+            self._node.log.warning("segment %d " + message + ", slave %s has not got it yet", base, forcible, places)
+            self._logged ^= {base}
         return waits
 
     # --- files
 
     def _durable(self) -> Durable | None:
-        """What a start would go by; None before flush has written anything."""
+        """The state that a start would use; None before flush has written it."""
         try:
             return DurableFile(self._node.store.root).load()
         except MalformedFile as error:
@@ -295,7 +362,7 @@ class Cleaner:
             return Durable()
 
     def _bases(self) -> list[int]:
-        """Every segment file in order; whatever else lies there is not ours to judge."""
+        """Every segment file in order; other files are ignored."""
         paths = self._node.store.commitlog.iterdir()
         return sorted(base for path in paths if (base := segment_base(path.name)) is not None)
 

@@ -14,13 +14,15 @@ from towline.runtime.positions import Duty, Position, State
 from towline.runtime.resting import Rest
 
 from .buffers import BufferKeeper
-from .caching import PageCache
+from .caching import PageCacheEvictor
 from .cleaning import STEP_MS, Cleaner
 from .segments import SegmentsAhead
 from .space import DiskSpace
 
 
 class AllocateAgent:
+    """The duty cycle of allocate."""
+
     duty: ClassVar[Duty] = Duty.ALLOCATE
 
     def __init__(self, node: Node) -> None:
@@ -29,7 +31,7 @@ class AllocateAgent:
         self._space = DiskSpace(node)
         self._cleaner = Cleaner(node, self._space)
         self._segments = SegmentsAhead(node, self._space, self._is_made)
-        self._page_cache = PageCache(node)
+        self._page_cache = PageCacheEvictor(node)
         self._pending = True
 
     def on_start(self, bell: Doorbell) -> None:
@@ -40,11 +42,12 @@ class AllocateAgent:
         self._buffers = BufferKeeper(self._node)
 
     def do_work(self) -> int:
-        """At most one segment less, one step of one more, of a transient buffer, and of what leaves the page cache."""
+        """Deletes one segment at most, and does one step of creating a segment, of a pool buffer, and of page cache
+        eviction."""
         now = self._node.clock.monotonic_ms()
-        self._space.look(now)
-        done = self._cleaner.turn(now) + self._segments.turn(now) + self._buffers.turn()
-        done = done or self._page_cache.turn(now)
+        self._space.check(now)
+        done = self._cleaner.cycle(now) + self._segments.cycle(now) + self._buffers.cycle()
+        done = done or self._page_cache.cycle(now)
         self._pending = bool(done) or self._cleaner.pending or self._segments.pending
         return done
 
@@ -55,7 +58,7 @@ class AllocateAgent:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
-        """A clean stop leaves no unused segment behind, once the writer has gone: it may have mapped `next`."""
+        """Removes unused segments at a clean stop, once the writer has exited: it may have mapped the next one."""
         self._segments.drain()
         drop_abandoned(self._node.store.staging)
         positions = self._node.positions
@@ -71,7 +74,7 @@ class AllocateAgent:
     def _is_made(self, base: int) -> None:
         self._space.made()
         if base < self._node.positions.get(Position.LOG_MIN):  # a slave's log began further on meanwhile
-            self._cleaner.forget()
+            self._cleaner.rescan()
 
     def _remove(self, unwanted: Callable[[int], bool]) -> None:
         segments = MappedFileQueue(self._node.store.commitlog, self._size, writable=True)
@@ -82,7 +85,7 @@ class AllocateAgent:
 
 
 def build(node: Node) -> AllocateAgent:
-    """In the process itself, which gives way to those that clients wait for, where the system lets it."""
+    """Builds the agent in its process, which lowers its priority below those that clients wait for, where it may."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     return AllocateAgent(node)

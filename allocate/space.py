@@ -1,4 +1,4 @@
-"""Room on the disk, looked at a few times a second; the flag DISK_FULL and the reserve file follow from it."""
+"""Free space on the disk, checked a few times a second, with the flag DISK_FULL and the reserve file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +9,12 @@ from towline.log.commitlog.reserve_file import ReserveFile, disk_use
 from towline.node.process.context import Node
 from towline.runtime.positions import Flag, Position
 
-LOOK_MS: Final = 250
+CHECK_EVERY_MS: Final = 250
 PLENTY: Final = 3  # the reserve is made again where so many times its size is available
 
 
 class DiskSpace:
-    """`look` once per turn. `use` is what the disk held at the last look; `use_of` asks the file system."""
+    """Checks the disk in each cycle. `use` is the last result; `use_of` asks the file system."""
 
     def __init__(self, node: Node, use_of: Callable[[Path], DiskUse] = disk_use) -> None:
         settings = node.settings
@@ -25,44 +25,44 @@ class DiskSpace:
         self._reserve = ReserveFile(node.store.root, settings.reserve_file_size)
         self._held = False
         self._failed: int | None = None  # base of a segment for which there was no room
-        self._look_at = 0
+        self._check_at = 0
         self.use = DiskUse(0, 0)
 
     @property
     def lacking(self) -> int:
-        """Bytes that the segment lacks for which there was no room; 0 where none failed, or there is room by now."""
+        """Bytes missing for the segment that had no room; 0 where none failed, or there is room by now."""
         if self._failed is None:
             return 0
         return max(0, self._segment_size + self._headroom - self.use.available)
 
     def start(self) -> None:
         self._held = self._reserve.held
-        self._look_at = 0
-        self.look(self._node.clock.monotonic_ms())
+        self._check_at = 0
+        self.check(self._node.clock.monotonic_ms())
 
-    def look(self, now_ms: int) -> None:
-        """Does nothing within LOOK_MS of the last look."""
-        if now_ms < self._look_at:
+    def check(self, now_ms: int) -> None:
+        """Checks the disk, at most once every CHECK_EVERY_MS."""
+        if now_ms < self._check_at:
             return
-        self._look_at = now_ms + LOOK_MS
+        self._check_at = now_ms + CHECK_EVERY_MS
         self.use = self._use_of(self._node.store.root)
         self._keep_reserve()
         self._signal()
 
     def has_room(self, base: int) -> bool:
-        """Whether the segment of `base` may be tried: what was given up for state files and queues is left to them."""
+        """Whether the segment of `base` may be created: space given up for state files and queues is left to them."""
         if self.available() >= self._segment_size + self._headroom:
             return True
         self.failed(base)
         return False
 
     def available(self) -> int:
-        """Bytes, asked for now; this is what `use` and `lacking` go by from here on."""
+        """Free bytes as of now; `use` and `lacking` follow."""
         self.use = self._use_of(self._node.store.root)
         return self.use.available
 
     def failed(self, base: int) -> None:
-        """There was no room for the segment of `base`."""
+        """Notes that the segment of `base` had no room."""
         if self._failed is None:
             self._node.log.error(
                 "no room for segment %d: %d bytes are wanted and %d available",
@@ -74,13 +74,13 @@ class DiskSpace:
         self._signal()
 
     def made(self) -> None:
-        """The segment that was wanted is there."""
+        """Notes that the wanted segment was created."""
         if self._failed is not None:
             self._failed = None
             self._signal()
 
     def stop(self) -> None:
-        """The node ends: what was given up is kept for the next start, if it is still to be had."""
+        """Makes the reserve file again for the next start, if it was given up and there is room."""
         if not self._held and self._reserve.size:
             self._reserve.make()
 
@@ -102,7 +102,7 @@ class DiskSpace:
             self.use = self._use_of(self._node.store.root)
 
     def _signal(self) -> None:
-        """Puts are refused above the warning level, and when the segment after the one being written has no room."""
+        """Raises DISK_FULL above the warning level, or when the segment behind the current one has no room."""
         line, use = self._node.line, self.use
         following = self._node.positions.get(Position.WANTED) + self._segment_size
         blocked = self._failed is not None and self._failed <= following
@@ -113,9 +113,9 @@ class DiskSpace:
         if full:
             line.raise_flag(Flag.DISK_FULL)
             why = f"segment {self._failed} has no room" if blocked else "the disk is above its warning level"
-            told = "DISK_FULL, puts are refused: %s (%d percent used, %d bytes available, warning level %d percent)"
-            self._node.log.error(told, why, *facts)
+            message = "DISK_FULL, puts are refused: %s (%d percent used, %d bytes available, warning level %d percent)"
+            self._node.log.error(message, why, *facts)
         else:
             line.lower_flag(Flag.DISK_FULL)
-            told = "there is room again (%d percent used, %d bytes available, warning level %d percent)"
-            self._node.log.warning(told, *facts)
+            message = "there is room again (%d percent used, %d bytes available, warning level %d percent)"
+            self._node.log.warning(message, *facts)

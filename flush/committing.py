@@ -1,4 +1,4 @@
-"""CommitRealTimeService: what stands in the transient pool's buffers gets into the segment files (spec 6.3, 6.4)."""
+"""CommitRealTimeService: copies the transient pool's buffers into the segment files (spec 6.3, 6.4)."""
 
 import errno
 from typing import Final
@@ -11,14 +11,14 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
 from towline.runtime.settings_model import BrokerRole
 
+from .open_segments import OpenSegments
 from .policy import CommitRealTime
-from .segments import OpenSegments
 
 _ENDING: Final = (State.STOPPING, State.STOPPED)
 
 
 class Committer:
-    """Owns COMMITTED while the pool is on. It is always behind a whole record, or at the end of a segment."""
+    """The owner of COMMITTED where the pool is on. COMMITTED is always behind a whole record, or at a segment's end."""
 
     def __init__(self, node: Node, pool: TransientPool) -> None:
         settings, now = node.settings, node.clock.monotonic_ms()
@@ -36,17 +36,17 @@ class Committer:
             last_thorough_ms=now,
             segment_size=pool.size,
         )
-        self._ringer = node.ringer(Duty.REPUT, Duty.SEND, Duty.ALLOCATE)
+        self._doorbells = node.ringer(Duty.REPUT, Duty.SEND, Duty.ALLOCATE)
         self._buffer: tuple[int, MappedFile] | None = None
         self._timestamp = 0  # store time of a record that is surely committed, with everything before it
 
     def written(self) -> tuple[int, int]:
-        """What the segment files hold, and the store time of a record in it. For any thread."""
+        """The end of what the segment files hold, and the store time of a record in it. Any thread may call it."""
         timestamp = self._timestamp  # read first, as it is stored last
         return self._committed.get(), timestamp
 
-    def turn(self, appended: int, timestamp: int, *, all_of_it: bool) -> int:
-        """Commits when it is due, or at once what a writer that has gone left behind. Bytes copied.
+    def cycle(self, appended: int, timestamp: int, *, all_of_it: bool) -> int:
+        """Commits when it is due, or at once what a writer that has exited left behind; returns the bytes copied.
 
         `timestamp` is the store time of some record before `appended`. Raises SyncFailed when a file cannot be written.
         """
@@ -60,7 +60,7 @@ class Committer:
 
     def _commit(self, end: int, timestamp: int) -> None:
         """Copies [COMMITTED, end) and publishes it, segment by segment."""
-        for segment, start, stop in self._segments.pieces(self._committed.get(), end):
+        for segment, start, stop in self._segments.ranges(self._committed.get(), end):
             base = start - start % self._pool.size
             try:
                 copy_committed(self._buffer_of(base), segment.fd, start - base, stop - base)
@@ -71,7 +71,7 @@ class Committer:
                 raise SyncFailed(str(segment.mapped.path), start - base, stop - base, number, str(error)) from error
             self._committed.advance(stop)
             self._line.count(Counter.BYTES, stop - start)
-            self._ringer.ring()
+            self._doorbells.ring()
         self._timestamp = timestamp
 
     def sleep_ms(self, appended: int) -> int:

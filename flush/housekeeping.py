@@ -1,6 +1,7 @@
-"""What flush does beside the CommitLog: queues and index to disk, the durable-offset file, the checkpoint.
+"""Flush beside the CommitLog: syncs queues and index, writes the durable-offset file and the checkpoint.
 
-A thread of its own, because these syncs may take long and no acknowledgement waits for them; they run without the GIL.
+It has its own thread, because these syncs may take long and no acknowledgement waits for them; they run without the
+GIL.
 """
 
 import os
@@ -39,8 +40,8 @@ FINISH_MAX_S: Final = 10.0
 STATE_MAX_S: Final = 1.0  # the state files are never older (H3, spec 6.5)
 
 
-class Goal(NamedTuple):
-    """Queues are synced up to `ends`, one by one; then the log up to `dispatched` is in queues that are durable."""
+class SyncGoal(NamedTuple):
+    """Queue ends to sync, one by one; then queues are durable for the log up to `dispatched`."""
 
     dispatched: int
     timestamp: int  # ms, of the newest record before `dispatched`, or earlier
@@ -49,7 +50,7 @@ class Goal(NamedTuple):
 
 
 class Housekeeper:
-    """`note` after each sync of the log; `finish` once at a clean stop."""
+    """The housekeeping thread. `log_synced` is called after each sync of the log, `finish` once at a clean stop."""
 
     def __init__(self, node: Node) -> None:
         settings = node.settings
@@ -78,8 +79,8 @@ class Housekeeper:
         if settings.enable_consume_queue_ext:
             size = settings.mapped_file_size_consume_queue_ext
             self._extensions = ConsumeQueueExtFiles(node.store.consumequeue_ext, size, QUEUE_FILES_OPEN_MAX)
-        self._goal: Goal | None = None  # for which one slice of time was not enough
-        self._synced = self._surely_synced()
+        self._goal: SyncGoal | None = None  # for which one slice of time was not enough
+        self._synced = self._known_synced()
         self._index_done: set[Path] = set()
         self._physic_timestamp = self._checkpoint.physic_msg_timestamp
         self._lock = threading.Lock()
@@ -90,8 +91,8 @@ class Housekeeper:
     def start(self) -> None:
         self._thread.start()
 
-    def note(self, timestamp: int, *, rolled: bool) -> None:
-        """The log was synced, with every record up to store time `timestamp`."""
+    def log_synced(self, timestamp: int, *, rolled: bool) -> None:
+        """Notes a sync of the log, with every record up to store time `timestamp`."""
         self._physic_timestamp = max(self._physic_timestamp, timestamp)
         if rolled:
             self._wake.set()
@@ -133,8 +134,12 @@ class Housekeeper:
             self._queues.close_removed()  # their blocks are free when nobody has them open
 
     def _flush_derived(self, *, thorough: bool, last: bool = False) -> None:
-        """A sync that failed is reported once, and the next one of the same pages means nothing (H5), also when another
-        flush process makes it: a start of the node cuts queues and index back to the watermark and derives the rest."""
+        """Syncs queues and index. A failed sync is reported once, and ends their durability until the node starts
+        again.
+
+        A later sync of the same pages means nothing (H5), also by another flush process: a start of the node cuts
+        queues and index back to the watermark and derives the rest.
+        """
         try:
             self._flush_queues(thorough=thorough, last=last)
         except SyncFailed as error:
@@ -143,10 +148,10 @@ class Housekeeper:
             self._node.log.critical("queues and index are not called durable from here on, restart the node: %s", error)
 
     def _flush_queues(self, *, thorough: bool, last: bool) -> None:
-        """The watermark moves when every queue is synced up to it; then recovery starts dispatching there.
+        """Syncs every queue up to a goal, then moves the watermark, where recovery starts to dispatch.
 
         Thousands of queues take more than one slice of time. The next slices pursue the same goal, so the watermark
-        moves though every queue grows meanwhile. `last`: nobody appends any more, and there is all the time.
+        moves though every queue grows meanwhile. `last`: nobody appends any more, and time is not limited.
         """
         goal = self._next_goal(thorough=thorough) if last or self._goal is None else self._goal
         self._goal = None
@@ -172,8 +177,8 @@ class Housekeeper:
                 index_msg_timestamp=max(index_timestamp, self._checkpoint.index_msg_timestamp),
             )
 
-    def _next_goal(self, *, thorough: bool) -> Goal | None:
-        """Everything that is dispatched by now; None when that is durable already."""
+    def _next_goal(self, *, thorough: bool) -> SyncGoal | None:
+        """A goal up to everything that is dispatched by now; None when that is durable already."""
         positions = self._node.positions
         timestamp = positions.get(Position.DISPATCHED_TIMESTAMP)
         dispatched = min(positions.get(Position.INDEXED), positions.get(Position.DISPATCHED))
@@ -181,10 +186,10 @@ class Housekeeper:
             return None
         far = dispatched - self._durable.queues_durable >= BEHIND_MAX
         least = self._policy.least_bytes(thorough=thorough or far)
-        return Goal(dispatched, timestamp, self._ends.max_offsets(), least)
+        return SyncGoal(dispatched, timestamp, self._ends.max_offsets(), least)
 
-    def _sync_slice(self, goal: Goal, places: npt.NDArray[np.int64], *, all_of_them: bool) -> int:
-        """Syncs queues one by one, at least one, until the time is over. How many."""
+    def _sync_slice(self, goal: SyncGoal, places: npt.NDArray[np.int64], *, all_of_them: bool) -> int:
+        """Syncs queues one by one, at least one, until the time is over; returns how many."""
         over = time.monotonic() + SLICE_S
         for done, place in enumerate(map(int, places), 1):
             end = self._ends.read(place)
@@ -196,11 +201,11 @@ class Housekeeper:
                 return done
         return len(places)
 
-    def _surely_synced(self) -> npt.NDArray[np.int64]:
-        """Queue offsets up to which queues are on the disk: reput wrote before we began, and who synced that has gone.
+    def _known_synced(self) -> npt.NDArray[np.int64]:
+        """Queue offsets that are certainly on disk: reput wrote them before this process, and their syncer has exited.
 
-        A queue whose newest record is below the watermark is; of any other nothing is known. Ends are read before the
-        newest record's, which reput stores first.
+        That holds for a queue whose newest record is below the watermark; of any other nothing is known. Ends are read
+        before the newest record's, which reput stores first.
         """
         synced = self._ends.max_offsets()
         for place in range(len(synced)):
@@ -210,7 +215,7 @@ class Housekeeper:
         return synced
 
     def _sync_index(self) -> int:
-        """Store time covered by the last full index file (spec 4.3)."""
+        """Syncs index files; returns the store time that the last full one covers (spec 4.3)."""
         files = sorted(path for path in self._node.store.index.iterdir() if path.name.isdecimal())
         covered = 0
         self._index_done.difference_update(files[-1:])  # a restarted reput may have gone back to it
@@ -247,16 +252,16 @@ class Housekeeper:
         self._durable = durable
 
     def _store_checkpoint(self) -> None:
-        """Offsets are those of the state file that was just written: nothing here is later than what is on the disk.
+        """Writes the checkpoint from the state file just written, so that nothing in it is later than the disk.
 
-        A master knows no other master, and writes 0 for its offset as a real one does.
+        A master knows no other master, and writes 0 for its offset as RocketMQ does.
         """
         flushed = self._durable.flushed
-        told = self._node.positions.get(Position.CONFIRMED) if self._is_slave else 0
+        confirmed = self._node.positions.get(Position.CONFIRMED) if self._is_slave else 0
         checkpoint = replace(
             self._checkpoint,
             physic_msg_timestamp=self._physic_timestamp,
-            master_flushed_offset=min(told, flushed),
+            master_flushed_offset=min(confirmed, flushed),
             confirm_phy_offset=min(self._confirmed(), flushed),
             logics_physical_offset=logics_physical_offset(min(self._durable.queues_durable, flushed)),
         )

@@ -1,4 +1,4 @@
-"""When to commit and to sync the CommitLog: pure decisions (spec 6.2, 6.3)."""
+"""Policies of commits and syncs of the CommitLog: pure decisions (spec 6.2, 6.3)."""
 
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -10,7 +10,7 @@ FAR_MS: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class GroupCommit:
-    """SYNC_FLUSH: whatever was appended is synced at once; what arrives meanwhile shares the next sync."""
+    """SYNC_FLUSH: appended bytes are synced at once; bytes that arrive meanwhile share the next sync."""
 
     def due(self, end: int, done: int, now_ms: int) -> bool:
         return end > done
@@ -23,10 +23,10 @@ class GroupCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class RealTime:
-    """Done every `interval_ms` with `least_pages` between what is done and the end, every `thorough_ms` with any byte.
+class TimedPolicy:
+    """Due every `interval_ms` with `least_pages` to do, and every `thorough_ms` with any byte.
 
-    `timed`: the interval is full. Else it ends as soon as there are pages enough: whoever appends wakes us.
+    `timed`: the interval is full. Otherwise it ends as soon as there are enough pages: the appender wakes flush.
     """
 
     interval_ms: int
@@ -42,7 +42,7 @@ class RealTime:
         return self._thorough(now_ms) or end // PAGE - done // PAGE >= self.least_pages
 
     def sleep_ms(self, end: int, done: int, now_ms: int) -> int:
-        """Until it is due by the clock, with what there is now."""
+        """Milliseconds until it is due by the clock, with what there is now."""
         if end <= done:
             return FAR_MS
         thorough = max(self.last_thorough_ms + self.thorough_ms, self.last_ms + self.interval_ms * self.timed)
@@ -50,7 +50,7 @@ class RealTime:
         return max(1, (self.last_ms + self.interval_ms if enough else thorough) - now_ms)
 
     def after(self, now_ms: int) -> Self:
-        """The policy when it was done at that time."""
+        """The policy after a run at that time."""
         last_thorough_ms = now_ms if self._thorough(now_ms) else self.last_thorough_ms
         return replace(self, last_ms=now_ms, last_thorough_ms=last_thorough_ms)
 
@@ -62,24 +62,25 @@ class RealTime:
 
 
 @dataclass(frozen=True, slots=True)
-class FlushRealTime(RealTime):
-    """ASYNC_FLUSH: FlushRealTimeService."""
+class FlushRealTime(TimedPolicy):
+    """ASYNC_FLUSH: the policy of FlushRealTimeService."""
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRealTime(RealTime):
-    """Transient pool: CommitRealTimeService. A full segment is due at once: the writer may wait for its buffer."""
+class CommitRealTime(TimedPolicy):
+    """Transient pool: the policy of CommitRealTimeService. A full segment is due at once: the writer may wait for its
+    buffer."""
 
     segment_size: int = 1 << 30
 
     def due(self, end: int, done: int, now_ms: int) -> bool:
         full = end // self.segment_size > done // self.segment_size
-        return full or RealTime.due(self, end, done, now_ms)
+        return full or TimedPolicy.due(self, end, done, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFlush:
-    """FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
+    """The policy of FlushConsumeQueueService: which queues are synced in a round (spec 6.5)."""
 
     interval_ms: int
     least_pages: int
@@ -91,11 +92,11 @@ class QueueFlush:
         return now_ms - self.last_ms >= self.interval_ms
 
     def thorough(self, now_ms: int) -> bool:
-        """Every queue, however little of it is dirty."""
+        """Whether every queue is due, however little of it is dirty."""
         return now_ms - self.last_thorough_ms >= self.thorough_ms
 
     def least_bytes(self, *, thorough: bool) -> int:
-        """Of a queue that is worth a sync."""
+        """The dirty bytes from which a queue is worth a sync."""
         return 1 if thorough else max(1, self.least_pages * PAGE)
 
     def after(self, now_ms: int, *, thorough: bool) -> Self:

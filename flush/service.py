@@ -21,11 +21,13 @@ from .syncing import Syncer, SyncThread
 
 
 class FlushAgent:
+    """The duty cycle of flush."""
+
     duty: ClassVar[Duty] = Duty.FLUSH
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._pooled: Pooled | None = None
+        self._pooled: PooledFlush | None = None
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
@@ -34,7 +36,7 @@ class FlushAgent:
         self._housekeeper = Housekeeper(node)
         self._syncer = Syncer(node, self._housekeeper, pooled=pool is not None)
         if pool is not None:
-            self._pooled = Pooled(Committer(node, pool), self._syncer)
+            self._pooled = PooledFlush(Committer(node, pool), self._syncer)
             self._pooled.syncing.start()
         self._housekeeper.start()
         gc.freeze()
@@ -42,8 +44,8 @@ class FlushAgent:
     def do_work(self) -> int:
         timestamp, appended = self._newest(), self._node.positions.get(Position.APPENDED)
         if self._pooled is not None:
-            return self._pooled.turn(appended, timestamp)
-        return self._syncer.turn(appended, timestamp)
+            return self._pooled.cycle(appended, timestamp)
+        return self._syncer.cycle(appended, timestamp)
 
     def sleep_ms(self) -> int:
         appended = self._node.positions.get(Position.APPENDED)
@@ -55,14 +57,14 @@ class FlushAgent:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
-        """The writer has gone: everything is committed and synced, queues included, and the state files say so."""
+        """Commits and syncs everything after the writer has exited, queues included, and writes the state files."""
         timestamp, appended = self._newest(), self._node.positions.get(Position.APPENDED)
         if self._pooled is not None:
-            self._pooled.turn(appended, timestamp, all_of_it=True)
+            self._pooled.cycle(appended, timestamp, all_of_it=True)
             self._pooled.syncing.stop()
-            self._pooled.syncing.turn(all_of_it=True)
+            self._pooled.syncing.cycle(all_of_it=True)
         else:
-            self._syncer.turn(appended, timestamp, all_of_it=True)
+            self._syncer.cycle(appended, timestamp, all_of_it=True)
         self._housekeeper.finish()
         return True
 
@@ -73,16 +75,16 @@ class FlushAgent:
             self._pooled.syncing.stop()
 
     def _newest(self) -> int:
-        """Store time of a record that lies before APPENDED as it is read after this: both are stored in that order.
+        """The store time of a record before APPENDED as it is read afterwards: both are stored in that order.
 
-        A receiver publishes no time of its own, so on a slave it is that of the newest dispatched record.
+        A receiver publishes no store time, so on a slave it is that of the newest dispatched record.
         """
         positions = self._node.positions
         return max(positions.get(Position.STORE_TIMESTAMP), positions.get(Position.DISPATCHED_TIMESTAMP))
 
 
-class Pooled:
-    """What flush does beside syncing when the log is appended to a transient pool."""
+class PooledFlush:
+    """Commits and syncs where the log is appended to a transient pool."""
 
     def __init__(self, committer: Committer, syncer: Syncer) -> None:
         self.committer = committer
@@ -90,13 +92,13 @@ class Pooled:
         self.syncing = SyncThread(syncer, committer.written)
         self._failed = False
 
-    def turn(self, appended: int, timestamp: int, *, all_of_it: bool = False) -> int:
-        """Bytes that were committed. A commit that failed is not tried again by this process."""
+    def cycle(self, appended: int, timestamp: int, *, all_of_it: bool = False) -> int:
+        """Commits what is due; returns the bytes copied. A failed commit is not tried again by this process."""
         self.syncing.check()
         if self._failed:
             return 0
         try:
-            copied = self.committer.turn(appended, timestamp, all_of_it=all_of_it)
+            copied = self.committer.cycle(appended, timestamp, all_of_it=all_of_it)
         except SyncFailed as error:
             self._failed = True
             self._syncer.fail(error)

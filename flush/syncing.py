@@ -1,4 +1,4 @@
-"""FlushRealTimeService and GroupCommitService: what the segment files hold gets onto the disk (spec 6.3)."""
+"""FlushRealTimeService and GroupCommitService: sync the segment files to disk (spec 6.3)."""
 
 import threading
 import time
@@ -14,17 +14,17 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import FlushDiskType
 
 from .housekeeping import Housekeeper
+from .open_segments import OpenSegments
 from .policy import FlushRealTime, GroupCommit
-from .segments import OpenSegments
 
 JOIN_MAX_S: Final = 10.0
 # Whoever is woken at each of thousands of syncs a second takes a core from those who wait for the next one.
 WAKE_EVERY_NS: Final = 1_000_000
-FOLLOWED_EVERY_NS: Final = 5_000_000  # between two looks whether a slave is connected
+SLAVE_CHECK_EVERY_NS: Final = 5_000_000  # between two looks whether a slave is connected
 
 
 class Syncer:
-    """Owns FLUSHED; without a pool COMMITTED too, which then is the same. For one thread at a time."""
+    """The owner of FLUSHED, and without a pool of COMMITTED, which is then the same. For one thread at a time."""
 
     def __init__(self, node: Node, housekeeper: Housekeeper, *, pooled: bool) -> None:
         self._node, self._housekeeper, self._pooled = node, housekeeper, pooled
@@ -34,20 +34,20 @@ class Syncer:
         self._failed = node.writer(Position.SYNC_FAILED)
         self._size = node.settings.mapped_file_size_commit_log
         self._segments = OpenSegments(node.store.commitlog, self._size, commits=False)
-        self._segments.look(self._flushed.get())
+        self._segments.refresh(self._flushed.get())
         self._seen_allocated = -1
         self._policy = policy_of(node.settings, node.clock.monotonic_ms(), pooled=pooled)
-        self._ringer = node.ringer(Duty.PUT, Duty.RECEIVE)  # who acknowledges
-        self._sender_ringer = node.ringer(Duty.SEND)
-        self._others_ringer = node.ringer(Duty.REPUT, Duty.SEND)
-        self._others_owed = self._followed = False
-        self._others_rang_ns = self._looked_ns = 0
+        self._doorbells = node.ringer(Duty.PUT, Duty.RECEIVE)  # who acknowledges
+        self._sender_doorbell = node.ringer(Duty.SEND)
+        self._others_doorbells = node.ringer(Duty.REPUT, Duty.SEND)
+        self._others_owed = self._slave_connected = False
+        self._others_woke_ns = self._slaves_checked_ns = 0
 
-    def turn(self, written: int, timestamp: int, *, all_of_it: bool = False) -> int:
+    def cycle(self, written: int, timestamp: int, *, all_of_it: bool = False) -> int:
         """Syncs [FLUSHED, written) when it is due. `timestamp` is the store time of some record before `written`."""
         if self._others_owed:
-            self._ring_others(time.monotonic_ns())
-        flushed = self._join(self._flushed.get())
+            self._wake_others(time.monotonic_ns())
+        flushed = self._skip_to_log_min(self._flushed.get())
         self._open_new_segments(flushed)
         now = self._node.clock.monotonic_ms()
         wanted = all_of_it or self._node.positions.get(Position.SYNC_WANTED) > flushed
@@ -63,11 +63,11 @@ class Syncer:
         return min(1 if self._others_owed else REST_MAX_MS, due_ms)
 
     def sync(self, start: int, end: int, timestamp: int) -> None:
-        """A segment is synced to its end before its successor; `end` was read before the first sync (H5)."""
+        """Syncs [start, end), each segment to its end before the next; `end` was read before the first sync (H5)."""
         self._line.say(State.SYNCING)
         self._line.turn_began_ns = time.monotonic_ns()  # with a pool another thread beats meanwhile
         try:
-            for segment, first, stop in self._segments.pieces(start, end):
+            for segment, first, stop in self._segments.ranges(start, end):
                 base = first - first % self._size
                 if ARMED:
                     reach("flush.before_sync")
@@ -77,39 +77,40 @@ class Syncer:
                 if not self._pooled:
                     self._committed.advance(stop)
                 self._flushed.advance(stop)
-                self._housekeeper.note(timestamp if stop == end else 0, rolled=stop == base + self._size)
+                self._housekeeper.log_synced(timestamp if stop == end else 0, rolled=stop == base + self._size)
         except SyncFailed as error:
             self.fail(error)
         self._line.turn_began_ns = 0
         self._line.say(State.RUNNING)
         self._line.count(Counter.SYNCS)
-        self._ring()
+        self._wake_waiters()
 
-    def _ring(self) -> None:
-        """Whoever waits for FLUSHED: at once those whose clients do, the others now and then."""
-        self._ringer.ring()
+    def _wake_waiters(self) -> None:
+        """Wakes the processes that wait for FLUSHED: those with waiting clients at once, the others at intervals."""
+        self._doorbells.ring()
         now_ns = time.monotonic_ns()
-        if now_ns - self._looked_ns >= FOLLOWED_EVERY_NS:
-            self._looked_ns = now_ns
-            self._followed = any(slave.connected for slave in self._node.positions.slaves())
-        if self._followed:
-            self._sender_ringer.ring()
-        self._ring_others(now_ns)
+        if now_ns - self._slaves_checked_ns >= SLAVE_CHECK_EVERY_NS:
+            self._slaves_checked_ns = now_ns
+            self._slave_connected = any(slave.connected for slave in self._node.positions.slaves())
+        if self._slave_connected:
+            self._sender_doorbell.ring()
+        self._wake_others(now_ns)
 
-    def _ring_others(self, now_ns: int) -> None:
-        self._others_owed = now_ns - self._others_rang_ns < WAKE_EVERY_NS
+    def _wake_others(self, now_ns: int) -> None:
+        self._others_owed = now_ns - self._others_woke_ns < WAKE_EVERY_NS
         if not self._others_owed:
-            self._others_rang_ns = now_ns
-            self._others_ringer.ring()
+            self._others_woke_ns = now_ns
+            self._others_doorbells.ring()
 
     def fail(self, error: SyncFailed) -> None:
-        """Pages that failed to sync are clean to the kernel now: nothing more may be promised (H5)."""
+        """Stops syncing for good: the kernel takes pages whose sync failed for clean, so nothing can be promised
+        (H5)."""
         self._failed.advance(1)
         self._node.log.critical("%s", error)
         self._housekeeper.sync_failed()
 
-    def _join(self, flushed: int) -> int:
-        """Where an empty slave has joined its master's log in the middle, nothing below was ever here."""
+    def _skip_to_log_min(self, flushed: int) -> int:
+        """Moves FLUSHED to the log's beginning where an empty slave joined in the middle of its master's log."""
         low = self._node.positions.get(Position.LOG_MIN)
         if flushed >= low:
             return flushed
@@ -119,18 +120,19 @@ class Syncer:
         return low
 
     def _open_new_segments(self, flushed: int) -> None:
-        """Long before the first sync, as errors of write-back are told only to whoever has the file open (H5)."""
+        """Opens segments long before their first sync: a write-back error reaches only those who have the file open
+        (H5)."""
         allocated = self._node.positions.get(Position.ALLOCATED)
         if allocated != self._seen_allocated:
             self._seen_allocated = allocated
-            self._segments.look(flushed)
+            self._segments.refresh(flushed)
 
 
 class SyncThread:
-    """With a pool a thread of its own syncs: a slow disk holds up neither commits nor those who wait for them."""
+    """Syncs on its own thread where there is a pool: a slow disk then blocks no commits and no reader of them."""
 
     def __init__(self, syncer: Syncer, written: Callable[[], tuple[int, int]]) -> None:
-        """`written` says what the segment files hold, and the store time of a record in it."""
+        """`written` returns the end of what the segment files hold, and the store time of a record in it."""
         self._syncer, self._written = syncer, written
         self._wake = threading.Event()
         self._stopped = False
@@ -140,16 +142,16 @@ class SyncThread:
     def start(self) -> None:
         self._thread.start()
 
-    def turn(self, *, all_of_it: bool = False) -> int:
+    def cycle(self, *, all_of_it: bool = False) -> int:
         written, timestamp = self._written()
-        return self._syncer.turn(written, timestamp, all_of_it=all_of_it)
+        return self._syncer.cycle(written, timestamp, all_of_it=all_of_it)
 
     def wake(self) -> None:
-        """Something was committed."""
+        """Wakes the thread after a commit."""
         self._wake.set()
 
     def check(self) -> None:
-        """Raises what ended the thread: the process goes, and starts again."""
+        """Raises the error that ended the thread, so that the process exits and is started again."""
         if self._error is not None:
             raise self._error
 
@@ -162,7 +164,7 @@ class SyncThread:
     def _run(self) -> None:
         try:
             while not self._stopped:
-                if not self.turn():
+                if not self.cycle():
                     self._wake.wait(self._syncer.sleep_ms(self._written()[0]) / 1000)
                     self._wake.clear()
         except BaseException as error:
@@ -170,9 +172,9 @@ class SyncThread:
 
 
 def policy_of(settings: Settings, now_ms: int, *, pooled: bool) -> GroupCommit | FlushRealTime:
-    """When the segment files are synced. Under ASYNC_FLUSH a put, or a commit, ends the pause only if it wakes us.
+    """The policy of syncs. Under ASYNC_FLUSH a put or a commit ends the pause only if it wakes flush.
 
-    The first pause begins now: what an earlier process left is much after a kill, and its sync would hold up the start.
+    The first pause begins now: after a kill much may be unsynced, and its sync would delay the start.
     """
     if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         return GroupCommit()

@@ -1,4 +1,4 @@
-"""CalcBitMap: which SQL92 subscriptions each record matches, as bits for its extension unit (spec 7.3)."""
+"""CalcBitMap: which SQL92 subscriptions each record matches, as bits of its extension unit (spec 7.3)."""
 
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ _LENGTH: Final = 2  # bytes of the length in front of the properties
 
 
 class CalcBitMap:
-    """Evaluates what config/consumerFilter.json names; `refresh` before each batch says which version that is."""
+    """Evaluates the subscriptions of config/consumerFilter.json, in the version that the last `refresh` read."""
 
     name = "bitmaps"
 
@@ -34,12 +34,12 @@ class CalcBitMap:
         self._confirmed = node.writer(Position.FILTERS)
 
     def refresh(self) -> None:
-        """Takes the file as it is now, and publishes the fingerprint of what is evaluated from here on.
+        """Reads the file again if it changed, and publishes the fingerprint of the version used from here on.
 
-        Before the end of what may be dispatched is read: a subscriber that then sees the fingerprint knows that
-        everything stored from now on is evaluated for it.
+        It is called before the confirmed end is read: a subscriber that then sees the fingerprint knows that every
+        record stored from now on is evaluated for it.
         """
-        seen = self._looked()
+        seen = self._stamp()
         if seen == self._seen and self._said:
             return
         if seen != self._seen:
@@ -53,7 +53,7 @@ class CalcBitMap:
         self._said = True
 
     def put(self, batch: Batch) -> None:
-        """Bitmaps for the records of topics that somebody filters."""
+        """Computes bitmaps for records of topics with a subscription."""
         batch.bitmaps = batch.filtered = None
         if not len(batch.rows) or not len(self._table):
             return
@@ -78,7 +78,7 @@ class CalcBitMap:
         start, length = int(batch.rows[row]["topic_start"]), int(batch.rows[row]["topic_length"])
         return batch.log[start : start + length].tobytes().decode("utf-8", "replace")
 
-    def _looked(self) -> tuple[int, int, int] | None:
+    def _stamp(self) -> tuple[int, int, int] | None:
         try:
             found = self._path.stat()
         except FileNotFoundError:

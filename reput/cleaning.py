@@ -1,8 +1,8 @@
-"""CleanConsumeQueueService: when the log begins further on, so do its queues and its index (spec 3.3, 4.3, 8.8).
+"""CleanConsumeQueueService: cleans queues and index after the log's beginning has moved (spec 3.3, 4.3, 8.8).
 
-The minima of all queues move first, a few queues per turn, so that dispatching goes on; they live in shared memory and
-a start finds them again. Files are removed one at a time, and only when flush has recorded the log's new beginning: a
-start must never find records in the log whose queue entries are gone.
+The minima of all queues move first, a few queues per cycle, so that dispatching goes on; they are in shared memory and
+a start computes them again. Files are removed one at a time, and only when flush has recorded the log's new beginning:
+a start must never find records in the log whose queue entries are gone.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
-from .extensions import Extensions
+from .extensions import ExtensionWriter
 from .indexing import IndexDispatcher
 
 QUEUES_PER_TURN: Final = 16
@@ -30,7 +30,7 @@ GATE_MS: Final = 250  # between two looks at what flush has recorded
 
 
 class DerivedCleaner:
-    """`files` is the dispatcher's own object, so that what is removed is closed there too."""
+    """Cleans the derived files. `files` is the dispatcher's own object, so that removed files are closed there too."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class DerivedCleaner:
         ends: QueueEnds,
         index: IndexDispatcher | None,
         log: CommitLogReader,
-        extensions: Extensions | None = None,
+        extensions: ExtensionWriter | None = None,
     ) -> None:
         self._extensions = extensions
         self._node = node
@@ -60,23 +60,23 @@ class DerivedCleaner:
         self._recorded = 0
         self._next_ms = 0
 
-    def turn(self) -> int:
-        """A bounded piece of what is left to do; 0 when nothing is, or when it has to wait.
+    def cycle(self) -> int:
+        """Does a bounded part of the work; returns 0 when none is left, or it has to wait.
 
-        Minima go first: what removes files waits for the disk.
+        Minima go first; removing files waits for the disk.
         """
         log_min = self._node.positions.get(Position.LOG_MIN)
         if log_min > self._let_go:  # not with the next pass: the disk waits for the blocks
             self._let_go = log_min
             self._log.release_below(log_min)
         if self._minima:
-            return self._move_minima()
+            return self._advance_minima()
         if log_min > self._begins:
             return self._begin(log_min)
         return self._remove(self._node.clock.monotonic_ms())
 
     def _begin(self, log_min: int) -> int:
-        """A pass over all queues. One of which no record is left needs no look at its files."""
+        """Begins a pass over all queues. A queue without records needs no check of its files."""
         self._begins = log_min
         low, high, physical_end = self._ends.columns()
         held = low < high
@@ -85,7 +85,7 @@ class DerivedCleaner:
         self._minima.extend(map(int, np.flatnonzero(held & (physical_end > log_min))))
         return 1
 
-    def _move_minima(self) -> int:
+    def _advance_minima(self) -> int:
         for _ in range(min(QUEUES_PER_TURN, len(self._minima))):
             place = self._minima.popleft()
             end = self._ends.read(place)
@@ -103,7 +103,7 @@ class DerivedCleaner:
         if now_ms < self._next_ms:
             return 0
         if self._trimming:
-            return self._trim(now_ms)
+            return self._remove_expired(now_ms)
         if self._index is not None and not self._index_done:
             self._remove_index_files(self._index)
             self._index_done = True
@@ -111,7 +111,8 @@ class DerivedCleaner:
         return self._find_files(now_ms) if self._begins > self._removing else 0
 
     def _find_files(self, now_ms: int) -> int:
-        """Queues whose minimum has left a file since their files were looked at last, when flush has recorded that."""
+        """Finds queues whose minimum has left a file since the last check, once flush has recorded the log's
+        beginning."""
         if self._recorded < self._begins:
             self._recorded = self._durable_min()
             if self._recorded < self._begins:
@@ -125,8 +126,8 @@ class DerivedCleaner:
         self._trimming.extend(map(int, np.flatnonzero(self._lows // self._per_file > known)))
         return 1
 
-    def _trim(self, now_ms: int) -> int:
-        """Removes one file at most, after a look at a few queues at most."""
+    def _remove_expired(self, now_ms: int) -> int:
+        """Removes one file at most, after checking a few queues at most."""
         for _ in range(min(QUEUES_PER_TURN, len(self._trimming))):
             place = self._trimming[0]
             end = self._ends.read(place)
@@ -162,7 +163,7 @@ class DerivedCleaner:
             self._node.log.error("index files stay: %s", error)
 
     def _durable_min(self) -> int:
-        """Where a start would let the log begin."""
+        """The log's beginning that a start would use."""
         try:
             durable = DurableFile(self._node.store.root).load()
         except MalformedFile as error:

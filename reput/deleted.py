@@ -1,9 +1,9 @@
-"""Queues of topics that were deleted: nothing of before is read any more, and their files go.
+"""Removes the queue files of deleted topics; readers begin at the topics' floors.
 
-What was deleted stands in config/topics.json with a floor for each queue: the number at which it goes on, should a
-topic of the same name ever be made again. Numbers are never given twice, so no entry is wrong, whatever is derived
-again from the log; readers just begin at the floor. A queue's newest file stays while the log holds records of it, for
-a start finds the queue's end there; then it goes as well, with the units of ConsumeQueueExt.
+config/topics.json keeps a deleted topic with a floor for each queue: the offset at which the queue continues, should
+the topic be created again. Offsets are never given twice, so no entry is wrong, whatever is derived again from the log.
+A queue's newest file stays while the log holds records of it, because a start finds the queue's end there; then it is
+removed as well, with the units of ConsumeQueueExt.
 """
 
 from collections import deque
@@ -24,7 +24,8 @@ QUEUES_PER_TURN: Final = 16
 
 
 class DeletedQueues:
-    """`files` is the dispatcher's own object, so that what is removed is closed there too."""
+    """Removes files of deleted topics. `files` is the dispatcher's own object, so that removed files are closed there
+    too."""
 
     def __init__(
         self, node: Node, files: ConsumeQueueFiles, ends: QueueEnds, leave: Callable[[str, int], None]
@@ -42,20 +43,20 @@ class DeletedQueues:
         self._last: dict[tuple[str, int], tuple[int, int]] = {}  # queues that have a newest file: floor, deletion
         self._next_ms = self._last_ms = 0
         self._unsettled = False  # what the file says of deleted topics was not seen in its other generation
-        self._look()
+        self._check_topics()
 
-    def turn(self) -> int:
-        """A bounded piece of what is to be done."""
+    def cycle(self) -> int:
+        """Does a bounded part of the work; returns how much."""
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + LOOK_MS
-            self._look()
+            self._check_topics()
         if self._last and now_ms >= self._last_ms:
             self._last_ms = now_ms + LAST_LOOK_MS
             return self._remove_last()
         return self._remove() if self._emptied else 0
 
-    def _look(self) -> None:
+    def _check_topics(self) -> None:
         try:
             if not self._topics.refresh() and not self._unsettled:
                 return
@@ -77,7 +78,7 @@ class DeletedQueues:
         self._known = floors
 
     def _remove(self) -> int:
-        """Files that hold only entries below their queue's floor, when all of those were dispatched."""
+        """Removes files that hold only entries below their queue's floor, once all of those were dispatched."""
         dispatched = self._node.positions.get(Position.DISPATCHED)
         done = 0
         for _ in range(min(QUEUES_PER_TURN, len(self._emptied))):
@@ -97,7 +98,7 @@ class DeletedQueues:
         return done
 
     def _remove_last(self) -> int:
-        """Everything of queues whose last record has left the log for good, and that nobody made again."""
+        """Removes everything of queues whose last record has left the log, and whose topic was not created again."""
         log_min = self._node.positions.get(Position.LOG_MIN)
         gone = [queue for queue, (_, log_offset) in self._last.items() if log_offset <= log_min]
         if not gone or self._durable_min() < max(self._last[queue][1] for queue in gone):
@@ -117,7 +118,7 @@ class DeletedQueues:
         return len(gone)
 
     def _durable_min(self) -> int:
-        """Where a start would let the log begin."""
+        """The log's beginning that a start would use."""
         try:
             durable = DurableFile(self._node.store.root).load()
         except MalformedFile:  # cleaning says so

@@ -15,24 +15,25 @@ from towline.runtime.settings import Settings
 
 
 class Dispatcher(Protocol):
-    """One of those that see every record once it is confirmed, batch by batch and in the order of the log.
+    """Receives every record once it is confirmed, in batches and in the order of the log.
 
-    After a kill batches come again from DISPATCHED on, cut otherwise: what was done with a record before must be
-    harmless to do again. What `put` raises ends the process, and the batch comes again when it is started anew.
+    After a kill batches are sent again from DISPATCHED on, with other boundaries: repeating what was done with a record
+    must be harmless. An error from `put` ends the process, and the batch is sent again after its restart.
     """
 
     name: str
 
     def put(self, batch: Batch) -> None:
-        """Rows, keys and the bytes of a batch; they are valid until it returns. No loop over single rows, please."""
+        """Handles the rows, keys and bytes of a batch, which are valid until it returns. Please do not loop over single
+        rows."""
 
 
-def added(settings: Settings, node: Node) -> list[Dispatcher]:
-    """Those that the setting names. Raises NoDispatcher."""
-    return [_made(place.strip(), node) for place in settings.dispatchers.split(",") if place.strip()]
+def configured_dispatchers(settings: Settings, node: Node) -> list[Dispatcher]:
+    """The dispatchers of the setting. Raises NoDispatcher."""
+    return [_load(place.strip(), node) for place in settings.dispatchers.split(",") if place.strip()]
 
 
-def _made(place: str, node: Node) -> Dispatcher:
+def _load(place: str, node: Node) -> Dispatcher:
     module, _, function = place.partition(":")
     try:
         made: Dispatcher = getattr(import_module(module), function)(node)

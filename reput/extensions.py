@@ -1,6 +1,6 @@
 """ConsumeQueueExt units of a batch, written before the queue entries that hold their addresses (spec 3.5).
 
-Queues of SCHEDULE_TOPIC_XXXX have none: their tags code is the time of delivery, and no one filters them.
+Queues of SCHEDULE_TOPIC_XXXX have none: their tags code is the delivery time, and nobody filters them.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, is_addres
 from towline.log.queues.queue_entries import Round
 
 
-class Extensions:
-    """The one writer of units. A queue's end is looked up when it gets its first unit here."""
+class ExtensionWriter:
+    """The only writer of units. A queue's end is looked up for its first unit."""
 
     def __init__(self, files: ConsumeQueueExtFiles, queues: ConsumeQueueFiles, directory: QueueDirectory) -> None:
         self.files = files
@@ -25,10 +25,10 @@ class Extensions:
         self._ends: dict[int, int] = {}
 
     def put(self, batch: Batch, one: Round) -> None:
-        """Writes a unit for each entry of the round and puts its address there. Raises DiskFull, IllegalTopic.
+        """Writes a unit for each entry and puts its address there. Raises DiskFull, IllegalTopic.
 
-        A round that is put again, because the disk was full or reput was killed, gets units behind the newest entry
-        that was published: those that no entry points to are written over.
+        Entries that are put again, because the disk was full or reput was killed, get units behind the newest published
+        entry: unused units are overwritten.
         """
         kept = np.flatnonzero(one.order >= 0)
         rows = one.first + kept[np.argsort(one.order[kept], kind="stable")]  # in the order of the entries
@@ -59,12 +59,12 @@ class Extensions:
         self._ends[number] = end
         return addresses
 
-    def forget(self) -> None:
-        """The batch was not published: its units are written over."""
+    def discard(self) -> None:
+        """Has the units of an unpublished batch overwritten."""
         self._ends.clear()
 
     def _end_before(self, topic: str, queue_id: int, offset: int) -> int:
-        """Behind the unit of the entry before `offset`; without one behind all units there are."""
+        """The end of the unit of the entry before `offset`; without one, the end of all units."""
         if offset > 0:
             codes = self._queues.raw(topic, queue_id, offset - 1, 1)["tags_code"].astype(np.int64)
             if is_address(codes)[0]:
@@ -74,13 +74,13 @@ class Extensions:
         return self.files.end_of(topic, queue_id)
 
     def delete_expired(self, topic: str, queue_id: int, first: int) -> int:
-        """Removes files of which no entry from number `first` on has a unit. How many."""
+        """Removes files of which no entry from number `first` on has a unit; returns how many."""
         codes = self._queues.raw(topic, queue_id, first, 1)["tags_code"].astype(np.int64)
         if not is_address(codes).all():
             return 0
         return self.files.delete_expired(topic, queue_id, int(codes[0]))
 
     def remove(self, topic: str, queue_id: int) -> None:
-        """All units of a queue."""
+        """Removes all units of a queue."""
         self._ends.clear()
         self.files.remove(topic, queue_id)

@@ -1,4 +1,4 @@
-"""Dispatch to IndexFiles. A full disk pauses indexing while queues go on; what was missed is scanned again (H7)."""
+"""Dispatch to IndexFiles. A full disk pauses indexing while queues go on; missed records are scanned again (H7)."""
 
 import logging
 
@@ -14,14 +14,14 @@ RETRY_MS = 1000
 
 
 class IndexDispatcher:
-    """`position` is the end of what is indexed; it trails DISPATCHED only while the disk is full."""
+    """Writes the index. `position` is its end in the log, which trails DISPATCHED only while the disk is full."""
 
     name = "index"
 
     def __init__(
         self, service: IndexService, log: CommitLogReader, clock: Clock, logger: logging.Logger, position: int
     ) -> None:
-        """What a killed reput left beyond `position` is cut before the first key is put (docs/decisions/0003)."""
+        """Entries that a killed reput left beyond `position` are cut before the first put (docs/decisions/0003)."""
         self._service = service
         self._log = log
         self._clock = clock
@@ -36,7 +36,7 @@ class IndexDispatcher:
             self._index(batch)
 
     def catch_up(self, dispatched: int) -> int:
-        """One batch of what a full disk kept from the index; 0 when nothing is missing or it is too early."""
+        """Indexes one batch that a full disk kept out; returns 0 when nothing is missing or it is too early."""
         if self.position >= dispatched or self._clock.monotonic_ms() < self._retry_at:
             return 0
         if self._missed is None:
@@ -50,11 +50,11 @@ class IndexDispatcher:
 
     @property
     def paused(self) -> bool:
-        """A full disk keeps it from going on."""
+        """Whether a full disk prevents indexing."""
         return self._retry_at > 0
 
     def delete_expired(self, log_min: int) -> list[str]:
-        """Removes index files of which no record is in the log any more. Their names."""
+        """Removes index files without records in the log; returns their names."""
         if not self._opened:
             self._service.refresh()
         return self._service.delete_expired(log_min)

@@ -14,11 +14,11 @@ from towline.log.queues.queue_writer import QueueWriter
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.queue_ends import QueueEnds
 
-from .extensions import Extensions
+from .extensions import ExtensionWriter
 
 
 class QueueDispatcher:
-    """Owner of the queues' bytes and of the table of their ends. A queue's place in the table is its number."""
+    """The owner of the queues' bytes and of the table of their ends. A queue's number is its row in the table."""
 
     name = "queues"
 
@@ -28,9 +28,9 @@ class QueueDispatcher:
         ends: QueueEnds,
         directory: QueueDirectory,
         open_max: int,
-        extensions: Extensions | None = None,
+        extensions: ExtensionWriter | None = None,
     ) -> None:
-        """At most `open_max` files are kept open beside those of `files`. `extensions` where ConsumeQueueExt is on."""
+        """At most `open_max` files are kept open, beside those of `files`. `extensions` where ConsumeQueueExt is on."""
         self._extensions = extensions
         self._ends = ends
         self._directory = directory
@@ -43,7 +43,8 @@ class QueueDispatcher:
         self._gather: Gather | None = None
 
     def put(self, batch: Batch) -> None:
-        """Queue bytes first, then the ends (H13). Raises QueueGap when a record is not its queue's next, DiskFull."""
+        """Writes queue bytes, then ends (H13). Raises DiskFull, and QueueGap for a record that is not its queue's
+        next."""
         for one in self._entries.rounds(batch):
             self._extend(batch, one)
             if ARMED:
@@ -52,16 +53,16 @@ class QueueDispatcher:
             self._publish(one)
 
     def begin(self, entries_max: int) -> None:
-        """From here on `gather` takes batches, until `settle` writes what they hold, or `forget`."""
+        """Begins gathering batches, until `commit` writes their entries or `discard` drops them."""
         queues = len(self._directory)
         if self._gather is None or self._gather.entries_max < entries_max or self._gather.queues < queues:
             self._gather = Gather(entries_max, queues)
         self._entries.keep()
 
     def gather(self, batch: Batch) -> bool:
-        """Keeps the entries of a batch in memory; False, and nothing is kept of it, where they might not fit.
+        """Adds a batch's entries in memory; False, and none are kept, where they might not fit.
 
-        Raises QueueGap: then `forget`, since some of the batch's are kept.
+        Raises QueueGap: then call `discard`, as some of the batch's entries are kept.
         """
         gather = self._gather
         assert gather is not None, "begun"
@@ -71,8 +72,8 @@ class QueueDispatcher:
             gather.add(one)
         return True
 
-    def settle(self) -> None:
-        """Writes and publishes what was gathered, like `put`, and raises the same: then `forget`."""
+    def commit(self) -> None:
+        """Writes and publishes the gathered entries, and raises what `put` raises: then call `discard`."""
         assert self._gather is not None, "begun"
         for one in self._gather.rounds():
             if ARMED:
@@ -81,20 +82,20 @@ class QueueDispatcher:
             self._publish(one)
             self._entries.settle(one.runs)
 
-    def forget(self) -> None:
-        """What was gathered and not published: its batches must come again."""
+    def discard(self) -> None:
+        """Drops gathered entries that were not published: their batches must be sent again."""
         assert self._gather is not None, "begun"
         self._gather.clear()
         self._entries.restore()
 
-    def leave(self, topic: str, queue_id: int) -> None:
-        """The files of a queue without entries are to be removed."""
+    def close_queue(self, topic: str, queue_id: int) -> None:
+        """Closes the files of a queue without entries, before they are removed."""
         self._writer.leave(topic.encode(), queue_id)
         if self._extensions is not None:
             self._extensions.remove(topic, queue_id)
 
     def release(self) -> None:
-        """Gives the memory for gathering back."""
+        """Frees the memory for gathering."""
         self._gather = None
 
     @property
@@ -111,7 +112,7 @@ class QueueDispatcher:
         try:
             self._extensions.put(batch, one)
         except DiskFull:
-            self._extensions.forget()
+            self._extensions.discard()
             raise
 
     def _write(self, one: Round) -> None:
@@ -124,7 +125,8 @@ class QueueDispatcher:
         self._writer.write(one.runs[begun:], one.entries)
 
     def _publish(self, one: Round) -> None:
-        """New queues are numbered as they are met; one that got no entry yet (half messages) stands empty."""
+        """Publishes the ends. New queues are numbered as they appear; one without entries yet (half messages) stays
+        empty."""
         if ARMED:
             reach("reput.before_ends")
         numbers = one.runs["queue_index"].astype(np.int64)

@@ -3,6 +3,9 @@
 import gc
 from typing import ClassVar, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from towline.errors import DiskFull, QueueGap, RuntimeDirectoryFull, TooManyQueues
 from towline.format.record.halts import Halt
 from towline.format.record.rules import Rule
@@ -21,13 +24,13 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
+from towline.runtime.store_stats import StoreStats
 
 from .bitmaps import CalcBitMap
 from .cleaning import DerivedCleaner
-from .counting import FollowedPuts
 from .deleted import DeletedQueues
-from .dispatchers import Dispatcher, added
-from .extensions import Extensions
+from .dispatchers import Dispatcher, configured_dispatchers
+from .extensions import ExtensionWriter
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
 
@@ -41,7 +44,51 @@ DRAIN_MS: Final = 2000
 DISK_FULL_PAUSE_MS: Final = 1000
 
 
+Numbers = NDArray[np.int64]
+
+
+class SlavePutStatistics:
+    """A slave's put statistics per queue, counted from dispatched records, as on RocketMQ's slaves.
+
+    It counts what is dispatched since the node's start, records derived again included. Requests and latencies are not
+    known here.
+    """
+
+    def __init__(self, node: Node, directory: QueueDirectory) -> None:
+        self._stats = StoreStats.own(node.runtime.put_stats, node.generation, node.clock.now_ms())
+        self._directory = directory
+        self._batches: list[Numbers] = []  # queues, messages, bytes of a batch, a row each
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch that is being dispatched; its rows are views that the next batch overwrites."""
+        queues, place, messages = np.unique(batch.rows["queue_index"], return_inverse=True, return_counts=True)
+        sizes = np.bincount(place, weights=batch.rows["size"])
+        self._batches.append(np.stack((queues, messages, sizes)).astype(np.int64))
+
+    def commit(self) -> None:
+        """Counts the added batches, which are dispatched."""
+        queues, messages, sizes = self._batches[0] if len(self._batches) == 1 else _summed(self._batches)
+        self._batches.clear()
+        topic, queue_id = self._directory.topic, self._directory.queue_id
+        for queue, count, size in zip(queues.tolist(), messages.tolist(), sizes.tolist(), strict=True):
+            self._stats.add(topic(queue), queue_id(queue), count, size, requests=0)
+
+    def discard(self) -> None:
+        """Drops the added batches, which will be sent again."""
+        self._batches.clear()
+
+
+def _summed(batches: list[Numbers]) -> tuple[Numbers, Numbers, Numbers]:
+    """One row per queue, summed over several batches."""
+    all_of_them = np.concatenate(batches, axis=1)
+    queues, place = np.unique(all_of_them[0], return_inverse=True)
+    messages, sizes = (np.bincount(place, weights=row).astype(np.int64) for row in all_of_them[1:])
+    return queues, messages, sizes
+
+
 class ReputAgent:
+    """The duty cycle of reput."""
+
     duty: ClassVar[Duty] = Duty.REPUT
 
     def __init__(self, node: Node) -> None:
@@ -56,22 +103,24 @@ class ReputAgent:
         self._is_master = node.settings.broker_role is not BrokerRole.SLAVE
         self._whole_below = -1  # the confirmed end at which the next record was not whole yet
         self._paused_until = 0
-        self._plain_until = 0  # below here batches are dispatched one by one: gathering them failed
+        self._ungathered_until = 0  # below here batches are dispatched one by one: gathering them failed
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
         node, settings = self._node, self._node.settings
-        self._ringer = node.ringer(Duty.SERVE)
+        self._doorbell = node.ringer(Duty.SERVE)
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
         directory = QueueDirectory()
         files = ConsumeQueueFiles(node.store.consumequeue, settings.mapped_file_size_consume_queue, NEW_FILES_OPEN_MAX)
         ends = node.queue_ends(writable=True)
-        self._deleted = DeletedQueues(node, files, ends, lambda topic, queue_id: self._queues.leave(topic, queue_id))
+        self._deleted = DeletedQueues(
+            node, files, ends, lambda topic, queue_id: self._queues.close_queue(topic, queue_id)
+        )
         self._extensions = self._make_extensions(files, directory)
         self._queues = QueueDispatcher(files, ends, directory, files_open_max(), self._extensions)
         self._scan = DispatchScan(self._log, directory, settings.delay_levels_ms)
-        self._puts = None if self._is_master else FollowedPuts(node, directory)
+        self._puts = None if self._is_master else SlavePutStatistics(node, directory)
         self._index: IndexDispatcher | None = None
         if settings.message_index_enable:
             slots, indexes = settings.max_hash_slot_num, settings.max_index_num
@@ -81,23 +130,23 @@ class ReputAgent:
         self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log, self._extensions)
         # A slave learns of subscriptions after records that their births let count: its units have no bitmaps.
         self._bitmaps = CalcBitMap(node) if settings.enable_calc_filter_bit_map and self._is_master else None
-        ordered = (self._bitmaps, self._queues, self._index, *added(settings, node))
+        ordered = (self._bitmaps, self._queues, self._index, *configured_dispatchers(settings, node))
         self._dispatchers: list[Dispatcher] = [each for each in ordered if each is not None]
         if self._stopped.get():
             self._line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
         gc.freeze()
 
-    def _make_extensions(self, queues: ConsumeQueueFiles, directory: QueueDirectory) -> Extensions | None:
+    def _make_extensions(self, queues: ConsumeQueueFiles, directory: QueueDirectory) -> ExtensionWriter | None:
         settings = self._node.settings
         if not settings.enable_consume_queue_ext:
             return None
         size = settings.mapped_file_size_consume_queue_ext
         files = ConsumeQueueExtFiles(self._node.store.consumequeue_ext, size, NEW_FILES_OPEN_MAX)
-        return Extensions(files, queues, directory)
+        return ExtensionWriter(files, queues, directory)
 
     def do_work(self) -> int:
-        """A batch, and a little of what the log has left behind."""
-        done = self._dispatch_next() + self._cleaner.turn() + self._deleted.turn()
+        """Dispatches a batch, and cleans a little of what the log has deleted."""
+        done = self._dispatch_next() + self._cleaner.cycle() + self._deleted.cycle()
         return done + self._log.let_go(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
@@ -108,7 +157,7 @@ class ReputAgent:
             return 0
         low = self._node.positions.get(Position.LOG_MIN)
         if start < low <= end:
-            return self._join(low)
+            return self._skip_to_log_min(low)
         if start >= end or end == self._whole_below:
             return self._catch_up_index(start)
         self._line.state = State.KERNEL
@@ -122,16 +171,16 @@ class ReputAgent:
         try:
             batch = self._scan.read(start, end, records_for(self._queues.queue_count))
         except TooManyQueues as error:
-            return self._stop(start, str(error), Halt.TOO_MANY_QUEUES)
+            return self._stop_at(start, str(error), Halt.TOO_MANY_QUEUES)
         if batch.end == start:
-            return self._halt(batch, end)
+            return self._handle_unreadable(batch, end)
         try:
             return self._dispatch(batch)
         except QueueGap as error:
             if error.physical_offset > start:  # what stands before it is dispatched whole, for all dispatchers
                 return self._dispatch_batch(start, error.physical_offset)
             number = Halt.QUEUE_TWICE if error.queue_offset < error.due else Halt.QUEUE_GAP
-            return self._stop(start, str(error), number)
+            return self._stop_at(start, str(error), number)
 
     def sleep_ms(self) -> int:
         return REST_MAX_MS
@@ -140,7 +189,7 @@ class ReputAgent:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
-        """Until everything appended is dispatched; what is not confirmed in time is left to the next start."""
+        """Drains until everything appended is dispatched; what is not confirmed in time is left to the next start."""
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
             self._drain_until = now + DRAIN_MS
@@ -148,9 +197,8 @@ class ReputAgent:
         return done or bool(self._stopped.get()) or now >= self._drain_until
 
     def _last_confirmed(self) -> int:
-        """Up to where it is worth waiting: nobody confirms more on a slave whose receiver has gone, or on a master
-        that has promised to be one no more.
-        """
+        """The offset worth waiting for: nothing more is confirmed on a slave without its receiver, or on a fenced
+        master."""
         positions = self._node.positions
         end = positions.get(Position.APPENDED)
         if self._is_master:
@@ -161,7 +209,7 @@ class ReputAgent:
         return min(end, max(positions.get(Position.CONFIRMED), self._dispatched.get()))
 
     def on_close(self) -> None:
-        """Mappings go with the process; so would files, but a bench has no process of its own for this."""
+        """Closes files. The process would do so by ending, but a bench has no process of its own for this."""
         self._queues.close()
         if self._extensions is not None:
             self._extensions.files.close()
@@ -169,7 +217,7 @@ class ReputAgent:
             self._index.close()
 
     def _dispatch(self, batch: Batch) -> int:
-        """In the order of H13: queue bytes, queue ends, index, DISPATCHED. Raises QueueGap."""
+        """Dispatches in the order of H13: queue bytes, queue ends, index, DISPATCHED. Raises QueueGap."""
         for dispatcher in self._dispatchers:
             if ARMED:
                 reach(f"reput.before_{dispatcher.name}")
@@ -179,12 +227,12 @@ class ReputAgent:
         if self._index is not None:
             self._signal_index(self._index)
         if self._puts is not None:
-            self._puts.note(batch)
+            self._puts.add(batch)
         self._publish(batch.start, batch.end, len(batch.rows), _newest(batch))
         return 1
 
     def _publish(self, start: int, end: int, records: int, newest: int) -> None:
-        """All of [start, end) is dispatched; `newest` is the store time of its last record."""
+        """Publishes that [start, end) is dispatched; `newest` is the store time of its last record."""
         if ARMED:
             reach("reput.before_dispatched")
         # In whichever order these two were seen: who needs both takes the lesser.
@@ -192,25 +240,27 @@ class ReputAgent:
         self._timestamp.advance(max(self._timestamp.get(), newest))
         self._dispatched.advance(end)
         if self._puts is not None:
-            self._puts.settle()
+            self._puts.commit()
         if ARMED:
             reach("reput.after_dispatched")
-        self._ringer.ring()
+        self._doorbell.ring()
         self._line.count(Counter.MESSAGES, records)
         self._line.count(Counter.BYTES, end - start)
         self._line.count(Counter.BATCHES)
 
     def _gathers(self, start: int, end: int) -> bool:
-        """Only where nobody but the queues wants the batches: the others come after the queues are published (H13).
+        """Whether batches are gathered: only where queues are the sole dispatcher, as others follow published queues
+        (H13).
 
-        Nor where entries lead to units, which are made of the batch's rows.
+        Queues with extension units do not gather either: units are made from the batch's rows.
         """
         many = self._queues.queue_count > GATHER_QUEUES and end - start > GATHER_BACKLOG
         alone = self._dispatchers == [self._queues] and self._extensions is None
-        return many and alone and start >= self._plain_until
+        return many and alone and start >= self._ungathered_until
 
     def _dispatch_gathered(self, start: int, end: int) -> int:
-        """Batches of a backlog, whose entries are written together: 1, or 0 where the first is to go alone."""
+        """Writes the entries of several batches of a backlog at once; returns 0 where the first batch is to go
+        alone."""
         at, records, newest = start, 0, 0
         self._queues.begin(max(GATHERED_BATCH, min(GATHERED_PER_QUEUE * self._queues.queue_count, GATHERED_MAX)))
         try:
@@ -220,14 +270,14 @@ class ReputAgent:
                     break
                 at, records, newest = batch.end, records + len(batch.rows), max(newest, _newest(batch))
                 if self._puts is not None:
-                    self._puts.note(batch)
-            self._queues.settle()
+                    self._puts.add(batch)
+            self._queues.commit()
         except (QueueGap, TooManyQueues, DiskFull) as error:
             self._node.log.warning("batches up to %d are dispatched one by one: %s", at, error)
-            self._queues.forget()
+            self._queues.discard()
             if self._puts is not None:
-                self._puts.forget()
-            self._plain_until = max(at, start + 1)
+                self._puts.discard()
+            self._ungathered_until = max(at, start + 1)
             return 0
         if end - at <= GATHER_BACKLOG:
             self._queues.release()
@@ -238,7 +288,7 @@ class ReputAgent:
         return 1
 
     def _put(self, dispatcher: Dispatcher, batch: Batch) -> bool:
-        """Whether the batch may go on to the next one."""
+        """Sends the batch to a dispatcher; False when a full disk stopped it."""
         try:
             dispatcher.put(batch)
         except DiskFull as error:
@@ -250,8 +300,8 @@ class ReputAgent:
             return True
         return False
 
-    def _join(self, low: int) -> int:
-        """An empty slave has joined its master's log in the middle: nothing below was ever here."""
+    def _skip_to_log_min(self, low: int) -> int:
+        """Moves DISPATCHED to the log's beginning where an empty slave joined in the middle of its master's log."""
         if self._index is not None:
             self._index.position = max(self._index.position, low)
         self._indexed.advance(max(self._indexed.get(), low))
@@ -272,22 +322,22 @@ class ReputAgent:
         signal = self._line.raise_flag if index.paused else self._line.lower_flag
         signal(Flag.INDEX_ERROR)
 
-    def _halt(self, batch: Batch, end: int) -> int:
-        """Nothing could be read at the batch's start: the record is on its way, or it is bad and dispatching stops.
+    def _handle_unreadable(self, batch: Batch, end: int) -> int:
+        """Waits for a record that is incomplete yet, or stops dispatching at a bad one.
 
-        What a master appended are whole records, though it may be confirmed up to a byte inside of one; what a slave
-        receives may end there.
+        A master appends whole records, though the confirmed end may lie inside of one; a slave's log may end inside of
+        one.
         """
         at = batch.end
         if not batch.waits:
-            return self._stop(at, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)
+            return self._stop_at(at, f"{batch.rule.name}: {batch.rule.sentence}", batch.rule)
         if self._is_master and at + self._scan.claimed(at) > self._node.positions.get(Position.APPENDED):
-            return self._stop(at, "a record reaches past the end of the log", Rule.SIZE_PAST_END)
+            return self._stop_at(at, "a record reaches past the end of the log", Rule.SIZE_PAST_END)
         self._whole_below = end
         return 0
 
-    def _stop(self, offset: int, why: str, number: Rule | Halt) -> int:
-        """A bad record is never skipped: put refuses until it is mended (DISPATCH_STOPPED)."""
+    def _stop_at(self, offset: int, why: str, number: Rule | Halt) -> int:
+        """Stops at a bad record, which is never skipped: put refuses until it is repaired (DISPATCH_STOPPED)."""
         self._node.log.critical("dispatching stops at offset %d: %s", offset, why)
         self._stopped_why.replace(number)
         self._stopped.advance(offset + 1)

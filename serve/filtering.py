@@ -1,7 +1,8 @@
-"""Pulls with an expression: SQL92 over the stored properties, many records at a time (spec 7.3, 10.2).
+"""The filters of pulls: tag hashes and bitmaps of extension units, and SQL92 over stored properties (spec 3.5, 7.3,
+10.2).
 
-An expression is compiled once. Where the queue has extension units, a record's bitmap may tell that it does
-not match, without a look at the log: if the record was stored after the group's subscription was born.
+An expression is compiled once and evaluated for many records at a time. Where the queue has extension units, a record's
+bitmap may rule it out without reading the log, if the record was stored after the group's subscription was made.
 """
 
 from collections.abc import Callable
@@ -14,12 +15,14 @@ from towline.filter.bloom import Bloom
 from towline.filter.sql import Expression
 from towline.filter.sql import compile as compile_sql
 from towline.filter.subscriptions import FilterData
+from towline.format.files.consume_queue_ext import are_addresses
 from towline.format.record.columns import parts_of
 from towline.format.wire.frames import Pull
+from towline.kernels.scan.units import rule_out
 from towline.limits import KIB
+from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, Units
 from towline.runtime.settings import Settings
 
-from .extension import Extension
 from .selection import Bytes, Entries, Integers, Mask
 
 EVALUATED_MAX: Final = 8_192  # plain messages that one pull evaluates, while everybody else waits
@@ -35,19 +38,66 @@ class PropertyFilterDisabled(TowlineError, remedy=Remedy.FIX_SETTINGS):
     advice = "set enable_property_filter and restart the node, or filter by tags"
 
 
-class PropertyFilter:
-    """What the expression of one pull lets through."""
+class ExtensionUnits:
+    """Reads the units to which queue entries point in place of a tag's hash."""
 
-    def __init__(self, expression: Expression, extension: Extension | None, data: FilterData | None) -> None:
+    def __init__(self, files: ConsumeQueueExtFiles) -> None:
+        self._files = files
+
+    def units(self, topic: str, queue_id: int, entries: Entries, bitmap_size: int) -> Units:
+        """One row per entry; `found` is false for an entry without a unit."""
+        codes = entries["tags_code"].astype(np.int64)
+        rows = are_addresses(codes)
+        if rows.all():
+            return self._files.read(topic, queue_id, codes, bitmap_size)
+        count = len(codes)
+        made = Units(
+            found=np.zeros(count, dtype=np.bool_),
+            tags_codes=codes.copy(),
+            store_timestamps=np.zeros(count, dtype=np.int64),
+            mapped=np.zeros(count, dtype=np.bool_),
+            bitmaps=np.zeros((count, bitmap_size), dtype=np.uint8),
+        )
+        if rows.any():
+            units = self._files.read(topic, queue_id, codes[rows], bitmap_size)
+            made.found[rows], made.mapped[rows] = units.found, units.mapped
+            made.tags_codes[rows], made.store_timestamps[rows] = units.tags_codes, units.store_timestamps
+            made.bitmaps[rows] = units.bitmaps
+        return made
+
+    def ruled_out(self, topic: str, queue_id: int, entries: Entries, data: FilterData) -> Mask:
+        """The entries whose bitmap says that they do not match; only those stored after the subscription was made."""
+        codes = entries["tags_code"].astype(np.int64)
+        have = are_addresses(codes)
+        asked = codes if have.all() else codes[have]
+        size, bits = data.bit_count // 8, np.array(data.bit_positions, dtype=np.int64)
+        out = np.zeros(len(asked), dtype=np.uint8)
+        for rows, units, places in self._files.spans(topic, queue_id, asked, size):
+            some = np.zeros(len(places), dtype=np.uint8)
+            rule_out(units, places, size, data.born_time, bits, some)
+            out[rows] = some
+        found = np.zeros(len(codes), dtype=np.bool_)
+        found[have] = out.view(np.bool_)
+        return found
+
+    def tags_codes(self, topic: str, queue_id: int, entries: Entries) -> Integers:
+        """The tag hashes of entries, from the entry or its unit."""
+        return self.units(topic, queue_id, entries, 0).tags_codes
+
+
+class PropertyFilter:
+    """The expression of one pull, applied to records."""
+
+    def __init__(self, expression: Expression, extension: ExtensionUnits | None, data: FilterData | None) -> None:
         self._expression = expression
         self._extension = extension
         self._data = data
         self._left = EVALUATED_MAX
 
     def possible(self, pull: Pull, entries: Entries, rows: Mask) -> Mask:
-        """`rows` without the entries whose bitmap says that they do not match.
+        """`rows` without the entries that their bitmap rules out.
 
-        That of no record speaks for a subscription that is pending: none is newer than its birth.
+        No bitmap counts for a pending subscription: no record is newer than it.
         """
         data, extension = self._data, self._extension
         if data is None or extension is None or not rows.any():
@@ -55,9 +105,10 @@ class PropertyFilter:
         return rows & ~extension.ruled_out(pull.topic.decode(), pull.queue_id, entries, data)
 
     def keep(self, segment: Bytes, starts: Integers, sizes: Integers) -> Mask:
-        """Which of the first records match: of as many as are left to this pull, at first of one at least.
+        """Which of the first records match; as many are evaluated as this pull may still evaluate, at first one at
+        least.
 
-        They begin at these bytes of the segment. Raises MalformedRecord.
+        The records begin at `starts` in the segment. Raises MalformedRecord.
         """
         properties, ends = parts_of(segment, starts, sizes).properties_start, starts + sizes
         conditions = self._expression.conditions // PLAIN_CONDITIONS
@@ -72,7 +123,7 @@ class PropertyFilter:
 
 
 def _sliced(segment: Bytes, starts: Integers, properties: Integers, ends: Integers) -> list[bytes]:
-    """The properties of the records; of small ones by one copy, whose slices cost a third of those of a view."""
+    """The properties of the records. Small ones are copied at once: slicing bytes costs a third of slicing a view."""
     first, end = int(starts[0]), int(ends[-1])
     size = int((ends - starts).sum())
     if end - first <= 2 * size and size <= COPIED_SIZE_MAX * len(starts):
@@ -85,21 +136,21 @@ def _sliced(segment: Bytes, starts: Integers, properties: Integers, ends: Intege
 
 
 class Filters:
-    """The expressions of pulls."""
+    """Builds the filters of pulls."""
 
-    def __init__(self, enabled: bool, extension: Extension | None, subscription: Subscription) -> None:
+    def __init__(self, enabled: bool, extension: ExtensionUnits | None, subscription: Subscription) -> None:
         self._enabled = enabled
         self._extension = extension
         self._subscription = subscription
 
     def get(self, pull: Pull) -> PropertyFilter:
-        """For one answer. Raises PropertyFilterDisabled, BadExpression."""
+        """The filter for one answer. Raises PropertyFilterDisabled, BadExpression."""
         if not self._enabled:
             raise PropertyFilterDisabled
         return PropertyFilter(compile_sql(pull.expression), self._extension, self._subscribed(pull))
 
     def _subscribed(self, pull: Pull) -> FilterData | None:
-        """Only the expression that reput evaluated is spoken for by its bits."""
+        """The group's subscription, if reput evaluated this very expression for its bits."""
         if self._extension is None or not pull.group:
             return None
         data = self._subscription(pull.topic.decode("utf-8", "replace"), pull.group)
@@ -111,7 +162,8 @@ def bloom_of(settings: Settings) -> Bloom:
 
 
 def facts_of(error: TowlineError) -> dict[str, Any]:
-    """What a peer is told: the error's name, its sentence, and where in an expression or a queue it is, if anywhere."""
+    """The facts of an error for a peer: its name, its sentence, and where in an expression or a queue it is, if
+    anywhere."""
     facts: dict[str, Any] = {"error": type(error).__name__, "sentence": str(error)}
     where = {name: getattr(error, name, None) for name in ("position", "offset", "problem")}
     return facts | {name: value for name, value in where.items() if value is not None}

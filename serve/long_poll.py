@@ -1,7 +1,7 @@
-"""Pulls that wait for a message: woken when their queue's end passes the offset they want, or when their time is over.
+"""Long polling: holds pulls until their queue's end passes their offset, or until their time-out.
 
-While nothing is dispatched nothing here is looked at. When something was, all of them are compared with the queue ends
-in two numpy operations, however many they are.
+Nothing is checked while nothing is dispatched. Then all held pulls are compared with the queue ends in two numpy
+operations, however many they are.
 """
 
 import heapq
@@ -24,8 +24,8 @@ _STALE_MIN: Final = 1_024  # deadlines of pulls answered long ago, kept at least
 
 
 @dataclass(slots=True)
-class Held:
-    """A pull of a peer. `wanted` is the queue offset at which it goes on; `due_ms` is monotonic."""
+class HeldPull:
+    """A held pull of a peer. `wanted` is the queue offset at which it continues; `due_ms` is monotonic."""
 
     peer: bytes
     pull: Pull
@@ -33,14 +33,14 @@ class Held:
     due_ms: int
 
 
-class Holding:
-    """At most `held_max` pulls, `per_peer_max` of one peer."""
+class HeldPulls:
+    """At most `held_max` pulls, and `per_peer_max` of one peer."""
 
     def __init__(self, ends: QueueEnds, *, held_max: int = HELD_MAX, per_peer_max: int = HELD_PER_PEER_MAX) -> None:
         self._ends = ends
         self._held_max = held_max
         self._per_peer_max = per_peer_max
-        self._slots: dict[int, tuple[int, Held]] = {}  # slot -> serial number, pull
+        self._slots: dict[int, tuple[int, HeldPull]] = {}  # slot -> serial number, pull
         self._free: list[int] = []
         self._of_peer: dict[bytes, set[int]] = {}
         self._placeless: set[int] = set()  # slots of queues that have no end yet
@@ -54,8 +54,8 @@ class Holding:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def add(self, held: Held) -> bool:
-        """False when there is no room for it: then it is answered at once."""
+    def add(self, held: HeldPull) -> bool:
+        """Holds a pull; False when there is no room, so that it has to be answered at once."""
         of_peer = self._of_peer.get(held.peer, ())
         if len(self._slots) >= self._held_max or len(of_peer) >= self._per_peer_max:
             return False
@@ -71,10 +71,10 @@ class Holding:
             self._placeless.add(slot)
         return True
 
-    def woken(self, dispatched: int) -> list[Held]:
-        """Takes out the pulls whose queue has what they want. Looks only when `dispatched` is not what it was.
+    def woken(self, dispatched: int) -> list[HeldPull]:
+        """Removes and returns pulls whose messages have arrived; checks only when `dispatched` has changed.
 
-        Read DISPATCHED before the pulls that are added meanwhile are tried: whatever ends move later moves it again.
+        Read DISPATCHED before pulls are tried and added: an end that moves later moves it again.
         """
         if dispatched == self._dispatched:
             return []
@@ -88,8 +88,8 @@ class Holding:
         slots = np.flatnonzero(ends[self._places] > self._wanted)
         return [self._take(int(slot)) for slot in slots]
 
-    def overdue(self, now_ms: int) -> list[Held]:
-        """Takes out the pulls whose time is over."""
+    def overdue(self, now_ms: int) -> list[HeldPull]:
+        """Removes and returns the pulls that have timed out."""
         found = []
         while self._due and self._due[0][0] <= now_ms:
             _, serial, slot = heapq.heappop(self._due)
@@ -98,25 +98,25 @@ class Holding:
         return found
 
     def due_ms(self, now_ms: int) -> int:
-        """Until the next pull's time is over; large when none waits."""
+        """Milliseconds until the next time-out; a large number when none is held."""
         while self._due and not self._is_current(*self._due[0][1:]):
             heapq.heappop(self._due)
         return max(0, self._due[0][0] - now_ms) if self._due else _FAR_MS
 
     def drop(self, peer: bytes) -> int:
-        """Forgets the pulls of a peer that left; returns how many."""
+        """Drops the pulls of a peer that left; returns how many."""
         slots = list(self._of_peer.get(peer, ()))
         for slot in slots:
             self._take(slot)
         return len(slots)
 
-    def take_all(self) -> list[Held]:
+    def take_all(self) -> list[HeldPull]:
         return [self._take(slot) for slot in list(self._slots)]
 
     def _is_current(self, serial: int, slot: int) -> bool:
         return slot in self._slots and self._slots[slot][0] == serial
 
-    def _place(self, slot: int, held: Held) -> bool:
+    def _place(self, slot: int, held: HeldPull) -> bool:
         place = self._ends.find(held.pull.topic, held.pull.queue_id)
         if place < 0:
             return False
@@ -125,12 +125,12 @@ class Holding:
         return True
 
     def _place_new(self) -> None:
-        """Queues that a pull waited for may have got their first message."""
+        """Finds queues that have got their first message since a pull for them was held."""
         if self._placeless and self._ends.count != self._queue_count:
             self._queue_count = self._ends.count
             self._placeless = {slot for slot in self._placeless if not self._place(slot, self._slots[slot][1])}
 
-    def _take(self, slot: int) -> Held:
+    def _take(self, slot: int) -> HeldPull:
         _, held = self._slots.pop(slot)
         self._free.append(slot)
         self._wanted[slot] = _NEVER

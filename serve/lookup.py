@@ -1,8 +1,10 @@
-"""Questions: topics and bounds, offsets by time, messages by key, unique key, message id and log offset (spec 10.4).
+"""Answers questions: topics and bounds, offsets by time, messages by key, unique key, message id and log offset (spec
+10.4).
 
-An index knows hashes only and a log offset may be anybody's guess, so every record is checked before it is answered.
+An index holds only hashes, and a log offset may be a guess, so every record is checked before it is answered.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,22 +37,23 @@ from towline.log.commitlog.store_time import store_time
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile
-from towline.runtime.positions import Position
+from towline.runtime.positions import Position, Writer
 from towline.runtime.queue_ends import QueueEnds
 
-from .settling import Settling
+from .catch_up import CatchUp
 from .topics import TopicsView
 
 TIME_MAX: Final = 2**63 - 1
-LOOKED_AT_MAX: Final = 4_096  # records that a lookup by key may look at, while everybody else waits
+LOOKUP_RECORDS_MAX: Final = 4_096  # records that a lookup by key may read, while everybody else waits
+DAMAGED_MAX: Final = 65_536  # damaged records that are told apart
 _MORE: Final = 8  # times as many hits as the time before
 _GRID_MS: Final = 1000  # an index entry tells its time in whole seconds, rounded down
 _NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answer to a question: facts, and the records where it was for some, each a view of the log."""
+class LookupAnswer:
+    """The facts of an answer, and records for some questions, each a view of the log."""
 
     facts: dict[str, Any]
     records: list[memoryview] = field(default_factory=list)
@@ -58,7 +61,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class LookupRules:
-    """`count_max` records of one answer, `count_default` unless asked for another number, `size_max` bytes of them.
+    """Limits of one answer: at most `count_max` records, `count_default` unless asked otherwise, `size_max` bytes.
 
     `force_property_crc`: a record that does not end with its property CRC is damaged.
     """
@@ -69,8 +72,32 @@ class LookupRules:
     force_property_crc: bool
 
 
+class DamageCounter:
+    """Counts records whose bytes are not what was stored, and logs each once.
+
+    Pulls send records without checking their bodies. A reader that finds a damaged one asks for it by its offset, and
+    its bytes are checked here: a reader's word is never believed. A restarted serve process continues the count, and
+    may count a record again.
+    """
+
+    def __init__(self, count: Writer, newest: Writer, log: logging.Logger) -> None:
+        self._counter, self._newest, self._log = count, newest, log
+        self._known: set[int] = set()
+
+    def count(self, offset: int, sentence: str) -> None:
+        """Counts a damaged record at this offset of the log."""
+        if offset in self._known or len(self._known) >= DAMAGED_MAX:
+            return
+        self._known.add(offset)
+        self._newest.replace(offset + 1)
+        self._counter.advance(self._counter.get() + 1)
+        self._log.error(
+            "the record at offset %d of the log is damaged: %s; run `towline store verify`", offset, sentence
+        )
+
+
 class Lookup:
-    """`index` is None on a node that keeps none."""
+    """Answers questions. `index` is None on a node without an index."""
 
     def __init__(
         self,
@@ -82,10 +109,10 @@ class Lookup:
         get: Callable[[Position], int],
         rules: LookupRules,
         epochs: EpochFile,
-        settling: Settling,
+        catch_up: CatchUp,
         damaged: Callable[[int, str], None],
     ) -> None:
-        """`damaged` is told of a record whose bytes are not what was stored: its offset, and what is wrong."""
+        """`damaged` is called with the offset of a damaged record, and what is wrong with it."""
         self._topics = topics
         self._ends = ends
         self._queues = queues
@@ -94,24 +121,24 @@ class Lookup:
         self._get = get
         self._rules = rules
         self._epochs = epochs
-        self._settling = settling
+        self._catch_up = catch_up
         self._damaged = damaged
 
-    def answer(self, question: dict[str, Any]) -> Found:
-        """Raises a TowlineError that says why there is no answer."""
+    def answer(self, question: dict[str, Any]) -> LookupAnswer:
+        """The answer to a question. Raises a TowlineError that says why there is none."""
         match question:
             case {"op": "route", "topic": str(topic)}:
-                return Found(topic_facts(self._topic(topic)))
+                return LookupAnswer(topic_facts(self._topic(topic)))
             case {"op": "topics"}:
-                return Found({"topics": [topic_facts(topic) for topic in self._topics.all()]})
+                return LookupAnswer({"topics": [topic_facts(topic) for topic in self._topics.all()]})
             case {"op": "bounds", "topic": str(topic)}:
-                return Found({"topic": topic, "queues": self._bounds(self._topic(topic))})
+                return LookupAnswer({"topic": topic, "queues": self._bounds(self._topic(topic))})
             case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
-                return Found({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
+                return LookupAnswer({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
             case {"op": "log_ends"}:
-                return Found(self._log_ends())
+                return LookupAnswer(self._log_ends())
             case {"op": "epoch_ends", "topic": str(topic), "epoch": int(epoch)}:
-                return Found(self._epoch_ends(self._topic(topic), epoch))
+                return LookupAnswer(self._epoch_ends(self._topic(topic), epoch))
             case {"op": "query_key", "topic": str(topic), "key": str(key)}:
                 return self._by_key(topic, key, question, _has_key)
             case {"op": "query_unique_key", "topic": str(topic), "key": str(key)}:
@@ -134,7 +161,7 @@ class Lookup:
 
     def _bounds(self, topic: TopicConfig) -> list[dict[str, int]]:
         """Raises StillStarting."""
-        self._settling.check_ends()
+        self._catch_up.check_ends()
         name = topic.topic_name.encode()
         found = []
         for queue in range(topic.read_queue_nums):
@@ -143,8 +170,11 @@ class Lookup:
         return found
 
     def _log_ends(self) -> dict[str, int]:
-        """For a sender that looks up what it may have sent before: a miss counts when `dispatched` has passed the
-        `appended` that was read before (H22). Lookups by key know what was `indexed`; -1 where no index is kept."""
+        """Offsets for a sender that looks up what it may have sent before.
+
+        A miss counts when `dispatched` has passed the `appended` that was read before (H22). Lookups by key cover what
+        was `indexed`; -1 where no index is kept.
+        """
         dispatched = self._get(Position.DISPATCHED)
         return {
             "epoch": self._get(Position.EPOCH),
@@ -159,23 +189,24 @@ class Lookup:
         return self._ends.bounds(place) if place >= 0 else (0, 0)
 
     def _epoch_ends(self, topic: TopicConfig, epoch: int) -> dict[str, Any]:
-        """For a reader that stands where it was under another master; without queues when nothing has begun since."""
+        """The ends of an earlier epoch, for a reader that comes from another master; without queues when nothing has
+        begun since."""
         name, queues = topic.topic_name, range(topic.read_queue_nums)
         found = {str(queue): self.end_of_epoch(name, queue, epoch) for queue in queues}
         ends = {queue: end for queue, end in found.items() if end is not None}
         return {"epoch": self._get(Position.EPOCH), "ends": ends}
 
     def end_of_epoch(self, topic: str, queue: int, epoch: int) -> int | None:
-        """How far the queue got before the next epoch began: who read more then, read what is no more.
+        """The queue's end before the next epoch began: a reader that read further has read records that are gone.
 
-        None when nothing has begun since. Raises EpochsLost, StillStarting while that is not known (again).
+        None when nothing has begun since. Raises EpochsLost, and StillStarting while that is not known (again).
         """
         if epoch >= self._get(Position.EPOCH):
             return None
         starts = [later.start for later in self._epochs.load() if later.number > epoch]
         if not starts:
             return None
-        self._settling.check_passed(starts[0])
+        self._catch_up.check_passed(starts[0])
         low, high = self._bounds_of(topic.encode(), queue)
         return self._queues.min_offset_after(topic, queue, starts[0], low, high)
 
@@ -194,30 +225,30 @@ class Lookup:
             store_time=partial(store_time, self._log),
         )
         if found >= high - 1:  # what comes behind it may not be there again yet
-            self._settling.check_ends()
+            self._catch_up.check_ends()
         return found
 
     # --- messages
 
     def _by_key(
         self, topic: str, key: str, question: dict[str, Any], has: Callable[[dict[str, str], str], bool]
-    ) -> Found:
-        """The newest of those stored in the time asked for, in the order of the log.
+    ) -> LookupAnswer:
+        """The newest records of those stored in the given time, in the order of the log.
 
-        `truncated`: older ones may be there. `complete`: the index holds what was dispatched, as it was when asked.
-        `damaged`: so many hits could not be read, which may have been what was asked for.
+        `truncated`: there may be older ones. `complete`: the index covers what was dispatched at the time of the
+        question. `damaged`: the number of unreadable hits, which may have been matches.
         """
         if self._index is None:
             raise IndexDisabled()
         dispatched = self._get(Position.DISPATCHED)
-        complete = self._get(Position.INDEXED) >= dispatched and self._settling.settled()
+        complete = self._get(Position.INDEXED) >= dispatched and self._catch_up.settled()
         begin, end = _number(question, "begin", 0), _number(question, "end", TIME_MAX)
         limit = min(_number(question, "max", self._rules.count_default), self._rules.count_max)
         found: list[memoryview] = []
         more = False
         damaged = 0
         for looked_at, offset in enumerate(self._hits(topic, key, max(0, begin - _GRID_MS), end)):
-            more = looked_at == LOOKED_AT_MAX
+            more = looked_at == LOOKUP_RECORDS_MAX
             try:
                 view = None if more else self._passing(offset, topic, key, begin, end, has)
             except RecordDamaged:
@@ -228,13 +259,13 @@ class Lookup:
             if view is not None:
                 found.append(view)
         answer = self._answer_with(found, more=more, complete=complete)
-        return Found({**answer.facts, "damaged": damaged}, answer.records)
+        return LookupAnswer({**answer.facts, "damaged": damaged}, answer.records)
 
     def _hits(self, topic: str, key: str, begin: int, end: int) -> Iterator[int]:
-        """Log offsets that the index has for this key's hash, newest first: of as many as are wanted.
+        """Log offsets of this key's hash in the index, newest first, as many as the caller takes.
 
-        Other keys may share the hash, and an entry's second holds many ms, so nobody knows how many it takes. Each
-        question is about more of them than the one before, since an index file is walked from its newest entry on.
+        Other keys may share the hash, and an entry's second holds many ms, so the number needed is unknown. Each query
+        asks for more than the last, since an index file is walked from its newest entry on.
         """
         assert self._index is not None
         seen: set[int] = set()
@@ -251,7 +282,8 @@ class Lookup:
     def _passing(
         self, offset: int, topic: str, key: str, begin: int, end: int, has: Callable[[dict[str, str], str], bool]
     ) -> memoryview | None:
-        """The record there, if it is what was asked for. Cut, expired, not dispatched yet: the index is only a hint.
+        """The record at `offset`, if it is a match. The index is only a hint: it may be cut, expired or not dispatched
+        yet.
 
         Raises RecordDamaged.
         """
@@ -264,7 +296,7 @@ class Lookup:
         good = begin <= record.store_timestamp <= end and record.topic.decode() == topic
         return view if good and has(properties.decode(record.properties), key) else None
 
-    def _by_offset(self, offset: int, store_host: Host | None) -> Found:
+    def _by_offset(self, offset: int, store_host: Host | None) -> LookupAnswer:
         view, record = self._record(offset)
         if store_host is not None and record.store_host != store_host:
             raise NoRecordHere(offset, f"the id names store host {store_host}, the record there {record.store_host}")
@@ -314,8 +346,10 @@ class Lookup:
         entries = self._queues.read(topic, record.queue_id, record.queue_offset, 1)
         return len(entries) == 1 and int(entries["physical_offset"][0]) == record.physical_offset
 
-    def _answer_with(self, newest_first: Iterable[memoryview], *, more: bool = False, complete: bool = True) -> Found:
-        """As many as fit one answer."""
+    def _answer_with(
+        self, newest_first: Iterable[memoryview], *, more: bool = False, complete: bool = True
+    ) -> LookupAnswer:
+        """As many of the records as fit one answer."""
         kept: list[memoryview] = []
         size = 0
         for view in newest_first:
@@ -324,7 +358,7 @@ class Lookup:
                 more = True
                 break
             kept.append(view)
-        return Found({"found": len(kept), "truncated": more, "complete": complete}, kept[::-1])
+        return LookupAnswer({"found": len(kept), "truncated": more, "complete": complete}, kept[::-1])
 
 
 def _boundary(question: dict[str, Any]) -> Boundary:
@@ -335,7 +369,7 @@ def _boundary(question: dict[str, Any]) -> Boundary:
 
 
 def _number(question: dict[str, Any], name: str, otherwise: int) -> int:
-    """A fact that may be missing; kept within what a file of the store can hold."""
+    """An optional number of a question, bounded by what a file of the store can hold."""
     value = question.get(name)
     if value is None:
         return otherwise

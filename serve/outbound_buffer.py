@@ -1,7 +1,7 @@
-"""What ZeroMQ still holds of answers that were copied for peers: memory that a peer costs until it has read them.
+"""Counts the bytes of copied answers that ZeroMQ holds for each peer until it has read them.
 
-ZeroMQ lets go of a large part when it has written it to the connection; that is seen here by the end of the array in
-which the part stood. Answers that are views of the log are not counted: they cost nothing but the mapping.
+ZeroMQ frees a large part when it has written it to the connection, which is seen here by the end of the array that held
+the part. Answers that are views of the log are not counted: they cost nothing but the mapping.
 """
 
 import weakref
@@ -26,20 +26,20 @@ class _Kept:
     size: int = 0
 
     def refresh(self) -> None:
-        """A connection is written to in order."""
+        """Drops parts that were sent; a connection is written in order."""
         while self.parts and self.parts[0][0]() is None:
             self.size -= self.parts.popleft()[1]
 
 
-class Unsent:
-    """By peer. `now_ms` is monotonic."""
+class OutboundBuffer:
+    """The bytes held for each peer. `now_ms` is monotonic."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._kept: dict[bytes, _Kept] = {}
 
     def hold(self, peer: bytes, part: Buffer) -> Buffer:
-        """The same bytes, to be sent without a copy: they count until ZeroMQ has let go of them."""
+        """The same bytes, to be sent without a copy: they count until ZeroMQ frees them."""
         array = np.frombuffer(part, dtype=np.uint8)
         kept = self._kept.setdefault(peer, _Kept())
         kept.parts.append((weakref.ref(array), len(array), self._now_ms()))
@@ -63,14 +63,15 @@ class Unsent:
         """Whether the peer's next answer has to wait."""
         return bool(self._kept) and (self.of(peer) >= PEER_MAX or self.total >= ALL_MAX)
 
-    def stuck(self) -> bytes | None:
-        """Who gives way where there is too much: of those who have read nothing for a while the one that holds most."""
+    def slowest_full(self) -> bytes | None:
+        """The peer to cut off when the total is too much: of those that have read nothing for a while, the one that
+        holds most."""
         if self.total < ALL_MAX:
             return None
         since = self._now_ms() - STUCK_MS
         waiting = [peer for peer, kept in self._kept.items() if kept.parts[0][2] <= since]
         return max(waiting, key=self.of, default=None)
 
-    def forget(self, peer: bytes) -> None:
-        """Its connection has gone: ZeroMQ lets go of everything in a moment."""
+    def drop(self, peer: bytes) -> None:
+        """Forgets a peer whose connection has ended: ZeroMQ frees its parts in a moment."""
         self._kept.pop(peer, None)

@@ -20,16 +20,15 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
-from .extension import Extension
-from .filtering import facts_of
+from .filtering import ExtensionUnits, facts_of
 from .selection import (
     Bytes,
-    Chosen,
+    ChosenEntries,
     Entries,
     Integers,
     Limits,
     Mask,
-    Passing,
+    RecordFilter,
     adjoining,
     chosen_of,
     fitting,
@@ -40,19 +39,19 @@ from .selection import (
 from .topics import TopicsView
 
 BLOCK: Final = 4_096  # entries that a filtered pull looks at in one go: with their units they fit the cache of a core
-EVALUATED: Final = 1_024  # records whose properties are looked at in one go
+EVALUATED: Final = 1_024  # records whose properties are evaluated in one go
 READ_MAX: Final = 8 * MIB  # their bytes in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
-FEW: Final = 1_024  # entries are read and looked at as fast as one
+FEW: Final = 1_024  # entries are read and checked as fast as one
 STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PullResult:
     """The answer to a pull. `sizes` holds a big-endian u4 per record; `records` is a view of the log or a buffer.
 
-    `stretch`: where they stand, for who reads them there; empty where it gets them. `copied`: not a view. `behind`:
-    the records looked at are so far behind the log's end that a slave had better be read. `why`: of REFUSED, JSON.
+    `stretch`: the place of the records, for a reader that reads the file; else empty. `copied`: `records` is no view.
+    `behind`: the records are so far behind the log's end that a slave had better be read. `why`: of REFUSED, JSON.
     """
 
     status: GetStatus
@@ -70,7 +69,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PullRules:
-    """`in_memory_bytes`: the log's newest bytes count as cached, and pulls from there are limited by `memory`."""
+    """Limits of pulls. `in_memory_bytes`: the log's newest bytes count as cached, and `memory` limits pulls from
+    there."""
 
     memory: Limits
     disk: Limits
@@ -81,7 +81,8 @@ class PullRules:
 
 
 class Puller:
-    """Reads for pulls. Never past the queue ends that reput published, so never past the confirmed end (H15)."""
+    """Reads records for pulls; never beyond the queue ends that reput published, so never beyond the confirmed end
+    (H15)."""
 
     def __init__(
         self,
@@ -92,9 +93,9 @@ class Puller:
         get: Callable[[Position], int],
         rules: PullRules,
         settled: Callable[[], bool],
-        extension: Extension | None = None,
+        extension: ExtensionUnits | None = None,
     ) -> None:
-        """Until it has `settled` nobody is sent back from behind the end of a queue: it may have been there."""
+        """Until `settled` no reader is sent back from behind the end of a queue: it may have been there."""
         self._queues = queues
         self._log = log
         self._ends = ends
@@ -104,8 +105,8 @@ class Puller:
         self._settled = settled
         self._extension = extension
 
-    def run(self, pull: Pull, passing: Passing | None = None) -> Outcome:
-        """One answer, out of one ConsumeQueue file and one log segment. `passing` is the pull's expression.
+    def run(self, pull: Pull, record_filter: RecordFilter | None = None) -> PullResult:
+        """One answer, out of one ConsumeQueue file and one log segment. `record_filter` is the pull's expression.
 
         Raises QueueDamaged when the first entry cannot be one, SegmentSizeMismatch, ForeignFile.
         """
@@ -121,18 +122,18 @@ class Puller:
         corrects = self._rules.corrects and (pull.offset < high or self._settled())
         found = outside(low, high, pull.offset, corrects=corrects)
         if found is not None:
-            return Outcome(*found, low, high)
+            return PullResult(*found, low, high)
         try:
-            return self._within(pull, low, high, high, passing)
+            return self._within(pull, low, high, high, record_filter)
         except QueueDamaged as damage:
             if damage.offset <= pull.offset:
                 raise
-            return self._within(pull, low, high, damage.offset, passing)  # what stands before it
+            return self._within(pull, low, high, damage.offset, record_filter)  # what stands before it
 
-    def _within(self, pull: Pull, low: int, high: int, stop: int, passing: Passing | None) -> Outcome:
-        """Of the entries before number `stop`, in a queue [low, high)."""
-        chosen = self._choose(pull, stop) if passing is None else self._evaluated(pull, stop, passing)
-        nothing = Outcome(GetStatus.OFFSET_FOUND_NULL, chosen.after, low, high)
+    def _within(self, pull: Pull, low: int, high: int, stop: int, record_filter: RecordFilter | None) -> PullResult:
+        """Reads entries before number `stop`, in a queue [low, high)."""
+        chosen = self._choose(pull, stop) if record_filter is None else self._evaluated(pull, stop, record_filter)
+        nothing = PullResult(GetStatus.OFFSET_FOUND_NULL, chosen.after, low, high)
         if chosen.after == pull.offset:
             per_file = self._queues.file_size // SIZE
             return replace(nothing, next_offset=min(high, pull.offset - pull.offset % per_file + per_file))
@@ -140,25 +141,26 @@ class Puller:
             return replace(nothing, status=GetStatus.NO_MATCHED_MESSAGE)
         return self._take(pull, chosen, nothing)
 
-    def _unknown(self, pull: Pull) -> Outcome:
-        """Clients read no such queue. A node that corrects no offset may only be behind the topics of its master.
+    def _unknown(self, pull: Pull) -> PullResult:
+        """The answer for a queue that clients cannot read. A node that corrects no offset may only be behind its
+        master.
 
-        Nobody is led to another offset: the queue may come back, with all its messages (`alter_topic`).
+        No reader is moved to another offset: the queue may return with all its messages (`alter_topic`).
         """
         if not self._rules.corrects:
-            return Outcome(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
+            return PullResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
         error: TowlineError = UnknownTopic(pull.topic.decode("utf-8", "replace"))
         if self._topic_of(pull) is not None:
             error = UnknownQueue(pull.topic.decode(), pull.queue_id)
-        return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+        return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
 
-    def _without_messages(self, pull: Pull) -> Outcome:
-        """The queue exists, though nothing was ever dispatched to it; of the broker's own topics it may not."""
+    def _without_messages(self, pull: Pull) -> PullResult:
+        """The answer for a queue to which nothing was ever dispatched; a broker's own topic may lack it altogether."""
         topic = self._topic_of(pull)
         if topic is None or not 0 <= pull.queue_id < topic.read_queue_nums:
-            return Outcome(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
+            return PullResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
         corrects = self._rules.corrects and self._settled()
-        return Outcome(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if corrects else pull.offset, 0, 0)
+        return PullResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if corrects else pull.offset, 0, 0)
 
     def _topic_of(self, pull: Pull) -> TopicConfig | None:
         try:
@@ -168,14 +170,14 @@ class Puller:
 
     # --- which entries
 
-    def _choose(self, pull: Pull, high: int) -> Chosen:
-        """Entries of the wanted tags, until there are enough for an answer or enough were looked at."""
+    def _choose(self, pull: Pull, high: int) -> ChosenEntries:
+        """Chooses entries of the wanted tags, until there are enough for an answer or enough were checked."""
         count = max(1, min(pull.max_count, self._rules.memory.count))
         if not pull.codes:
             entries = self._entries(pull, pull.offset, high, self._worth_reading(pull, high, count))
             return chosen_of(entries, matching(entries, ()), pull.offset)
         stop = min(high, self._end_of_scan(pull, count))
-        found: list[Chosen] = []
+        found: list[ChosenEntries] = []
         kept = size = 0
         at = pull.offset
         while at < stop and kept < count and size < pull.max_bytes:
@@ -189,7 +191,7 @@ class Puller:
         return joined(found, at)
 
     def _worth_reading(self, pull: Pull, high: int, count: int) -> int:
-        """How many entries an answer may be of: no more than fit, as far as the size of the first says."""
+        """How many entries an answer may hold, as far as the size of the first tells."""
         count = max(1, min(count, pull.max_bytes // SIZE_MIN + 1))
         if count <= FEW:
             return count
@@ -198,17 +200,17 @@ class Puller:
             return count
         return min(count, pull.max_bytes // max(SIZE_MIN, int(first["record_size"][0])) + FEW)
 
-    def _evaluated(self, pull: Pull, high: int, passing: Passing) -> Chosen:
-        """The same where the properties decide, which stand in the log: record by record, so of one segment only."""
+    def _evaluated(self, pull: Pull, high: int, record_filter: RecordFilter) -> ChosenEntries:
+        """Chooses entries by the properties of their records, so from one segment only."""
         count = max(1, min(pull.max_count, self._rules.memory.count))
         stop = min(high, self._end_of_scan(pull, count))
-        found: list[Chosen] = []
+        found: list[ChosenEntries] = []
         kept = size = base = 0
         left = READ_MAX
         at = pull.offset
         while at < stop and kept < count and size < pull.max_bytes and left > 0:
             wanted = Limits(min(count - kept, EVALUATED), pull.max_bytes - size)
-            rows = self._possible(pull, at, stop, passing, wanted)
+            rows = self._possible(pull, at, stop, record_filter, wanted)
             if rows.after == at:
                 break
             at = rows.after
@@ -227,7 +229,7 @@ class Puller:
             except NotInLog:
                 return joined(found, int(inside.offsets[0])) if kept else joined([inside], at)
             try:
-                hits = passing.keep(segment, inside.physical - base, inside.sizes)
+                hits = record_filter.keep(segment, inside.physical - base, inside.sizes)
             except MalformedRecord as error:
                 row = int(np.searchsorted(inside.physical, base + error.at, side="right")) - 1
                 raise _damaged(pull, inside, max(0, row), f": {error.sentence}") from None
@@ -239,16 +241,16 @@ class Puller:
             size += int(found[-1].sizes.sum())
         return joined(found, at)
 
-    def _possible(self, pull: Pull, at: int, stop: int, passing: Passing, wanted: Limits) -> Chosen:
-        """Entries that may pass, of as many blocks as it takes to reach a limit: evaluating few at a time is dear."""
-        found: list[Chosen] = []
+    def _possible(self, pull: Pull, at: int, stop: int, record_filter: RecordFilter, wanted: Limits) -> ChosenEntries:
+        """Entries that may match, from as many blocks as a limit takes: evaluating few at a time is expensive."""
+        found: list[ChosenEntries] = []
         kept = size = 0
         block = EVALUATED
         while at < stop and kept < wanted.count and size < wanted.size:
             entries = self._entries(pull, at, stop, block)
             if len(entries) == 0:
                 break
-            found.append(chosen_of(entries, passing.possible(pull, entries, self._matching(pull, entries)), at))
+            found.append(chosen_of(entries, record_filter.possible(pull, entries, self._matching(pull, entries)), at))
             kept += len(found[-1])
             size += int(found[-1].sizes.sum())
             at += len(entries)
@@ -262,8 +264,9 @@ class Puller:
             codes = self._extension.tags_codes(pull.topic.decode(), pull.queue_id, entries)
         return matching(entries, pull.codes, codes)
 
-    def _readable(self, pull: Pull, rows: Chosen, base: int) -> Bytes:
-        """The segment of these rows, all of them checked. Raises NotInLog when it, or the first of them, has gone."""
+    def _readable(self, pull: Pull, rows: ChosenEntries, base: int) -> Bytes:
+        """The segment of these rows, all of them checked. Raises NotInLog when it, or the first of them, has been
+        deleted."""
         floor = self._get(Position.LOG_MIN)
         if rows.physical[0] < floor and rows.physical[0] >= 0:
             raise NotInLog(int(rows.physical[0]), floor, floor)
@@ -274,7 +277,7 @@ class Puller:
         return segment
 
     def _end_of_scan(self, pull: Pull, count: int) -> int:
-        """An answer comes out of one file of the queue."""
+        """The queue offset at which this answer ends: it comes from one file of the queue."""
         per_file = self._queues.file_size // SIZE
         border = pull.offset - pull.offset % per_file + per_file
         return min(border, pull.offset + max(self._rules.scan_entries, count))
@@ -284,7 +287,7 @@ class Puller:
 
     # --- their records
 
-    def _take(self, pull: Pull, chosen: Chosen, nothing: Outcome) -> Outcome:
+    def _take(self, pull: Pull, chosen: ChosenEntries, nothing: PullResult) -> PullResult:
         """The records of these entries, as many as fit.
 
         Where the first of them have left the log, the answer says so and leads to the first that has not.
@@ -325,9 +328,9 @@ class Puller:
             behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
         )
 
-    def _records(self, segment: Bytes, kept: Chosen, base: int, *, told: bool) -> tuple[Buffer, bytes, bool]:
-        """A slice of the log where they stand back to back, else a copy; the STRETCH of a slice, if `told` of it;
-        whether it is a copy."""
+    def _records(self, segment: Bytes, kept: ChosenEntries, base: int, *, told: bool) -> tuple[Buffer, bytes, bool]:
+        """A view of the log where the records stand back to back, else a copy; the STRETCH of a view, if wanted;
+        whether copied."""
         start, end = int(kept.physical[0]), int(kept.physical[-1] + kept.sizes[-1])
         if adjoining(kept.physical, kept.sizes):
             file = self._log.file_of(base) if told and end - start >= STRETCH_MIN else None
@@ -338,7 +341,8 @@ class Puller:
         return target.data, b"", True
 
     def _expect(self, physical: Integers, sizes: Integers) -> None:
-        """What will be read, for a segment that is not in memory: all of it, or record by record where they are far."""
+        """Advises the kernel of reads from an uncached segment: all of it, or record by record where they are far
+        apart."""
         start, end = int(physical[0]), int(physical[-1] + sizes[-1])
         if not self._log.is_cold(self._log.segment_of(start)):
             return
@@ -348,19 +352,20 @@ class Puller:
             self._log.expect_scattered(physical.tolist(), (physical + sizes).tolist())
 
     def _limits(self, pull: Pull, physical: int) -> Limits:
-        """What the pull asks for, as far as the settings allow for records that are in memory, or are not."""
+        """The limits of the pull, within the settings for cached or uncached records."""
         cached = self._get(self._rules.written) - physical <= self._rules.in_memory_bytes
         allowed = self._rules.memory if cached else self._rules.disk
         return Limits(min(pull.max_count, allowed.count), min(pull.max_bytes, allowed.size))
 
-    def _check_places(self, pull: Pull, rows: Chosen) -> None:
-        """Before segments are looked for: one that never was could have been deleted."""
+    def _check_places(self, pull: Pull, rows: ChosenEntries) -> None:
+        """Checks entries before segments are opened: a segment that never existed could not have been deleted."""
         bad = (rows.physical < 0) | (rows.physical >= self._get(self._rules.written))
         if bad.any():
             raise _damaged(pull, rows, int(bad.argmax()))
 
-    def _check(self, pull: Pull, rows: Chosen, base: int) -> None:
-        """Entries were written by reput: one that leads out of the log is damage, and is named, not followed."""
+    def _check(self, pull: Pull, rows: ChosenEntries, base: int) -> None:
+        """Checks entries against the segment: one that points outside the log is damage, and is reported, not
+        followed."""
         end = min(base + self._log.segment_size, self._get(self._rules.written))
         bad = (rows.physical < base) | (rows.sizes < SIZE_MIN) | (rows.physical + rows.sizes > end)
         bad[1:] |= rows.physical[1:] < rows.physical[:-1] + rows.sizes[:-1]
@@ -368,20 +373,20 @@ class Puller:
             raise _damaged(pull, rows, int(bad.argmax()))
 
 
-def _damaged(pull: Pull, rows: Chosen, row: int, why: str = "") -> QueueDamaged:
+def _damaged(pull: Pull, rows: ChosenEntries, row: int, why: str = "") -> QueueDamaged:
     size, place = int(rows.sizes[row]), int(rows.physical[row])
     problem = f"it names {size} bytes at {place} of the log, which holds no such record{why}"
     return QueueDamaged(pull.topic.decode(), pull.queue_id, int(rows.offsets[row]), problem)
 
 
 def _dense(physical: Integers, sizes: Integers) -> bool:
-    """Whether most of the stretch that holds them is theirs: else most of it would be read in vain."""
+    """Whether these records fill most of the range that holds them; otherwise most of it would be read in vain."""
     return 2 * int(sizes.sum()) >= int(physical[-1] + sizes[-1] - physical[0])
 
 
-def _not_readable(pull: Pull) -> Outcome:
+def _not_readable(pull: Pull) -> PullResult:
     topic = pull.topic.decode("utf-8", "replace")
     why = "a message is seen when its transaction is committed" if pull.topic == HALF else "its permission says so"
     sentence = f"the topic {topic!r} is not readable: {why}"
     facts = {"error": PutStatus.NO_PERMISSION.name, "sentence": sentence}
-    return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts),))
+    return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts),))

@@ -1,4 +1,4 @@
-"""What a pull gets, decided from numbers alone: the queue's bounds, its entries, and the limits (spec 10.1, 10.2)."""
+"""Selects what a pull gets from numbers alone: the queue's bounds, its entries, and the limits (spec 10.1, 10.2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,29 +22,31 @@ _NOT_YET: Final = {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Most records and most record bytes of one answer; the first record comes whatever its size."""
+    """The most records and record bytes of one answer; the first record is sent whatever its size."""
 
     count: int
     size: int
 
 
-class Passing(Protocol):
-    """What a pull's expression says of many records."""
+class RecordFilter(Protocol):
+    """The expression of a pull, applied to many records."""
 
     def possible(self, pull: Pull, entries: Entries, rows: Mask) -> Mask:
-        """`rows` without the entries that are certain not to pass, told without a look at the log."""
+        """`rows` without the entries that certainly do not match, without reading the log."""
 
     def keep(self, segment: Bytes, starts: Integers, sizes: Integers) -> Mask:
-        """Which of the first records pass, of as many as this pull may still look at; they begin at these bytes of the
-        segment. The first call is about one record at least.
+        """Which of the first records match, of as many as this pull may still evaluate; the first call covers one at
+        least.
+
+        The records begin at `starts` in the segment.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Entries that a pull wants: their queue offsets, places in the log and sizes, all in order.
+class ChosenEntries:
+    """The entries that a pull wants: queue offsets, places in the log and sizes, all in order.
 
-    `after` is the queue offset up to which was looked.
+    `after` is the queue offset up to which entries were checked.
     """
 
     offsets: Integers
@@ -55,36 +57,36 @@ class Chosen:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def first(self, count: int) -> "Chosen":
-        return Chosen(self.offsets[:count], self.physical[:count], self.sizes[:count], self.after)
+    def first(self, count: int) -> "ChosenEntries":
+        return ChosenEntries(self.offsets[:count], self.physical[:count], self.sizes[:count], self.after)
 
-    def where(self, kept: Mask) -> "Chosen":
-        return Chosen(self.offsets[kept], self.physical[kept], self.sizes[kept], self.after)
+    def where(self, kept: Mask) -> "ChosenEntries":
+        return ChosenEntries(self.offsets[kept], self.physical[kept], self.sizes[kept], self.after)
 
 
-def chosen_of(entries: Entries, kept: Mask, offset: int) -> Chosen:
-    """The entries where `kept` is true; the first of all is number `offset` of its queue."""
+def chosen_of(entries: Entries, kept: Mask, offset: int) -> ChosenEntries:
+    """The entries where `kept` is true; `offset` is the queue offset of the first entry."""
     rows = np.flatnonzero(kept)
     found = entries if len(rows) == len(entries) else entries[rows]
     physical, sizes = found["physical_offset"].astype(np.int64), found["record_size"].astype(np.int64)
-    return Chosen(rows + offset, physical, sizes, offset + len(entries))
+    return ChosenEntries(rows + offset, physical, sizes, offset + len(entries))
 
 
-def joined(found: Sequence[Chosen], after: int) -> Chosen:
-    """All of them, one behind the other."""
+def joined(found: Sequence[ChosenEntries], after: int) -> ChosenEntries:
+    """Joins chosen entries, one behind the other."""
     if len(found) == 1:
-        return Chosen(found[0].offsets, found[0].physical, found[0].sizes, after)
+        return ChosenEntries(found[0].offsets, found[0].physical, found[0].sizes, after)
     none = np.empty(0, dtype=np.int64)
     columns = [(each.offsets, each.physical, each.sizes) for each in found] or [(none, none, none)]
     offsets, physical, sizes = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return Chosen(offsets, physical, sizes, after)
+    return ChosenEntries(offsets, physical, sizes, after)
 
 
 def outside(low: int, high: int, offset: int, *, corrects: bool) -> tuple[GetStatus, int] | None:
-    """(status, next offset) for an offset at which the queue [low, high) has nothing; None if it has.
+    """(status, next offset) for an offset at which the queue [low, high) has no message; None if it has one.
 
-    A node that does not correct (a slave, unless the settings say so) leaves the offset as it was asked: it may only be
-    behind its master.
+    A node that does not correct offsets (a slave, unless the settings say so) keeps the offset as it was asked: it may
+    only be behind its master.
     """
     if high == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0 if corrects else offset
@@ -98,15 +100,15 @@ def outside(low: int, high: int, offset: int, *, corrects: bool) -> tuple[GetSta
 
 
 def may_wait(status: GetStatus, offset: int, next_offset: int) -> bool:
-    """Whether a pull for `offset` with this outcome can be held until a message arrives."""
+    """Whether a pull for `offset` with this result can be held until a message arrives."""
     return status in _NOT_YET and next_offset == offset
 
 
 def matching(entries: Entries, codes: tuple[int, ...], tags_codes: Integers | None = None) -> Mask:
-    """Which entries are of a message with one of these tag hashes (no hashes: any). A filler never is.
+    """Which entries have one of these tag hashes (no hashes: any). A filler never matches.
 
-    The low 32 bits of the tags code are compared, of `tags_codes` where the entries do not hold them. Tags with equal
-    hashes pass together; the reader compares the tags.
+    The low 32 bits of the tags code are compared, taken from `tags_codes` where entries do not hold them. Tags with
+    equal hashes pass together; the reader compares the tags.
     """
     real: Mask = entries["record_size"] != FILLER_RECORD_SIZE
     if not codes:

@@ -1,4 +1,4 @@
-"""The duty cycle of serve: answer what can be answered, hold the pulls that wait, wake them when reput rings."""
+"""The duty cycle of serve: answers pulls and questions, and holds pulls until reput's doorbell announces messages."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from serve.groups.front import check_asker, groups_of, is_group_question, refusal_facts
+from serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
 from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
 from towline.format.files.consume_queue import SIZE
 from towline.format.wire.frames import (
@@ -51,32 +51,31 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
 
-from .damage import Damage
-from .extension import Extension
-from .filtering import Filters, facts_of
-from .long_poll import Held, Holding
-from .lookup import Lookup, LookupRules
-from .outbound_buffer import PEER_MAX, Unsent
-from .pull import Outcome, Puller, PullRules
+from .catch_up import CatchUp
+from .filtering import ExtensionUnits, Filters, facts_of
+from .long_poll import HeldPull, HeldPulls
+from .lookup import DamageCounter, Lookup, LookupRules
+from .outbound_buffer import PEER_MAX, OutboundBuffer
+from .pull import Puller, PullResult, PullRules
 from .selection import Limits, may_wait
-from .settling import Settling
 from .topics import TopicsView
 
 REQUESTS_PER_TURN: Final = 256
 BYTES_PER_TURN: Final = 32 * MIB
 QUEUE_FILES_OPEN_MAX: Final = 512
 SUSPEND_MAX_MS: Final = 60_000
-HIGH_WATER: Final = 64  # answers queued for one peer; `Unsent` bounds what those cost that are copies
+HIGH_WATER: Final = 64  # answers queued for one peer; `OutboundBuffer` bounds what those cost that are copies
 PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
 PAUSED_MAX: Final = QUEUES_MAX
-SWEEP_MS: Final = 1_000
+RELEASE_EVERY_MS: Final = 1_000
 PAUSED_MAX_MS: Final = 10_000  # a peer that takes no answer for so long has to greet again
 DAMAGED: Final = "DAMAGED"  # code of the refusal that ends the link of a reader of a damaged queue
 
 
 @dataclass(slots=True)
-class Paused:
-    """A pull whose answer its peer could not take. It is made anew, so that nothing is kept in memory meanwhile."""
+class PausedPull:
+    """A pull whose answer its peer could not take. The answer is built again, so that no memory is kept for it
+    meanwhile."""
 
     peer: bytes
     pull: Pull
@@ -84,12 +83,14 @@ class Paused:
 
 
 class ServeAgent:
+    """The duty cycle of serve."""
+
     duty: ClassVar[Duty] = Duty.SERVE
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._paused: deque[Paused] = deque()
+        self._paused: deque[PausedPull] = deque()
         self._paused_until = 0
 
     def on_start(self, bell: Doorbell) -> None:
@@ -110,23 +111,23 @@ class ServeAgent:
         if settings.message_index_enable:
             index = IndexService(node.store.index, settings.max_hash_slot_num, settings.max_index_num)
             index.load()
-        self._queues, self._index, self._swept_ms = queues, index, self._now()
+        self._queues, self._index, self._released_ms = queues, index, self._now()
         self._topics = topics
         get = node.positions.get
-        self._settling = Settling(get, node.clock)
-        self._settled = self._settling.settled()
+        self._catch_up = CatchUp(get, node.clock)
+        self._settled = self._catch_up.settled()
         self._damaged_last: tuple[object, ...] = ()
-        self._puller = Puller(queues, self._log, ends, topics, get, rules, self._settling.settled, _extension(node))
+        self._puller = Puller(queues, self._log, ends, topics, get, rules, self._catch_up.settled, _extension(node))
         epochs, rules_of_lookup = EpochFile(node.store), lookup_rules(settings)
-        damage = Damage(node.writer(Position.DAMAGED), node.writer(Position.DAMAGED_NEWEST), node.log)
+        damage = DamageCounter(node.writer(Position.DAMAGED), node.writer(Position.DAMAGED_NEWEST), node.log)
         self._lookup = Lookup(
-            topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._settling, damage.met
+            topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._catch_up, damage.count
         )
-        self._groups = groups_of(node, topics, ends, self._lookup, self._say)
+        self._groups = groups_of(node, topics, ends, self._lookup, self._send)
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
-        self._holding = Holding(ends)
-        self._unsent = Unsent(self._now)
+        self._held_pulls = HeldPulls(ends)
+        self._outbound = OutboundBuffer(self._now)
         self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
         self._context = new_context()
         role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
@@ -155,7 +156,7 @@ class ServeAgent:
 
     @property
     def endpoints(self) -> list[str]:
-        """Where it listens."""
+        """The endpoints on which it listens."""
         return self._server.endpoints
 
     def do_work(self) -> int:
@@ -165,31 +166,31 @@ class ServeAgent:
             self._log_min = log_min
             self._log.release_below(log_min)
             self._log.refresh()
-        self._let_go()
-        self._topics.look(self._now())
-        woken = self._holding.woken(positions.get(Position.DISPATCHED))
-        overdue = self._holding.overdue(self._now()) if self._settled else self._settle()
+        self._release_files()
+        self._topics.check(self._now())
+        woken = self._held_pulls.woken(positions.get(Position.DISPATCHED))
+        overdue = self._held_pulls.overdue(self._now()) if self._settled else self._settle()
         for held in woken:
-            self._go_on(held, over=False)
+            self._resume(held, over=False)
         for held in overdue:
-            self._go_on(held, over=True)
+            self._resume(held, over=True)
         done = len(woken) + len(overdue) + self._try_paused()
         if not self._poller.was_silent():
             done += self._take_requests()
         if self._now() >= self._groups.due_ms:
-            done += self._groups.turn(self._now())
+            done += self._groups.cycle(self._now())
         return done + self._log.let_go(self._now())
 
-    def _settle(self) -> list[Held]:
-        """Pulls whose time is over; once ends are known to be ends, also those that are held behind one."""
-        self._settled = self._settling.settled()
-        return self._holding.take_all() if self._settled else self._holding.overdue(self._now())
+    def _settle(self) -> list[HeldPull]:
+        """Pulls that have timed out; all held pulls once queue ends are known to be ends."""
+        self._settled = self._catch_up.settled()
+        return self._held_pulls.take_all() if self._settled else self._held_pulls.overdue(self._now())
 
-    def _let_go(self) -> None:
-        """Of files that were deleted: the disk has their blocks back when the last process has closed them."""
-        if self._now() - self._swept_ms < SWEEP_MS:
+    def _release_files(self) -> None:
+        """Closes deleted files so that their disk blocks are freed."""
+        if self._now() - self._released_ms < RELEASE_EVERY_MS:
             return
-        self._swept_ms = self._now()
+        self._released_ms = self._now()
         self._log.queue.sweep()
         self._queues.close_removed()
         if self._index is not None:
@@ -198,18 +199,18 @@ class ServeAgent:
     def sleep_ms(self) -> int:
         now = self._now()
         longest = PAUSE_MS if self._paused else REST_MAX_MS
-        return min(longest, self._holding.due_ms(now), max(0, self._groups.due_ms - now))
+        return min(longest, self._held_pulls.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
-        """Reput, whose every batch would ring, need not wake us for pulls that nobody has sent."""
-        if not len(self._holding):
+        """Sleeps; without held pulls reput's doorbell stays off, which would ring for every batch."""
+        if not len(self._held_pulls):
             self._bell.disarm()
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
-        """Whoever waits is answered, so that nobody waits for a process that has gone."""
-        for held in self._holding.take_all():
-            self._go_on(held, over=True)
+        """Answers every held pull, so that no client waits for a process that has ended."""
+        for held in self._held_pulls.take_all():
+            self._resume(held, over=True)
         self._groups.close()
         return True
 
@@ -236,7 +237,7 @@ class ServeAgent:
             except MalformedFrame as error:
                 self._line.count(Counter.REFUSED)
                 self._node.log.warning("a peer is dropped: %s", error)
-                self._holding.drop(request.peer)
+                self._held_pulls.drop(request.peer)
                 self._server.drop(request)
         return done
 
@@ -244,10 +245,10 @@ class ServeAgent:
         kind = kind_of(request.parts[0])
         if kind == Kind.PULL:
             pull = decode_pull(request.parts)
-            self._answer_or_hold(Held(request.peer, pull, pull.offset, self._now() + self._suspend(pull)))
+            self._answer_or_hold(HeldPull(request.peer, pull, pull.offset, self._now() + self._suspend(pull)))
         elif kind == Kind.ASK and len(request.parts) == 2:
             _, request_id = expect(ASK, request.parts[0])
-            self._ask(request, int(request_id), read_json(request.parts[1]))
+            self._handle_question(request, int(request_id), read_json(request.parts[1]))
         else:
             raise MalformedFrame(f"kind {kind} in {len(request.parts)} parts is no request to serve")
 
@@ -258,82 +259,82 @@ class ServeAgent:
 
     # --- pulls
 
-    def _answer_or_hold(self, held: Held) -> None:
-        if self._unsent.is_full(held.peer):
+    def _answer_or_hold(self, held: HeldPull) -> None:
+        if self._outbound.is_full(held.peer):
             self._pause(held.peer, held.pull)
             return
-        outcome = self._outcome(held.peer, held.pull)
-        if outcome is None:
+        result = self._pull(held.peer, held.pull)
+        if result is None:
             return
-        wait = held.pull.suspend > 0 and may_wait(outcome.status, held.pull.offset, outcome.next_offset)
-        if not (wait and self._holding.add(held)):
-            self._answer(held.peer, held.pull, outcome)
+        wait = held.pull.suspend > 0 and may_wait(result.status, held.pull.offset, result.next_offset)
+        if not (wait and self._held_pulls.add(held)):
+            self._answer(held.peer, held.pull, result)
 
-    def _go_on(self, held: Held, *, over: bool) -> None:
-        """A held pull that was woken, or whose time is `over`. What its filter left out is not looked at again."""
-        if self._unsent.is_full(held.peer):
+    def _resume(self, held: HeldPull, *, over: bool) -> None:
+        """Resumes a held pull that was woken or has timed out (`over`). Filtered records are not checked again."""
+        if self._outbound.is_full(held.peer):
             self._pause(held.peer, held.pull)
             return
-        outcome = self._outcome(held.peer, replace(held.pull, offset=held.wanted))
-        if outcome is None:
+        result = self._pull(held.peer, replace(held.pull, offset=held.wanted))
+        if result is None:
             return
-        passed_over = outcome.status is GetStatus.NO_MATCHED_MESSAGE
-        if not over and passed_over and outcome.next_offset == outcome.max_offset:
-            held.wanted = outcome.next_offset
-            if self._holding.add(held):
+        passed_over = result.status is GetStatus.NO_MATCHED_MESSAGE
+        if not over and passed_over and result.next_offset == result.max_offset:
+            held.wanted = result.next_offset
+            if self._held_pulls.add(held):
                 return
-        if outcome.status is GetStatus.OFFSET_OVERFLOW_ONE and held.wanted != held.pull.offset:
-            outcome = replace(outcome, status=GetStatus.NO_MATCHED_MESSAGE)
-        self._answer(held.peer, held.pull, outcome)
+        if result.status is GetStatus.OFFSET_OVERFLOW_ONE and held.wanted != held.pull.offset:
+            result = replace(result, status=GetStatus.NO_MATCHED_MESSAGE)
+        self._answer(held.peer, held.pull, result)
 
-    def _outcome(self, peer: bytes, pull: Pull) -> Outcome | None:
-        """None when the queue cannot be read; then the peer was told why, and its link ends."""
+    def _pull(self, peer: bytes, pull: Pull) -> PullResult | None:
+        """The result of a pull; None when the queue is unreadable: then the peer was told why, and its link ends."""
         try:
-            passing = self._filters.get(pull) if pull.expression else None
+            record_filter = self._filters.get(pull) if pull.expression else None
         except TowlineError as error:
             self._line.count(Counter.REFUSED)
-            return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
         try:
-            return self._puller.run(pull, passing)
+            return self._puller.run(pull, record_filter)
         except QueueDamaged as error:  # the rest of the queue, and the others of the peer, can be read
             if self._damaged_last != error.args:  # a reader asks again and again
                 self._damaged_last = error.args
                 self._node.log.error("%s", error)
             self._line.count(Counter.REFUSED)
-            return Outcome(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
         except TowlineError as error:
             self._node.log.error("a pull cannot be answered: %s", error)
             self._line.count(Counter.REFUSED)
             self._server.send(peer, encode_refusal(LinkRefused(DAMAGED, str(error))))
-            self._part(peer)
+            self._drop_peer(peer)
             return None
 
-    def _answer(self, peer: bytes, pull: Pull, outcome: Outcome, until_ms: int | None = None) -> Sent:
-        """An answer that the peer cannot take now is made anew until then, by default for PAUSED_MAX_MS."""
+    def _answer(self, peer: bytes, pull: Pull, result: PullResult, until_ms: int | None = None) -> Sent:
+        """Sends an answer. One that the peer cannot take now is built again until `until_ms`, by default for
+        PAUSED_MAX_MS."""
         head = PULL_ANSWER.pack(
             Kind.PULL_ANSWER,
-            outcome.status,
+            result.status,
             pull.queue_id,
             pull.request_id,
-            outcome.count,
-            outcome.next_offset,
-            outcome.min_offset,
-            outcome.max_offset,
-            (READ_FROM_SLAVE if outcome.behind and self._slave_read else 0)
-            | (RECORDS_IN_FILE if outcome.stretch else 0),
+            result.count,
+            result.next_offset,
+            result.min_offset,
+            result.max_offset,
+            (READ_FROM_SLAVE if result.behind and self._slave_read else 0) | (RECORDS_IN_FILE if result.stretch else 0),
         )
-        records = outcome.stretch or outcome.records
-        if outcome.copied:
-            records = self._unsent.hold(peer, records)
-        parts = [head, outcome.sizes, records] if outcome.count else [head, *outcome.why]
+        records = result.stretch or result.records
+        if result.copied:
+            records = self._outbound.hold(peer, records)
+        parts = [head, result.sizes, records] if result.count else [head, *result.why]
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
-            self._count(pull, outcome)
+            self._count(pull, result)
             self._line.count(Counter.BATCHES)
-            self._line.count(Counter.MESSAGES, outcome.count)
-            self._line.count(Counter.BYTES, len(outcome.records))
+            self._line.count(Counter.MESSAGES, result.count)
+            self._line.count(Counter.BYTES, len(result.records))
         elif sent is Sent.GONE:
-            self._part(peer)
+            self._drop_peer(peer)
             self._groups.gone(peer)
         else:
             self._pause(peer, pull, until_ms)
@@ -341,27 +342,28 @@ class ServeAgent:
 
     def _pause(self, peer: bytes, pull: Pull, until_ms: int | None = None) -> None:
         if len(self._paused) < PAUSED_MAX:
-            self._paused.append(Paused(peer, pull, until_ms or self._now() + PAUSED_MAX_MS))
+            self._paused.append(PausedPull(peer, pull, until_ms or self._now() + PAUSED_MAX_MS))
         else:
-            self._cut(peer)
+            self._disconnect(peer)
 
-    def _count(self, pull: Pull, outcome: Outcome) -> None:
-        if outcome.count:
-            self._stats.add(pull.topic, pull.queue_id, outcome.count, len(outcome.records))
+    def _count(self, pull: Pull, result: PullResult) -> None:
+        if result.count:
+            self._stats.add(pull.topic, pull.queue_id, result.count, len(result.records))
         else:
             self._stats.count(Total.EMPTY)
 
     def _try_paused(self) -> int:
-        """Peers whose queue was full. One that still is keeps its other pulls waiting too; one that stays so leaves."""
+        """Tries peers whose queue was full. One that is still full delays its other pulls; one that stays so is cut
+        off."""
         now = self._now()
         if not self._paused or now < self._paused_until:
             return 0
         self._paused_until = now + PAUSE_MS
-        stuck = self._unsent.stuck()
-        if stuck is not None:
-            held = self._unsent.of(stuck)
+        slowest_full = self._outbound.slowest_full()
+        if slowest_full is not None:
+            held = self._outbound.of(slowest_full)
             self._node.log.warning("a peer that reads nothing is cut off: %d bytes are kept for it", held)
-            self._cut(stuck)
+            self._disconnect(slowest_full)
         full: set[bytes] = set()
         done = 0
         paused, self._paused = self._paused, deque()
@@ -372,35 +374,35 @@ class ServeAgent:
                 done += self._try_again(entry, now, full)
         return done
 
-    def _try_again(self, entry: Paused, now: int, full: set[bytes]) -> int:
+    def _try_again(self, entry: PausedPull, now: int, full: set[bytes]) -> int:
         if now >= entry.until_ms:
             self._node.log.warning("a peer that takes no answers is cut off")
-            self._cut(entry.peer)
+            self._disconnect(entry.peer)
             return 1
-        if self._unsent.is_full(entry.peer):
+        if self._outbound.is_full(entry.peer):
             self._paused.append(entry)
             full.add(entry.peer)
             return 0
-        outcome = self._outcome(entry.peer, entry.pull)
-        if outcome is not None and self._answer(entry.peer, entry.pull, outcome, entry.until_ms) is Sent.PAUSED:
+        result = self._pull(entry.peer, entry.pull)
+        if result is not None and self._answer(entry.peer, entry.pull, result, entry.until_ms) is Sent.PAUSED:
             full.add(entry.peer)
             return 0
         return 1
 
-    def _part(self, peer: bytes) -> None:
-        """It has to greet again."""
-        self._holding.drop(peer)
+    def _drop_peer(self, peer: bytes) -> None:
+        """Drops a peer, which has to greet again."""
+        self._held_pulls.drop(peer)
         self._server.evict(peer)
 
-    def _cut(self, peer: bytes) -> None:
-        """The same over another connection: this one ends, and with it go the answers that were not read."""
-        self._holding.drop(peer)
+    def _disconnect(self, peer: bytes) -> None:
+        """Drops a peer with its connection, and with that the answers that it has not read."""
+        self._held_pulls.drop(peer)
         self._server.cut_unread(peer)
-        self._unsent.forget(peer)
+        self._outbound.drop(peer)
 
     # --- questions
 
-    def _ask(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
+    def _handle_question(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
         peer, of_group = request.peer, is_group_question(question)
         try:
             check_ask(question.get("op"), request.session.key, request.session.facts.get("role"))
@@ -410,7 +412,7 @@ class ServeAgent:
                 found = self._lookup.answer(question)
         except TowlineError as error:
             self._line.count(Counter.REFUSED)
-            self._say(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(refusal_facts(error))])
+            self._send(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(refusal_facts(error))])
             return
         if of_group:
             self._groups.ask(peer, request_id, question)
@@ -419,23 +421,23 @@ class ServeAgent:
         parts: list[Any] = [ANSWER.pack(Kind.ANSWER, 0, request_id, count), json_part(found.facts)]
         if count:
             sizes = np.fromiter(map(len, found.records), dtype=">u4", count=count)
-            parts += [sizes.tobytes(), self._unsent.hold(peer, b"".join(found.records))]
-        self._say(peer, parts)
+            parts += [sizes.tobytes(), self._outbound.hold(peer, b"".join(found.records))]
+        self._send(peer, parts)
 
-    def _say(self, peer: bytes, parts: list[Any]) -> Sent:
-        """An answer that cannot be sent ends the link: its peer asks again on a new one."""
-        sent = Sent.PAUSED if self._unsent.of(peer) > PEER_MAX else self._server.send(peer, parts, copy=False)
+    def _send(self, peer: bytes, parts: list[Any]) -> Sent:
+        """Sends an answer, or ends the link: the peer asks again on a new one."""
+        sent = Sent.PAUSED if self._outbound.of(peer) > PEER_MAX else self._server.send(peer, parts, copy=False)
         if sent is not Sent.SENT:
-            self._cut(peer)
+            self._disconnect(peer)
         return sent
 
 
-def _extension(node: Node) -> Extension | None:
-    """None where no queue ever had extension units."""
+def _extension(node: Node) -> ExtensionUnits | None:
+    """The reader of extension units; None where no queue ever had any."""
     settings, root = node.settings, node.store.consumequeue_ext
     if not settings.enable_consume_queue_ext and not root.is_dir():
         return None
-    return Extension(ConsumeQueueExtFiles(root, settings.mapped_file_size_consume_queue_ext, QUEUE_FILES_OPEN_MAX))
+    return ExtensionUnits(ConsumeQueueExtFiles(root, settings.mapped_file_size_consume_queue_ext, QUEUE_FILES_OPEN_MAX))
 
 
 def pull_rules(settings: Settings) -> PullRules:
@@ -466,7 +468,7 @@ def lookup_rules(settings: Settings) -> LookupRules:
 
 
 def _size_max(settings: Settings) -> int:
-    """Most record bytes of an answer: one part of a message has to hold them."""
+    """The most record bytes of an answer: one part of a message has to hold them."""
     return min(settings.pull_bytes_max, FRAME_SIZE_MAX)
 
 

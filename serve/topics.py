@@ -1,4 +1,4 @@
-"""The topics of this node as config/topics.json names them: another process keeps the file, here it is only read."""
+"""The topics of this node, read from config/topics.json, which another process writes."""
 
 import contextlib
 from pathlib import Path
@@ -9,33 +9,33 @@ from towline.format.files.topics import TopicConfig, TopicTable, is_system_topic
 from towline.format.record.transactions import HALF
 from towline.log.state.topics_file import TopicsFile
 
-LOOK_MS: Final = 100  # a change is known this late at most
+CHECK_EVERY_MS: Final = 100  # a change is known this late at most
 
 
 class TopicsView:
-    """Looks at the file again when told that time has passed, when asked to, or when a topic is not known."""
+    """Reads the file again at intervals, on request, or when a topic is unknown."""
 
     def __init__(self, path: Path) -> None:
         self._file = TopicsFile(path)
-        self._looked_ms = 0
+        self._checked_ms = 0
         self._readable: dict[bytes, tuple[int, bool]] = {}  # topic -> read queues, whether it may be read
 
     @property
     def table(self) -> TopicTable:
-        """What was read last: another object after each change."""
+        """The table that was read last: another object after each change."""
         return self._file.table
 
-    def look(self, now_ms: int) -> bool:
-        """Whether the topics were found changed. A file that cannot be read changes nothing; who asks is told."""
-        if now_ms - self._looked_ms < LOOK_MS:
+    def check(self, now_ms: int) -> bool:
+        """Whether the file had changed. An unreadable file changes nothing; a question about topics reports it."""
+        if now_ms - self._checked_ms < CHECK_EVERY_MS:
             return False
-        self._looked_ms = now_ms
+        self._checked_ms = now_ms
         with contextlib.suppress(MalformedFile):
             return self.refresh()
         return False
 
     def get(self, name: str) -> TopicConfig | None:
-        """Raises MalformedFile when the file had to be read and cannot be."""
+        """The topic. Raises MalformedFile when the file had to be read and cannot be."""
         found = self._file.table.topics.get(name)
         if found is None:
             self.refresh()
@@ -43,15 +43,15 @@ class TopicsView:
         return found
 
     def all(self) -> list[TopicConfig]:
-        """By name, as of now. Raises MalformedFile."""
+        """All topics by name, as of now. Raises MalformedFile."""
         self.refresh()
         topics = self._file.table.topics
         return [topics[name] for name in sorted(topics)]
 
     def floor(self, topic: str, queue_id: int) -> int:
-        """The least number that may be read, of a topic that was deleted before; 0 for any other.
+        """The lowest readable offset of a topic that was deleted before; 0 for any other.
 
-        An offset that a group committed below it is of messages that are gone.
+        A group's committed offset below it belongs to messages that are gone.
         """
         deleted = self._file.table.deleted.get(topic)
         return 0 if deleted is None else deleted.floors.get(queue_id, 0)
@@ -76,7 +76,7 @@ class TopicsView:
         return None
 
     def refresh(self) -> bool:
-        """Reads the file if it changed; whether it did. Raises MalformedFile."""
+        """Reads the file if it changed; returns whether it did. Raises MalformedFile."""
         changed = self._file.refresh()
         if changed:
             self._readable = {

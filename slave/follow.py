@@ -1,4 +1,4 @@
-"""The follow process of a slave: keeps the metadata files like the master's, and is the slave's door for its peers."""
+"""The follow process of a slave: copies the master's metadata files and answers the slave's peers."""
 
 import re
 import zlib
@@ -41,7 +41,7 @@ from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest
 
 ANSWER_MS: Final = 5000  # beyond the time for which a question is held
-AGAIN_MS: Final = 10
+ASK_AGAIN_MS: Final = 10
 QUESTIONS_PER_TURN: Final = 64
 HIGH_WATER: Final = 64
 _TROUBLE: Final = (MalformedFrame, MalformedFile, LinkRefused, DiskFull, StoreNotWritable, SyncFailed)
@@ -49,6 +49,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.json")
 
 
 class FollowAgent:
+    """The duty cycle of the follow process."""
+
     duty: ClassVar[Duty] = Duty.FOLLOW
 
     def __init__(self, node: Node) -> None:
@@ -65,7 +67,7 @@ class FollowAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
-        self._door = PeerDoor(self._node)
+        self._peer_server = PeerDoor(self._node)
         self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
@@ -109,10 +111,10 @@ class FollowAgent:
 
     def _follow(self, now: int) -> int:
         try:
-            self._release()
+            self._apply_held_back()
             if not self._link.connected:
                 return self._connect() if self._link.due(now) else 0
-            done = self._take_answers(now)
+            done = self._receive_answers(now)
         except _TROUBLE as error:  # of the master, or of our own disk: it is asked again a little later
             self._link.leave(str(error))
             return 0
@@ -146,7 +148,7 @@ class FollowAgent:
     # --- peers
 
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Peers may ask; whoever looks for a master is told who that is, as far as it is known here."""
+        """Accepts peers; anybody else is refused with the name of the master, as far as it is known here."""
         if facts.get("role") != PEER:
             self._refuse(facts)
         return {"now": self._node.clock.now_ms()}
@@ -175,7 +177,7 @@ class FollowAgent:
         if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2:
             raise MalformedFrame(f"kind {kind_of(request.parts[0])} is no question of a peer")
         _, request_id = expect(ASK, request.parts[0])
-        answer = self._door.answer(read_json(request.parts[1]))
+        answer = self._peer_server.answer(read_json(request.parts[1]))
         parts = [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(answer)]
         if self._server.send(request.peer, parts) is Sent.PAUSED:
             self._server.cut_unread(request.peer)
@@ -188,21 +190,21 @@ class FollowAgent:
     # --- the master
 
     def _connect(self) -> int:
-        """Metadata may be asked by a slave whose log is still empty, so its store id is not compared."""
+        """Connects to the master. A slave with an empty log may ask for metadata, so its store id is not compared."""
         facts = own_facts(self._node, "follower") | {"store": ""}
         self._asked_at, self._next_at = None, 0
         for name in self._held_back:  # of another link, or another master
             self._have.pop(name, None)
         self._held_back.clear()
-        return int(self._link.connect(facts, self._met))
+        return int(self._link.connect(facts, self._on_welcome))
 
-    def _met(self, welcome: dict[str, Any]) -> None:
-        """Producers that come here are told where the master takes messages: on the host where we found it."""
+    def _on_welcome(self, welcome: dict[str, Any]) -> None:
+        """Notes where the master takes messages, on the host where it was found, for producers that connect here."""
         found, port = parse(self._link.address), welcome.get("put_port")
         self._master_puts = tcp_endpoint(found.host, port) if isinstance(port, int) and port else ""
 
     def _floors_wanted(self) -> dict[str, int]:
-        """Once, for a log that begins in the middle of the master's."""
+        """A request for queue floors, once, for a log that begins in the middle of the master's."""
         positions = self._node.positions
         start = positions.get(Position.LOG_MIN)
         if positions.get(Position.APPENDED) == start:  # where it begins is not settled yet
@@ -210,7 +212,7 @@ class FollowAgent:
         known = (self._node.store.config / QUEUE_FLOORS).exists()
         return {} if known or not start else {"floors_at": start}
 
-    def _take_answers(self, now: int) -> int:
+    def _receive_answers(self, now: int) -> int:
         done = 0
         while (parts := self._link.receive()) is not None:
             if kind_of(parts[0]) != Kind.ANSWER or len(parts) != 2:
@@ -219,12 +221,12 @@ class FollowAgent:
             if not isinstance(files, dict):
                 raise MalformedFrame(f"the master's metadata files are {type(files).__name__}")
             for name, text in files.items():
-                self._store(str(name), str(text))
-            self._asked_at, self._next_at = None, now + AGAIN_MS
+                self._accept_file(str(name), str(text))
+            self._asked_at, self._next_at = None, now + ASK_AGAIN_MS
             done += 1
         return done
 
-    def _store(self, name: str, text: str) -> None:
+    def _accept_file(self, name: str, text: str) -> None:
         if not _NAME.fullmatch(name):
             raise MalformedFrame(f"the master sent a metadata file named {name!r}")
         path = self._node.store.config / name
@@ -240,10 +242,11 @@ class FollowAgent:
             self._held_back[name] = [*self._held_back.get(name, [])[:1], (end, content)]
         else:
             self._held_back.pop(name, None)
-            self._keep(name, content)
+            self._save_file(name, content)
 
-    def _release(self) -> None:
-        """What counts as delivered is taken over when this log holds it on its disk: promoted, it would be lost."""
+    def _apply_held_back(self) -> None:
+        """Saves delivery progress when this log holds it on disk: after a promotion messages would be lost
+        otherwise."""
         flushed = self._node.positions.get(Position.FLUSHED) if self._held_back else 0
         for name, waiting in list(self._held_back.items()):
             ready = [content for end, content in waiting if end <= flushed]
@@ -251,9 +254,9 @@ class FollowAgent:
                 self._held_back[name] = waiting[len(ready) :]
                 if not self._held_back[name]:
                     del self._held_back[name]
-                self._keep(name, ready[-1])
+                self._save_file(name, ready[-1])
 
-    def _keep(self, name: str, content: Any) -> None:
+    def _save_file(self, name: str, content: Any) -> None:
         if name == FILTERS:
             content = without_births(content)
         kind = TopicsConfig if name == TOPICS else ConfigFile

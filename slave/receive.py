@@ -1,4 +1,4 @@
-"""The ha receiver of a slave: takes CommitLog bytes from the master and appends them at the exact offset."""
+"""The ha receiver of a slave: appends the master's CommitLog bytes at the exact offset."""
 
 import gc
 import json
@@ -22,7 +22,7 @@ from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
-from .joining import Joining
+from .handshake import ReceiverHandshake
 
 ACK_MS: Final = 1000
 FULL_DISK_PAUSE_MS: Final = 1000
@@ -47,6 +47,8 @@ _TROUBLE: Final = (
 
 
 class ReceiveAgent:
+    """The duty cycle of the receiver."""
+
     duty: ClassVar[Duty] = Duty.RECEIVE
 
     def __init__(self, node: Node) -> None:
@@ -59,7 +61,7 @@ class ReceiveAgent:
         self._in_sync_published = node.writer(Position.IN_SYNC)
         self._epoch = 0
         self._pause_until = 0
-        self._said = (False, "")
+        self._status_written = (False, "")
         self._acked = (-1, -1)
         self._acked_ms = 0
         self._heard_ms = 0
@@ -70,17 +72,17 @@ class ReceiveAgent:
         node = self._node
         settings = node.settings
         told = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH or settings.wake_flush_when_put_message
-        self._flush_ringer = node.ringer(*((Duty.FLUSH,) if told else ()))  # else it looks by the clock
-        self._reput_ringer = node.ringer(Duty.REPUT)
+        self._flush_doorbell = node.ringer(*((Duty.FLUSH,) if told else ()))  # else it looks by the clock
+        self._reput_doorbell = node.ringer(Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._appended.advance(max(self._appended.get(), self._log_min.get()))
         self._open_tail()
         if (known := self._in_sync.load()) is not None:
             self._in_sync_published.replace(known.members)
         node.store.link.unlink(missing_ok=True)
-        self._joining = Joining(node, self._reader, node.writer(Position.EPOCH))
+        self._handshake = ReceiverHandshake(node, self._reader, node.writer(Position.EPOCH))
         if node.store.truncate.exists():  # the process before recorded it, and may not have come to order it
-            self._joining.order()
+            self._handshake.order_truncation()
         self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
         gc.disable()
 
@@ -88,34 +90,34 @@ class ReceiveAgent:
         now = self._node.clock.monotonic_ms()
         if self._full_until is not None and (now < self._full_until or not self._open_tail()):
             return 0
-        self._tell()
-        if self._joining.ordered:
+        self._write_status()
+        if self._handshake.ordered:
             return 0
         if not self._link.connected:
             return self._connect(now) if self._link.due(now) and now >= self._pause_until else 0
-        if outdated := self._joining.outdated():
+        if outdated := self._handshake.outdated():
             self._link.leave(outdated)
             return 0
         began_ns, visible = time.monotonic_ns(), self._visible()
-        done, taken = self._take(now)
+        done, taken = self._receive(now)
         self._acknowledge(now)
         if taken:
             self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
-            self._flush_ringer.ring()
+            self._flush_doorbell.ring()
         if self._visible() > visible:
-            self._reput_ringer.ring()  # behind the acknowledgement, which a client waits for
+            self._reput_doorbell.ring()  # behind the acknowledgement, which a client waits for
         if now - self._heard_ms > self._node.settings.ha_housekeeping_interval:
             self._link.leave("the master is silent")
         elif self._link.lost:
             self._link.leave("the connection broke")
         return done or int(self._tail.prepare())
 
-    def _tell(self) -> None:
-        """For `towline slave status`: whom it follows, or why nobody."""
+    def _write_status(self) -> None:
+        """Writes for `towline slave status` whom the slave follows, or why nobody."""
         said = (self._link.connected, self._link.trouble)
-        if said == self._said or not any(said):
+        if said == self._status_written or not any(said):
             return
-        self._said, now = said, self._node.clock.now_ms()
+        self._status_written, now = said, self._node.clock.now_ms()
         refused = list(self._link.refused.args) if self._link.refused is not None else None
         news = {"connected": said[0], "address": self._link.address, "why": said[1], "refused": refused, "since": now}
         try:
@@ -124,7 +126,7 @@ class ReceiveAgent:
             self._node.log.warning("%s", error)
 
     def sleep_ms(self) -> int:
-        if self._link.connected or self._joining.ordered:
+        if self._link.connected or self._handshake.ordered:
             return REST_MAX_MS
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
@@ -133,7 +135,7 @@ class ReceiveAgent:
         return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
-        """Nothing more is appended; what is here gets acknowledged, until the master says that it is confirmed.
+        """Appends nothing more; acknowledges what is here until the master reports it confirmed.
 
         Then reput can put the last record into its queue, and the stop is clean.
         """
@@ -150,7 +152,7 @@ class ReceiveAgent:
             self._link.close()
 
     def _open_tail(self) -> bool:
-        """False on a full disk: nothing is received until there is room, and what is here is served (H7)."""
+        """Opens the tail. False on a full disk: nothing is received until there is room, and reads are served (H7)."""
         try:
             self._tail: LogTail = open_tail(self._node, SLICE_MAX)
         except DiskFull as error:
@@ -164,7 +166,7 @@ class ReceiveAgent:
 
     def _connect(self, now: int) -> int:
         if not self._link.connect(self._facts(), self._agree):
-            if self._joining.refused():
+            if self._handshake.refused():
                 self._pause_until = now + PAUSE_MS
             return 0
         self._heard_ms, self._acked = now, (-1, -1)
@@ -174,31 +176,31 @@ class ReceiveAgent:
 
     def _facts(self) -> dict[str, Any]:
         settings = self._node.settings
-        return self._joining.facts(self._tail.position, self._log_min.get()) | {
+        return self._handshake.facts(self._tail.position, self._log_min.get()) | {
             "name": f"{settings.broker_name}-{settings.broker_id}",  # the first is its master's too
             "learner": settings.async_learner,
         }
 
     def _agree(self, welcome: dict[str, Any]) -> None:
         try:
-            self._begin(welcome)
+            self._begin_stream(welcome)
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # without them written nothing is received
             raise LinkRefused("STORE", str(error)) from error
 
-    def _begin(self, welcome: dict[str, Any]) -> None:
-        start = self._joining.agree(welcome, self._tail.position, self._log_min.get())
+    def _begin_stream(self, welcome: dict[str, Any]) -> None:
+        start = self._handshake.agree(welcome, self._tail.position, self._log_min.get())
         if start != self._tail.position:
             self._tail.close()
             self._log_min.advance(start)
             self._appended.advance(start)  # killed before this line, the next start does it
             self._tail = open_tail(self._node, SLICE_MAX)
         IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
-        self._epoch = self._joining.epoch
+        self._epoch = self._handshake.epoch
 
     # --- the stream
 
-    def _take(self, now: int) -> tuple[int, int]:
-        """How many messages came, and how many bytes of the log."""
+    def _receive(self, now: int) -> tuple[int, int]:
+        """Receives slices; returns how many messages, and how many bytes of the log."""
         done = taken = 0
         try:
             while taken < BYTES_PER_TURN and (parts := self._link.receive()) is not None:
@@ -211,13 +213,13 @@ class ReceiveAgent:
         return done, taken
 
     def _visible(self) -> int:
-        """Up to where reput may go, but for a sync, after which flush wakes it."""
+        """The end up to which reput may go, except for a sync, after which flush wakes it."""
         return min(self._appended.get(), self._confirmed.get())
 
     def _apply(self, parts: list[Buffer]) -> int:
-        """Append one slice. Anything but the next byte of our log from the master we greeted ends the link.
+        """Appends one slice. Anything but the next byte of our log from the greeted master ends the link.
 
-        What comes after the stop was asked for is left to the next start; it only tells what is confirmed.
+        After a stop was requested slices are left to the next start; they only tell what is confirmed.
         """
         if kind_of(parts[0]) == Kind.HA_SET:
             self._record_set(parts[0])
@@ -236,20 +238,20 @@ class ReceiveAgent:
         if confirmed > self._confirmed.get():  # also where the slice finds no room: what is here is served
             self._confirmed.advance(confirmed)
         if size:
-            self._joining.before_bytes(offset + size)
+            self._handshake.before_bytes(offset + size)
             if ARMED:
                 reach("receive.before_append")
             end = self._tail.append_raw(offset, memoryview(data))
             if ARMED:
                 reach("receive.after_append")
             self._appended.advance(end)
-            self._joining.holds(end)
+            self._handshake.holds(end)
             self._line.count(Counter.BYTES, size)
             self._line.count(Counter.BATCHES)
         return int(size)
 
     def _record_set(self, head: Buffer) -> None:
-        """The in-sync set is on disk before the master hears of it: it may take nobody out before that (H14)."""
+        """Records the in-sync set on disk before it is acknowledged: the master removes no member before that (H14)."""
         _, *fields = expect_set(head)
         epoch, version, master, members, floor = fields
         record = InSyncRecord(epoch, version, master, members, max(floor, FLOOR_UNKNOWN))
@@ -259,19 +261,19 @@ class ReceiveAgent:
             reach("receive.before_set")
         known = self._in_sync.load()
         if known is not None and known != record and known.order >= record.order:
-            self._not_recorded(record, known)
+            self._handle_set_error(record, known)
             return
         if known != record:
             self._in_sync.save(record)
         self._in_sync_published.replace(record.members)
         # A promise that was given meanwhile may have told of the set before this one, and whoever asked for it goes by
-        # that. Looked at behind the writing: one that is not seen here has told of this set.
-        if outdated := self._joining.outdated():
+        # that. Checked after the write: one that is not seen here has told of this set.
+        if outdated := self._handshake.outdated():
             raise LinkRefused("EPOCH", outdated)
         self._link.send([HA_SET.pack(Kind.HA_SET_ACK, *fields)])
 
-    def _not_recorded(self, record: InSyncRecord, known: InSyncRecord) -> None:
-        """It is not on the disk, so the master does not hear that it is.
+    def _handle_set_error(self, record: InSyncRecord, known: InSyncRecord) -> None:
+        """Leaves a set that is not on disk unacknowledged.
 
         Raises LinkRefused where another master has recorded a set since.
         """

@@ -82,6 +82,19 @@ class MalformedFrame(TowlineError, remedy=Remedy.FIX_CALL):
     advice = "talk to Towline with its own client of the same version"
 
 
+class DecompressedTooLarge(TowlineError, remedy=Remedy.FIX_CALL):
+    size_max: int
+    template = "the body decompresses to more than the cap of {size_max} bytes"
+    advice = "raise body_size_max of the reader if the sender is to be trusted"
+
+
+class UnreadableBody(TowlineError, remedy=Remedy.FIX_CALL):
+    kind: str
+    problem: str
+    template = "the body is no {kind} stream: {problem}"
+    advice = "look at the sender: the store keeps bodies as it receives them"
+
+
 # --- what the caller asks to be stored
 
 

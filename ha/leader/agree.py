@@ -1,7 +1,7 @@
-"""The one-shot process of a start, after recovery and before any piece: who is master, and the epoch of this one.
+"""The one-shot process of a start, after recovery and before other processes: who is master, and in which epoch.
 
-It asks all peers at once, decides by the rules of `towline.node.roles.agreement`, and writes down what it decided in
-the order of H16: the promise to itself, the promises of others, the in-sync set of itself alone, the role, the epoch.
+It asks all peers at once, decides by the rules of `towline.node.roles.agreement`, and records the decision in the order
+of H16: the promise to itself, the promises of others, the in-sync set of itself alone, the role, the epoch.
 """
 
 import select
@@ -30,13 +30,13 @@ from towline.runtime.positions import Duty, Position
 from towline.runtime.process import StopFlag, set_name
 from towline.runtime.settings_model import BrokerRole
 
-AGAIN_STEP_S: Final = 0.1
-PROMISED_S: Final = 2.0  # so long a deposed master waits for what became of its successor
-AGAIN_S: Final = 5.0  # so long a master whose peers are all silent waits for them before it refuses to start
+RETRY_STEP_S: Final = 0.1
+SUCCESSOR_WAIT_S: Final = 2.0  # so long a deposed master waits for what became of its successor
+PEERS_WAIT_S: Final = 5.0  # so long a master whose peers are all silent waits for them before it refuses to start
 
 
 def agree_node(store_root: Path, log_file: Path | None) -> int:
-    """Exit status of the process; a failure is left where the supervisor finds it."""
+    """Runs the process and returns its exit status; a failure is written where the supervisor reads it."""
     StopFlag()
     set_name("towline:agree")
     log = configure(Duty.AGREE.label, log_file)
@@ -55,41 +55,44 @@ def agree_node(store_root: Path, log_file: Path | None) -> int:
 
 
 class Agreement:
+    """One decision about this node's role and epoch."""
+
     def __init__(self, node: Node) -> None:
         self._node = node
         self._own = report_of(state_of(node))
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def start(self, asked: dict[str, Any]) -> Role:
-        """Of a node that is to be master again. Raises AloneRefused."""
-        deadline = time.monotonic() + AGAIN_S
-        patience = time.monotonic() + (PROMISED_S if asked.get("running") else 0)
+        """Decides the role of a node that was master. Raises AloneRefused."""
+        deadline = time.monotonic() + PEERS_WAIT_S
+        patience = time.monotonic() + (SUCCESSOR_WAIT_S if asked.get("running") else 0)
         floor, alone = self._node.settings.min_in_sync_replicas, bool(asked.get("alone"))
         bound = promise_before(self._node.store)  # a promotion of its own that was cut short unbinds it from nobody
         own = replace(self._own, promised=bound.epoch, promised_node=bound.node)
         while True:
             heard = self._ask({"op": STATE})
             if awaited(own, heard.silent) and time.monotonic() < patience:
-                select.select([], [], [], AGAIN_STEP_S)
+                select.select([], [], [], RETRY_STEP_S)
                 continue
             try:
                 verdict = on_start(own, heard.answers.values(), heard.silent, floor=floor, alone=alone)
             except AloneRefused as error:
                 if time.monotonic() < deadline:
-                    select.select([], [], [], AGAIN_STEP_S)
+                    select.select([], [], [], RETRY_STEP_S)
                     continue
                 if not asked.get("running"):
                     raise
                 verdict = Verdict(SLAVE, f"it was told of another master, and {error.describe()}", -1)
             break
         if verdict.role == SLAVE:
-            return self._be(Role(SLAVE, 0, verdict.why, verdict.master))
+            return self._become(Role(SLAVE, 0, verdict.why, verdict.master))
         epoch = next_epoch(self._own, heard.answers.values(), promotion=False)
         save_promise(self._node.store, Promise(epoch, self._own.node))
-        return self._be(Role(MASTER, epoch, verdict.why, self._own.node))
+        return self._become(Role(MASTER, epoch, verdict.why, self._own.node))
 
     def promote(self, asked: dict[str, Any]) -> Role:
-        """In the order of H16. Raises PromotionRefused; refused before anything was promised, nothing has changed."""
+        """Promotes the node in the order of H16. Raises PromotionRefused; before any promise nothing has changed
+        then."""
         accept_loss, elected = bool(asked.get("accept_loss")), bool(asked.get("elected"))
         unchecked = accept_loss or elected  # etcd has elected one of the recorded set: the silent do not count
         own = self._own
@@ -123,27 +126,27 @@ class Agreement:
         why += ", loss was accepted" if accept_loss else ", elected in etcd" if elected else ""
         more = sorted(peer.node for peer in heard.answers.values() if peer.reach > self._own.reach)
         why += f"; what nodes {more} hold beyond its log was promised to nobody" if more and not unchecked else ""
-        return self._be(Role(MASTER, epoch, why, self._own.node))
+        return self._become(Role(MASTER, epoch, why, self._own.node))
 
     def _ask(self, question: dict[str, Any]) -> Heard:
-        """The log hears of each trouble once: a start asks its peers again and again."""
+        """Asks all peers; logs each trouble once, as a start asks again and again."""
         heard = ask_all(self._node, question)
         for name, trouble in heard.silent.items():
             said = f"node {name} does not answer, {trouble}"
-            if said not in self._told:
-                self._told.add(said)
+            if said not in self._logged:
+                self._logged.add(said)
                 self._node.log.warning("%s", said)
         return heard
 
     def _sync_log(self) -> None:
-        """H16 (4), before an entry of the new epoch is. Where the node stopped in order nothing is left to sync."""
+        """Syncs the log before an entry of the new epoch (H16 4). After a clean stop nothing is left to sync."""
         node = self._node
         flushed = node.positions.get(Position.FLUSHED)
         if flushed < self._own.end:
             sync_rest(node.store, node.settings.mapped_file_size_commit_log, flushed, self._own.end)
 
-    def _be(self, role: Role) -> Role:
-        """The role, durably, then the epoch: a node that is killed between the two opens it at its next start."""
+    def _become(self, role: Role) -> Role:
+        """Saves the role durably, then the epoch: a node killed between the two opens the epoch at its next start."""
         node = self._node
         sole = role.role == MASTER and node.settings.broker_role is BrokerRole.ASYNC_MASTER
         save_role(node.store, role := replace(role, sole=sole))
@@ -158,20 +161,20 @@ class Agreement:
 
 
 def check_lease(until_ns: object, node: int) -> None:
-    """`until_ns`: CLOCK_BOOTTIME until which nobody else is elected. Raises PromotionRefused.
+    """Raises PromotionRefused after `until_ns` (CLOCK_BOOTTIME), when another node may be elected.
 
-    Of a node that stood still since it was elected: its promise would depose whoever was elected after it.
+    A node that paused since its election would otherwise depose its successor by its promise.
     """
     if type(until_ns) is not int or boottime_ns() >= until_ns:
         raise PromotionRefused(node, "it was elected longer ago than a lease lasts: another node may lead by now")
 
 
 def floor_of(asked: dict[str, Any]) -> int:
-    """Of the set that etcd has, as the order of an election says it."""
+    """The floor of the set in etcd, as the order of an election states it."""
     floor = asked.get("floor")
     return floor if type(floor) is int else FLOOR_UNKNOWN
 
 
 def least_epoch(epoch: object, node: int) -> int:
-    """The number that was asked for, if it is one of this node's."""
+    """The epoch that was asked for, if it is one of this node's; else 0."""
     return epoch if type(epoch) is int and node_of(epoch) == node else 0

@@ -1,9 +1,9 @@
-"""A slave's part in the leadership of its group: it watches, and stands for it when there is no master (H16, H19).
+"""A slave's part in its group's election: it watches the leader, and stands when there is none (H16, H19).
 
-A master whose host says that nobody listens there has died, and its lease need not be waited for. That is no proof, so
-it counts only where being wrong costs a change of the master and no message: where the master has said in etcd that it
-is a SYNC_MASTER, and this node is in the recorded set. Then nothing is acknowledged that this node does not hold, and
-a set without it can be recorded by the leader alone, which that master is no more (docs/decisions/0026).
+A master whose host reports that nobody listens on its port has died, and its lease need not be waited for. That is no
+proof, so it counts only where an error costs a change of the master and no message: where the master has stated in etcd
+that it is a SYNC_MASTER, and this node is in the recorded set. Then nothing is acknowledged that this node does not
+hold, and only the leader can record a set without it, which that master is no more (docs/decisions/0026).
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from towline.node.roles.roles import MASTER
 from towline.route.etcd import Etcd
 from towline.runtime.positions import Counter
 
-from .leadership import Leader, Leadership, Standing, View, better, facts_of, may_stand, next_epoch
+from .leadership import GroupView, Leader, Leadership, NodeProgress, better_candidate, facts_of, may_stand, next_epoch
 
 WATCH_MS: Final = 100
 ASK_MS: Final = 300
@@ -36,8 +36,8 @@ NS_PER_MS: Final = 1_000_000
 BACK_OFF_MS: Final = 5000  # after a promotion that failed others go first
 
 
-class Pulse:
-    """Whether the leader's process has died: somebody listened at its address, and now nobody has for DEAD_MS."""
+class LeaderProbe:
+    """Whether the leader's process has died: its port was open, and has refused connections for DEAD_MS."""
 
     def __init__(self) -> None:
         self._leadership = 0  # the one that was seen alive
@@ -55,6 +55,8 @@ class Pulse:
 
 
 class Candidate:
+    """The lease process's role on a slave."""
+
     def __init__(self, node: Node, etcd: Etcd, leadership: Leadership) -> None:
         self._node, self._etcd, self._leadership = node, etcd, leadership
         self._own = node.settings.broker_id
@@ -64,27 +66,27 @@ class Candidate:
         self._vacant_since: int | None = None
         self._lease = 0  # won, and the promotion ordered: it is kept until this process is stopped, or the order void
         self._until_ns = 0  # CLOCK_BOOTTIME: then the order is void
-        self._told = ""
-        self._pulse = Pulse()
+        self._logged = ""
+        self._probe = LeaderProbe()
 
-    def turn(self, now_ms: int) -> int:
+    def cycle(self, now_ms: int) -> int:
         if now_ms < self._next_at:
             return 0
         self._next_at = now_ms + WATCH_MS
         if self._lease:
-            self._hold()
+            self._renew_for_promotion()
             return 1
         view = self._leadership.read()
         if view.leader is not None:
             self._vacant_since = None
             if view.leader.node == self._own:
-                self._go_on(view, view.leader)
+                self._resume_promotion(view, view.leader)
             elif not may_stand(replace(view, leader=None), self._own, founder=False):
-                self._feel(view.leader, now_ms)
+                self._probe_leader(view.leader, now_ms)
             return 1
         why = may_stand(view, self._own, founder=self._is_founder())
         if why:
-            self._tell(why)
+            self._log_once(why)
         else:
             self._stand(view, now_ms)
         return 1
@@ -92,29 +94,29 @@ class Candidate:
     def due_ms(self, now_ms: int) -> int:
         return max(0, self._next_at - now_ms)
 
-    def leave(self) -> None:
-        """What was won goes over to the master that this node is about to be."""
+    def hand_over(self) -> None:
+        """Leaves a won lease to the master that this node is about to become."""
 
-    def _feel(self, leader: Leader, now_ms: int) -> None:
-        """Ends the lease of a master that has died. Whoever should be elected then is another question."""
+    def _probe_leader(self, leader: Leader, now_ms: int) -> None:
+        """Ends the lease of a master that has died. Who should be elected then is decided elsewhere."""
         address = self._node.settings.peers.get(leader.node)
         if address is None or not leader.waits:  # only a master that runs says that it does: its promotion is done
             return
-        if self._pulse.is_dead(leader, listens=listens(address), now_ms=now_ms):
+        if self._probe.is_dead(leader, listens=listens(address), now_ms=now_ms):
             self._node.log.warning("nobody listens at %s any more: the lease of node %d is ended", address, leader.node)
             self._etcd.revoke(leader.lease)
             self._next_at = now_ms
 
-    def _stand(self, view: View, now_ms: int) -> None:
+    def _stand(self, view: GroupView, now_ms: int) -> None:
         if self._vacant_since is None:
             self._vacant_since = now_ms
         first, known, lost = self._compare(view)
         patient = view.in_sync is None or now_ms - self._vacant_since < GIVE_WAY_MS
         if first is not None and patient:
-            self._tell(f"node {first.node} goes first, it holds the log to {first.end}")
+            self._log_once(f"node {first.node} goes first, it holds the log to {first.end}")
             return
         if lost:
-            self._tell(lost)
+            self._log_once(lost)
             return
         began_ns = boottime_ns()
         lease, _ = self._etcd.grant(math.ceil(self._node.settings.lease_ms / 1000))
@@ -124,10 +126,10 @@ class Candidate:
         else:
             self._etcd.revoke(lease)
 
-    def _go_on(self, view: View, leader: Leader) -> None:
-        """The key is ours, and this node is a slave: it was started again within the lease, or did not hear the answer.
+    def _resume_promotion(self, view: GroupView, leader: Leader) -> None:
+        """Resumes the promotion of a slave that holds the key: it was restarted within the lease, or missed the answer.
 
-        What it holds now counts, not what it held then.
+        It is judged by the log that it holds now, not by what it held then.
         """
         first, known, lost = self._compare(view)
         said = read_json_file(self._node.store.order_result) or {}
@@ -137,27 +139,28 @@ class Candidate:
             self._node.log.error("gives the leadership back, the promotion failed: %s", said["error"])
             self._next_at += BACK_OFF_MS
         if lost:
-            self._tell(lost)
+            self._log_once(lost)
         if failed or lost or first is not None or not self._etcd.keep_alive(leader.lease):
             self._etcd.revoke(leader.lease)
             return
         epoch = max(leader.epoch, number_of(term_of(known) + 1, self._own))
         self._promote(epoch, leader.lease, leader.epoch, began_ns, self._floor_of(view))
 
-    def _floor_of(self, view: View) -> int:
-        """Under which the set was recorded that makes this node stand; its own where there is none."""
+    def _floor_of(self, view: GroupView) -> int:
+        """The floor under which the set was recorded that makes this node stand; its own where there is none."""
         return self._node.settings.min_in_sync_replicas if view.in_sync is None else view.in_sync.floor
 
     def _promote(self, epoch: int, lease: int, elected: int, began_ns: int, floor: int) -> None:
-        """`elected`: the epoch by which etcd knows this leadership; `began_ns`: before etcd was told of its lease."""
+        """Orders the promotion. `elected`: the epoch of this leadership in etcd; `began_ns`: before its lease was
+        granted."""
         self._lease, self._until_ns = lease, began_ns + self._node.settings.lease_ms * NS_PER_MS
         self._node.line.count(Counter.BATCHES)
         self._node.log.warning("elected: this node becomes master in epoch %d", epoch)
         order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "floor": floor, "until_ns": self._until_ns}
         give_order(self._node.store.root, order)
 
-    def _hold(self) -> None:
-        """Renews the lease for the promotion that was ordered, for a lease's time: nobody else can stand meanwhile."""
+    def _renew_for_promotion(self) -> None:
+        """Renews the lease for one lease time after the promotion was ordered: nobody else can stand meanwhile."""
         if boottime_ns() < self._until_ns:
             self._lease = self._lease if self._etcd.keep_alive(self._lease) else 0
             return
@@ -166,8 +169,9 @@ class Candidate:
         self._lease = 0
         self._next_at += BACK_OFF_MS
 
-    def _compare(self, view: View) -> tuple[Standing | None, int, str]:
-        """(who should go before us, the greatest epoch that anybody reachable knows, why we may lack something)."""
+    def _compare(self, view: GroupView) -> tuple[NodeProgress | None, int, str]:
+        """(who should go before this node, the greatest epoch among reachable peers, why this node may lack
+        records)."""
         own = report_of(state_of(self._node))
         answers, _ = ask_peers(self._node, self._peers, {"op": STATE}, ASK_MS)
         reports = []
@@ -178,7 +182,7 @@ class Candidate:
                 self._node.log.warning("node %s: %s", name, error)
         known = max(max(one.following, one.written, one.promised) for one in (own, *reports))
         promoted = [one for one in reports if one.role == MASTER and term_of(one.following) > view.term]  # by hand
-        first = better(view, _standing(own), map(_standing, promoted or reports), first=bool(promoted))
+        first = better_candidate(view, _progress_of(own), map(_progress_of, promoted or reports), first=bool(promoted))
         members = ids_of(view.in_sync.members) if view.in_sync is not None else ()
         return first, known, may_lack(own, {one.node: one for one in reports}, members)
 
@@ -187,14 +191,14 @@ class Candidate:
         facts = read_json_file(self._node.store.node)
         return facts is not None and facts.get("asked") == MASTER
 
-    def _tell(self, why: str) -> None:
-        if why != self._told:
+    def _log_once(self, why: str) -> None:
+        if why != self._logged:
             self._node.log.info("does not stand for the leadership: %s", why)
-        self._told = why
+        self._logged = why
 
 
 def listens(address: str) -> bool:
-    """False only where the host itself says that nobody does; one that is silent may be alive."""
+    """False only where the host itself reports that nobody listens; a silent host may be alive."""
     host, _, port = address.rpartition(":")
     try:
         with contextlib.suppress(TimeoutError):
@@ -206,5 +210,5 @@ def listens(address: str) -> bool:
     return True
 
 
-def _standing(report: Report) -> Standing:
-    return Standing(report.node, report.written, report.end)
+def _progress_of(report: Report) -> NodeProgress:
+    return NodeProgress(report.node, report.written, report.end)

@@ -28,7 +28,7 @@ from towline.runtime.settings_model import BrokerRole
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """`created` tells one leadership from the next, whoever has it; `changed` counts what it says of itself.
+    """The leader's key. `created` tells one leadership from the next; `changed` counts updates of the key.
 
     `role`: its broker_role; SLAVE while it is being promoted.
     """
@@ -42,13 +42,13 @@ class Leader:
 
     @property
     def waits(self) -> bool:
-        """Whether it acknowledges nothing that a member of the recorded set does not hold."""
+        """Whether it acknowledges nothing that a member of the recorded set lacks."""
         return self.role == BrokerRole.SYNC_MASTER.value
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSet:
-    """`changed`: in which change of etcd, 0 before. A `floor` that is not said, by an older node, is taken for 1."""
+    """The in-sync set. `changed`: its revision in etcd, 0 before. A missing `floor`, of an older node, counts as 1."""
 
     epoch: int
     members: int
@@ -60,8 +60,8 @@ class RecordedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """All of it at one moment. `term` is 0, `leader` and `in_sync` are None where there is no such key."""
+class GroupView:
+    """The group's keys at one moment. `term` is 0, `leader` and `in_sync` are None where there is no such key."""
 
     leader: Leader | None
     term: int
@@ -70,7 +70,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NodeProgress:
     """How far a node of the group got: the epoch of its newest byte and the end of its log."""
 
     node: int
@@ -79,12 +79,12 @@ class Standing:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The greatest goes first; of equals the node with the smallest id."""
+        """The sort key: the greatest goes first; among equals the smallest node id."""
         return self.written, self.end, -self.node
 
 
-def may_stand(view: View, own: int, *, founder: bool) -> str:
-    """Empty when a node may be elected now, else why not. `founder`: it was started to be the group's first master."""
+def may_stand(view: GroupView, own: int, *, founder: bool) -> str:
+    """Empty when a node may be elected now, else why not. `founder`: it was started as the group's first master."""
     if view.leader is not None:
         return f"node {view.leader.node} is master in epoch {view.leader.epoch}"
     if view.in_sync is None:
@@ -93,20 +93,22 @@ def may_stand(view: View, own: int, *, founder: bool) -> str:
     return "" if own in view.in_sync else f"only the nodes {members} hold all that was acknowledged"
 
 
-def better(view: View, own: Standing, others: Iterable[Standing], *, first: bool = False) -> Standing | None:
-    """The one that should go before us, of those that may be elected; `first`: whatever we hold."""
+def better_candidate(
+    view: GroupView, own: NodeProgress, others: Iterable[NodeProgress], *, first: bool = False
+) -> NodeProgress | None:
+    """The eligible node that should go before this one; `first`: this one goes first whatever it holds."""
     able = (other for other in others if view.in_sync is None or other.node in view.in_sync)
     best = max(able, key=lambda other: other.rank, default=own)
     return best if best.rank > own.rank or (first and best is not own) else None
 
 
 def facts_of(settings: Settings, runtime: Runtime) -> dict[str, Any]:
-    """What a leader says of itself: how it acknowledges, and where a client of each service finds it."""
+    """A leader's facts: how it acknowledges, and the endpoint of each service."""
     return {"broker_role": settings.broker_role.value} | reachable(settings, runtime, MASTER)
 
 
-def next_epoch(view: View, own: int, known: int) -> int:
-    """Of a leader that is elected now: above the last term and every epoch that the node knows of."""
+def next_epoch(view: GroupView, own: int, known: int) -> int:
+    """The epoch of a new leader: above the last term and every epoch that the node knows."""
     recorded = view.in_sync.epoch if view.in_sync is not None else 0
     return number_of(max(view.term, term_of(known), term_of(recorded)) + 1, own)
 
@@ -118,34 +120,34 @@ class Leadership:
         self._etcd = etcd
         self._prefix = f"{keys_of(cluster)}{quote(name, safe='')}/"
 
-    def read(self) -> View:
+    def read(self) -> GroupView:
         found = self._etcd.read(self._prefix)
         leader, term, in_sync = (found.get(self._prefix + name) for name in ("leader", "term", "in_sync"))
-        return View(
+        return GroupView(
             leader=None if leader is None else _leader(leader),
             term=0 if term is None else _number(term, _facts(term), "term"),
             term_changed=0 if term is None else term.changed,
             in_sync=None if in_sync is None else _recorded(in_sync),
         )
 
-    def claim(self, view: View, epoch: int, lease: int, facts: Mapping[str, Any]) -> bool:
-        """Be the leader, if there is still none and nothing else has changed since `view`.
+    def claim(self, view: GroupView, epoch: int, lease: int, facts: Mapping[str, Any]) -> bool:
+        """Claims the leadership, if there is still none and nothing else has changed since `view`.
 
-        `facts`: what `facts_of` says of the node.
+        `facts`: what `facts_of` returns for the node.
         """
         unchanged, absent = self._as_seen(view)
         return self._etcd.swap(unchanged, [*absent, self._key("leader")], self._leader(epoch, lease, facts))
 
-    def take(self, view: View, begins: RecordedSet, facts: Mapping[str, Any]) -> bool:
-        """The leader of `view` says in which epoch it writes, and records the in-sync set that it begins with."""
+    def begin_term(self, view: GroupView, begins: RecordedSet, facts: Mapping[str, Any]) -> bool:
+        """Has the leader of `view` publish its epoch, and record the in-sync set that it begins with."""
         assert view.leader is not None
         return self._record(view, begins, self._leader(begins.epoch, view.leader.lease, facts))
 
-    def record(self, view: View, wanted: RecordedSet) -> bool:
-        """The leader of `view` records its in-sync set. False when it is leader no more, or the set is another one."""
+    def record(self, view: GroupView, wanted: RecordedSet) -> bool:
+        """Records the leader's in-sync set. False when it lost the leadership, or the set has changed."""
         return self._record(view, wanted, {})
 
-    def _record(self, view: View, wanted: RecordedSet, puts: dict[str, tuple[bytes, int]]) -> bool:
+    def _record(self, view: GroupView, wanted: RecordedSet, puts: dict[str, tuple[bytes, int]]) -> bool:
         assert view.leader is not None
         unchanged, absent = {self._key("leader"): view.leader.changed}, []
         if view.in_sync is None:
@@ -155,7 +157,7 @@ class Leadership:
         value = {"epoch": wanted.epoch, "members": ids_of(wanted.members), "floor": wanted.floor}
         return self._etcd.swap(unchanged, absent, puts | {self._key("in_sync"): (json.dumps(value).encode(), 0)})
 
-    def _as_seen(self, view: View) -> tuple[dict[str, int], list[str]]:
+    def _as_seen(self, view: GroupView) -> tuple[dict[str, int], list[str]]:
         seen = {"term": view.term_changed, "in_sync": view.in_sync.changed if view.in_sync is not None else 0}
         unchanged = {self._key(name): changed for name, changed in seen.items() if changed}
         return unchanged, [self._key(name) for name, changed in seen.items() if not changed]

@@ -1,6 +1,6 @@
-"""The lease process, where leadership is a lease in etcd: keeps it on a master, watches and stands for it on a slave.
+"""The lease process, where etcd decides the leader: holds the lease on a master, stands for election on a slave.
 
-The lease says who may try; what keeps an acknowledged byte safe is the recorded in-sync set (H14, H19).
+The lease decides who may try; the recorded in-sync set keeps acknowledged bytes safe (H14, H19).
 """
 
 import math
@@ -20,7 +20,7 @@ from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .election import Candidate
-from .leadership import Leader, Leadership, RecordedSet, View, facts_of, may_stand
+from .leadership import GroupView, Leader, Leadership, RecordedSet, facts_of, may_stand
 
 NS_PER_MS: Final = 1_000_000
 RENEWALS: Final = 3  # in a lease
@@ -28,25 +28,27 @@ MARGIN_SHARE: Final = 10  # of the lease: so much earlier than etcd this master 
 RETRY_MS: Final = 100
 
 
-class Part(Protocol):
-    """What a lease process does in its node's role."""
+class LeaseRole(Protocol):
+    """The work of a lease process in its node's role."""
 
-    def turn(self, now_ms: int) -> int:
-        """Whether anything was done. Raises EtcdUnavailable, MalformedFile."""
+    def cycle(self, now_ms: int) -> int:
+        """Does what is due; returns whether anything was done. Raises EtcdUnavailable, MalformedFile."""
         ...
 
     def due_ms(self, now_ms: int) -> int: ...
 
-    def leave(self) -> None: ...
+    def hand_over(self) -> None: ...
 
 
 class LeaseAgent:
+    """The duty cycle of the lease process."""
+
     duty: ClassVar[Duty] = Duty.LEASE
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._retry_at = 0
-        self._told = ""
+        self._logged = ""
 
     def on_start(self, bell: Doorbell) -> None:
         node = self._node
@@ -54,34 +56,36 @@ class LeaseAgent:
         self._etcd = Etcd(node.settings.etcd_urls, timeout_s=max(0.2, node.settings.lease_ms / 6000))
         leadership = Leadership(self._etcd, node.settings.broker_cluster_name, node.settings.broker_name)
         follows = node.settings.broker_role is BrokerRole.SLAVE
-        self._part: Part = Candidate(node, self._etcd, leadership) if follows else Keeper(node, self._etcd, leadership)
+        self._lease_role: LeaseRole = (
+            Candidate(node, self._etcd, leadership) if follows else LeaseKeeper(node, self._etcd, leadership)
+        )
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
         if now < self._retry_at:
             return 0
         try:
-            done = self._part.turn(now)
+            done = self._lease_role.cycle(now)
         except (EtcdUnavailable, MalformedFile) as error:
             self._retry_at = self._node.clock.monotonic_ms() + RETRY_MS
             self._node.line.count(Counter.REFUSED)
-            self._tell(type(error).__name__, str(error))
+            self._log_once(type(error).__name__, str(error))
             return 0
         if done:
-            self._told = ""
+            self._logged = ""
         return done
 
     def sleep_ms(self) -> int:
         now = self._node.clock.monotonic_ms()
-        return max(1, min(SLEEP_MAX_MS, max(self._retry_at - now, self._part.due_ms(now))))
+        return max(1, min(SLEEP_MAX_MS, max(self._retry_at - now, self._lease_role.due_ms(now))))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
-        """Put has stopped: another node may have the leadership at once."""
+        """Releases the leadership once put has stopped, so that another node may have it at once."""
         try:
-            self._part.leave()
+            self._lease_role.hand_over()
         except (EtcdUnavailable, MalformedFile) as error:
             self._node.log.warning("the lease ends by itself: %s", error)
         return True
@@ -90,15 +94,15 @@ class LeaseAgent:
         if hasattr(self, "_etcd"):
             self._etcd.close()
 
-    def _tell(self, kind: str, sentence: str) -> None:
-        """Once, until it works again."""
-        if kind != self._told:
+    def _log_once(self, kind: str, sentence: str) -> None:
+        """Logs a trouble once, until it is over."""
+        if kind != self._logged:
             self._node.log.error("%s", sentence)
-        self._told = kind
+        self._logged = kind
 
 
-class Keeper:
-    """On a master: renews the lease, says until when it holds, and has etcd record the in-sync sets that SEND wants."""
+class LeaseKeeper:
+    """The role on a master: renews the lease, publishes its end, and records the in-sync sets of the sender in etcd."""
 
     def __init__(self, node: Node, etcd: Etcd, leadership: Leadership) -> None:
         self._node, self._etcd, self._leadership = node, etcd, leadership
@@ -114,13 +118,13 @@ class Keeper:
         self._patient_until = node.clock.monotonic_ms() + node.settings.lease_ms
         self._over = False
 
-    def turn(self, now_ms: int) -> int:
+    def cycle(self, now_ms: int) -> int:
         if self._over:
             return 0
         done = 0
         if self._leader is None and now_ms >= self._renew_at:
             self._renew_at = now_ms + RETRY_MS
-            self._take_up(now_ms)
+            self._acquire(now_ms)
         if self._leader is not None and now_ms >= self._renew_at:
             if self._renew(self._leader):
                 self._renew_at = now_ms + self._every_ms
@@ -134,13 +138,13 @@ class Keeper:
     def due_ms(self, now_ms: int) -> int:
         return SLEEP_MAX_MS if self._over else max(0, self._renew_at - now_ms)
 
-    def leave(self) -> None:
+    def hand_over(self) -> None:
         if self._leader is not None and not self._over:
             self._until.replace(0)
             self._etcd.revoke(self._leader.lease)
 
-    def _take_up(self, now_ms: int) -> None:
-        """The lease that this node won as a slave, or that an earlier process of this duty kept; or a vacant one."""
+    def _acquire(self, now_ms: int) -> None:
+        """Acquires the lease that this node won as a slave or held in an earlier process, or a vacant one."""
         view = self._leadership.read()
         if view.leader is None:
             self._claim(view)
@@ -156,13 +160,13 @@ class Keeper:
         begins = self._set_of(members)
         stands = leader.epoch == self._epoch and leader.role == self._says["broker_role"]
         stands = stands and known is not None and (known.epoch, known.floor) == (begins.epoch, begins.floor)
-        if not stands and not self._leadership.take(view, begins, self._says):
+        if not stands and not self._leadership.begin_term(view, begins, self._says):
             return  # the next turn sees why
         self._leader, self._renew_at = leader, now_ms + self._every_ms
-        self._keep(members)  # from here on puts are acknowledged
+        self._publish_members(members)  # from here on puts are acknowledged
 
-    def _claim(self, view: View) -> None:
-        """A master promoted by hand, or one that was too late to renew, if nobody has led since."""
+    def _claim(self, view: GroupView) -> None:
+        """Claims a leadership nobody has held since: for a master promoted by hand, or one that renewed too late."""
         why = may_stand(view, self._own, founder=False)
         if why or view.term > term_of(self._epoch):
             self._step_down(why or f"a master of term {view.term} has been")
@@ -172,8 +176,8 @@ class Keeper:
             self._etcd.revoke(lease)
         self._renew_at = 0  # the next turn sees who has it
 
-    def _leading(self, view: View) -> Leader | None:
-        """Our own leadership; without one this node is master no more."""
+    def _leading(self, view: GroupView) -> Leader | None:
+        """This node's own leadership; without one it is master no more."""
         leader = view.leader
         known = self._leader
         if leader is None or leader.node != self._own or (known is not None and leader.created != known.created):
@@ -183,7 +187,7 @@ class Keeper:
         return leader
 
     def _renew(self, leader: Leader) -> bool:
-        """Whether the lease goes on; puts are taken while it does."""
+        """Renews the lease; returns whether it lasts. Puts are accepted while it does."""
         lease_ms = self._node.settings.lease_ms
         began_ns = boottime_ns()  # before: etcd counts from when it hears of it (H19)
         ttl_s = self._etcd.keep_alive(leader.lease)
@@ -198,7 +202,7 @@ class Keeper:
         return True
 
     def _record(self, wanted: int) -> None:
-        """Recorded or not: what etcd says next is what counts."""
+        """Tries to record a set; the next read of etcd shows whether it stands."""
         view = self._leadership.read()
         if self._leading(view) is None:
             return
@@ -206,12 +210,12 @@ class Keeper:
             self._leadership.record(view, self._set_of(wanted))
             view = self._leadership.read()
         if view.in_sync is not None and view.in_sync.members == wanted and self._leading(view) is not None:
-            self._keep(wanted)
+            self._publish_members(wanted)
 
     def _set_of(self, members: int) -> RecordedSet:
         return RecordedSet(self._epoch, members, floor=self._node.settings.min_in_sync_replicas)
 
-    def _keep(self, members: int) -> None:
+    def _publish_members(self, members: int) -> None:
         self._kept.replace(members)
         self._ringer.ring()
         self._node.log.info("etcd has recorded the in-sync set %s in epoch %d", ids_of(members), self._epoch)

@@ -1,0 +1,1 @@
+"""The sender process of a master: streams the log to slaves and keeps the in-sync set."""

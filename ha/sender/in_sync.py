@@ -1,9 +1,9 @@
 """The in-sync set of a master (H14): who joins, who leaves, what is replicated. Pure: time and offsets are arguments.
 
-A change is asked for, recorded elsewhere, and only then settled. Until then the members of the old set and of the new
-one are all waited for, so that whoever may be promoted under either of them holds everything that was acknowledged:
+A change is proposed, recorded elsewhere, and only then committed. Until then the members of both sets are waited for,
+so that a node promoted under either set holds everything that was acknowledged:
 
-    turn -> a record to be recorded   acknowledged, kept -> it stands there   settle -> it is the set
+    cycle -> a record to be recorded   acknowledged, recorded -> it stands there   commit -> it is the set
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ VERSIONS: Final = 1 << 20  # of one life of the sender: what an earlier one aske
 _ETCD: Final = -1  # in the place of a node that has to record a set
 
 
-class Slave(Protocol):
-    """A connected slave. `held` is what counts of its log: on its disk under SYNC_FLUSH, else in its memory."""
+class SlaveState(Protocol):
+    """A connected slave. `held` is the end of its log that counts: on disk under SYNC_FLUSH, else in memory."""
 
     learner: bool
 
@@ -30,16 +30,17 @@ class Slave(Protocol):
 
     @property
     def caught_up_ms(self) -> int:
-        """Since when it lacks something that the master had then; now, where it lacks nothing for long."""
+        """Since when it lacks something that the master had then; recent, where it lacks nothing for long."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """`own` is the master's id. `floor`, `least` and `enough` count the master; sizes are bytes of the log.
+class InSyncRules:
+    """The rules of membership. `own` is the master's id; `floor`, `least` and `enough` count the master; sizes are
+    bytes.
 
-    `floor`: fewer members are never left. `least`: so many of a group have to be silent before a promotion that does
-    not ask them is refused. A late slave goes after `catch_up_ms`, after `late_ms` already while `enough` members
+    `floor`: the set never shrinks below it. `least`: so many of a group have to be silent before a promotion that does
+    not ask them is refused. A late slave leaves after `catch_up_ms`, after `late_ms` already while `enough` members
     remain without it.
     """
 
@@ -54,31 +55,34 @@ class Rules:
     in_etcd: bool = False  # then a set is recorded there, else on every member that remains
 
 
-def first_record(rules: Rules, epoch: int, stored: InSyncRecord | None) -> InSyncRecord:
-    """What a master begins with: the set it had itself, or, promoted or new, itself alone (H16.6).
+def first_record(rules: InSyncRules, epoch: int, stored: InSyncRecord | None) -> InSyncRecord:
+    """The record a master begins with: the set it had itself, or, promoted or new, itself alone (H16.6).
 
-    Under the floor that it has now: it is recorded on the members before anything counts, so they learn of it.
+    It is recorded on the members with the current floor before anything counts, so that they learn the floor.
     """
     own = rules.own
     version = (stored.version // VERSIONS + 1) * VERSIONS if stored is not None and stored.epoch == epoch else 0
-    kept = stored is not None and stored.master == own and own in stored
-    members = stored.members if kept and stored is not None else 1 << own
+    recorded = stored is not None and stored.master == own and own in stored
+    members = stored.members if recorded and stored is not None else 1 << own
     return InSyncRecord(epoch, version, own, members, rules.least)
 
 
-def began_with(rules: Rules, record: InSyncRecord | None, epoch_start: int) -> int:
-    """Up to where a master that is its set alone may show what it began with; 0: nothing of it for that reason.
+def began_with(rules: InSyncRules, record: InSyncRecord | None, epoch_start: int) -> int:
+    """The end up to which a master alone in its set may show the log it began with; 0: nothing for that reason.
 
     With `least` of 2 or more another node may be promoted without its word, and lack what it has for itself: then only
-    what as many hold is shown (H15). With 1 each node has to give its word, or an operator accepts the loss (H16.6).
+    what as many nodes hold is shown (H15). With 1 each node has to give its word, or an operator accepts the loss
+    (H16.6).
     """
     alone = record is not None and record.members == 1 << rules.own
     return epoch_start if alone and rules.least < 2 else 0
 
 
 class InSync:
-    def __init__(self, rules: Rules, first: InSyncRecord | None, now_ms: int) -> None:
-        """`first` is recorded on its members before anything is replicated; None: etcd says which set there is."""
+    """The set and a change of it."""
+
+    def __init__(self, rules: InSyncRules, first: InSyncRecord | None, now_ms: int) -> None:
+        """`first` is recorded on its members before anything is replicated; None: etcd holds the set."""
         self._rules = rules
         self.record: InSyncRecord | None = None
         self.asked = first
@@ -94,21 +98,21 @@ class InSync:
 
     @property
     def counted(self) -> int:
-        """Everybody who may stand in a record: nothing is replicated before all of these hold it."""
+        """Every node that may stand in a record: nothing is replicated before all of them hold it."""
         return (self.record.members if self.record else 0) | self._open
 
     @property
     def complete(self) -> bool:
-        """`asked` stands wherever it has to, but for the master's own file."""
+        """Whether `asked` stands wherever it has to, except in the master's own file."""
         return self.asked is not None and not self._missing
 
-    def stood_ms(self, now_ms: int) -> int:
-        """How long this process stood still since the last turn, 0 if it did not. Begins a turn."""
-        stood, self._turned_ms = now_ms - self._turned_ms, now_ms
-        return stood if stood > STOOD_MS else 0
+    def paused_ms(self, now_ms: int) -> int:
+        """Begins a cycle; returns for how long this process was paused since the last one, 0 if it was not."""
+        paused_ms, self._turned_ms = now_ms - self._turned_ms, now_ms
+        return paused_ms if paused_ms > STOOD_MS else 0
 
-    def replicated(self, slaves: Mapping[int, Slave], end: int) -> int:
-        """Up to where every member holds the log, at most `end`; 0 while that cannot be said."""
+    def replicated(self, slaves: Mapping[int, SlaveState], end: int) -> int:
+        """The offset up to which every member holds the log, at most `end`; 0 while that is unknown."""
         if self.record is None or self.record.members.bit_count() < self._rules.floor:
             return 0
         for node in self._waited_for:
@@ -118,15 +122,15 @@ class InSync:
             end = min(end, slave.held)
         return end
 
-    def turn(
-        self, slaves: Mapping[int, Slave], *, replicated: int, end: int, epoch_start: int, now_ms: int
+    def cycle(
+        self, slaves: Mapping[int, SlaveState], *, replicated: int, end: int, epoch_start: int, now_ms: int
     ) -> InSyncRecord | None:
-        """The next set to be recorded, if it is another one than is being recorded already."""
+        """The next set to be recorded, unless it is being recorded already."""
         last = self.asked or self.record
         self._seen |= slaves.keys()
         if last is None or (self.asked is not None and self._rules.in_etcd):
             return None
-        leaving = self._leaving(slaves, end, now_ms) | self._fallen(slaves, replicated)
+        leaving = self._leaving(slaves, end, now_ms) | self._lost_members(slaves, replicated)
         wanted = self.counted & ~leaving
         for node in ids_of(leaving):
             self._not_before[node] = now_ms + PAUSE_MS
@@ -137,12 +141,12 @@ class InSync:
         return self._ask(wanted)
 
     def acknowledged(self, node: int, order: tuple[int, int]) -> None:
-        """The node has recorded the set with that order durably."""
+        """Notes that the node has durably recorded the set of that order."""
         if self.asked is not None and order == self.asked.order:
             self._missing.discard(node)
 
-    def kept(self, members: int, begin: InSyncRecord, wanted: int) -> None:
-        """Etcd has recorded this set. The first is where a master begins; `wanted` is under way already."""
+    def recorded(self, members: int, begin: InSyncRecord, wanted: int) -> None:
+        """Adopts a set that etcd has recorded. The first is where a master begins; `wanted` is under way already."""
         if self.record is None:
             self.record = replace(begin, members=members)
             if wanted and wanted != members:
@@ -151,8 +155,8 @@ class InSync:
         elif self.asked is not None and members == self.asked.members:
             self._missing.clear()
 
-    def settle(self) -> InSyncRecord:
-        """What was asked for is the set from now on."""
+    def commit(self) -> InSyncRecord:
+        """Makes the recorded proposal the set."""
         assert self.asked is not None
         assert self.complete
         self.record, self.asked, self._open = self.asked, None, 0
@@ -160,7 +164,7 @@ class InSync:
         self._count()
         return self.record
 
-    def outside(self, node: int, slave: Slave, end: int) -> Outside:
+    def outside(self, node: int, slave: SlaveState, end: int) -> Outside:
         """Why a connected slave is no member."""
         if self.record is not None and node in self.record:
             return Outside.MEMBER
@@ -186,14 +190,14 @@ class InSync:
     def _others(self, members: int) -> set[int]:
         return set(ids_of(members & ~(1 << self._rules.own)))
 
-    def _fallen(self, slaves: Mapping[int, Slave], replicated: int) -> int:
-        """Members that hold less than they acknowledged: of a machine that was set back, or whose disk lied.
+    def _lost_members(self, slaves: Mapping[int, SlaveState], replicated: int) -> int:
+        """Members that hold less than they acknowledged: their machine was restored, or their disk lied.
 
-        No floor keeps them. A set below it may be recorded, for nothing is acknowledged or shown under that.
+        No floor keeps them. A set below it may be recorded, as nothing is acknowledged or shown under such a set.
         """
         return mask_of(node for node in ids_of(self.counted) if node in slaves and slaves[node].held < replicated)
 
-    def _leaving(self, slaves: Mapping[int, Slave], end: int, now_ms: int) -> int:
+    def _leaving(self, slaves: Mapping[int, SlaveState], end: int, now_ms: int) -> int:
         rules, counted = self._rules, self.counted
         nodes = [node for node in ids_of(counted) if node != rules.own]
         size = counted.bit_count()
@@ -212,8 +216,8 @@ class InSync:
                 left, size = left | 1 << node, size - 1
         return left
 
-    def _joining(self, slaves: Mapping[int, Slave], least: int, end: int, now_ms: int) -> int:
-        """Those who hold what is confirmed. For one that is near, what is confirmed waits a moment."""
+    def _joining(self, slaves: Mapping[int, SlaveState], least: int, end: int, now_ms: int) -> int:
+        """Slaves that hold everything confirmed. For a slave that is near, confirming waits a moment."""
         rules, joining, counted = self._rules, 0, self.counted
         near = {}
         for node, slave in slaves.items():

@@ -11,7 +11,7 @@ from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
 from towline.log.state.queue_floors import floors_at
 from towline.places import Store
 
-LOOK_MS: Final = 20  # between two looks at the files, while somebody waits for a change
+CHECK_EVERY_MS: Final = 20  # between two looks at the files, while somebody waits for a change
 HOLD_MAX_MS: Final = 60_000
 
 FOLLOWED: Final = (
@@ -25,7 +25,7 @@ FOLLOWED: Final = (
 )
 
 
-class Held(NamedTuple):
+class HeldQuestion(NamedTuple):
     """A question that waits for a change of the files."""
 
     request_id: int
@@ -34,19 +34,19 @@ class Held(NamedTuple):
 
 
 class Metadata:
-    """Answers {"have": {name: crc}, "hold_ms": n} with the files that differ: at once, else when one of them changes.
+    """Answers {"have": {name: crc}, "hold_ms": n} with the files that differ: at once, or when one changes.
 
-    So a topic or a group is on the slaves some milliseconds after it is on the master; `due` is to be called each turn.
+    So a topic or a group reaches the slaves some milliseconds after its creation; `due` is called in each cycle.
     """
 
     def __init__(self, store: Store, queue_file_size: int) -> None:
         self._store, self._queue_file_size = store, queue_file_size
-        self._held: dict[bytes, Held] = {}
-        self._seen = self._look()
+        self._held: dict[bytes, HeldQuestion] = {}
+        self._seen = self._check_files()
         self._next_ms = 0
 
     def ask(self, peer: bytes, request_id: int, question: dict[str, Any], now_ms: int) -> dict[str, Any] | None:
-        """The answer, or None: it comes out of `due`. Raises MalformedFrame."""
+        """The answer, or None when it will come from `due`. Raises MalformedFrame."""
         hold_ms = question.get("hold_ms", 0)
         if type(hold_ms) is not int or not 0 <= hold_ms <= HOLD_MAX_MS:
             raise MalformedFrame(f"a question is held for {HOLD_MAX_MS} ms at most, not for {hold_ms!r}")
@@ -60,11 +60,12 @@ class Metadata:
             return facts
         if len(self._held) >= SLAVES_MAX and peer not in self._held:
             self._held.pop(next(iter(self._held)))
-        self._held[peer] = Held(request_id, question, now_ms + hold_ms)
+        self._held[peer] = HeldQuestion(request_id, question, now_ms + hold_ms)
         return None
 
     def _floors(self, start: int) -> dict[str, str]:
-        """Of a slave whose log begins there; none where the queues cannot be read just now, and it asks again."""
+        """The queue floors of a slave whose log begins at `start`; none where the queues are unreadable now, and it
+        asks again."""
         try:
             content = floors_at(self._store, self._queue_file_size, start)
         except (SegmentSizeMismatch, ForeignFile, OSError):
@@ -72,11 +73,11 @@ class Metadata:
         return {QUEUE_FLOORS: encode(content).decode()}
 
     def due(self, now_ms: int) -> Iterator[tuple[bytes, int, dict[str, Any]]]:
-        """(peer, request id, answer) of the questions whose time has come."""
+        """(peer, request id, answer) of the questions that can be answered now."""
         if not self._held or now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + LOOK_MS
-        seen = self._look()
+        self._next_ms = now_ms + CHECK_EVERY_MS
+        seen = self._check_files()
         changed, self._seen = seen != self._seen, seen
         for peer, held in list(self._held.items()):
             facts = read_metadata(self._store, held.question) if changed else {"files": {}}
@@ -84,8 +85,8 @@ class Metadata:
                 del self._held[peer]
                 yield peer, held.request_id, facts
 
-    def _look(self) -> list[tuple[int, int, int]]:
-        """What is another after each save."""
+    def _check_files(self) -> list[tuple[int, int, int]]:
+        """The files' identities, which change with each save."""
         seen = []
         for name in FOLLOWED:
             try:

@@ -1,4 +1,4 @@
-"""What the sender knows of one slave, and what follows from an acknowledgement: pure."""
+"""The sender's state of one slave, and how acknowledgements change it: pure."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ FRAMES_IN_FLIGHT_MAX: Final = 256  # below the socket's high-water mark, so that
 
 
 class BadAck(Enum):
-    """An acknowledgement no honest slave sends; it costs the link (pain of every store that believed such numbers)."""
+    """An acknowledgement that no honest slave sends; it costs the link."""
 
     AHEAD = "it acknowledges more than was sent on this link"
     BACK = "it takes back what it had acknowledged"
@@ -19,33 +19,33 @@ class BadAck(Enum):
     EPOCH = "it follows another epoch"
 
 
-class Flow:
-    """At most `rate` bytes in a second to one slave, in portions of a tenth of that; 0: no limit."""
+class FlowControl:
+    """Limits the bytes per second to one slave to `rate`, in portions of a tenth of it; 0: no limit."""
 
     def __init__(self, rate: int, now_ms: int = 0) -> None:
         self._rate, self._at_ms = rate, now_ms
-        self._left = self._portion = max(1, rate // PORTIONS)
+        self._handle_leave = self._portion = max(1, rate // PORTIONS)
 
     def room(self, now_ms: int) -> int:
-        """Bytes that may go out now."""
+        """Bytes that may be sent now."""
         if not self._rate:
             return UNLIMITED
         earned = (now_ms - self._at_ms) * self._rate // 1000
         if earned > 0:  # else less than a byte: it goes on adding up
-            self._left, self._at_ms = min(self._left + earned, self._portion), now_ms
-        return self._left
+            self._handle_leave, self._at_ms = min(self._handle_leave + earned, self._portion), now_ms
+        return self._handle_leave
 
     def spent(self, size: int) -> None:
-        self._left -= size
+        self._handle_leave -= size
 
     @property
-    def holds_back(self) -> bool:
-        return bool(self._rate) and self._left <= 0
+    def is_throttled(self) -> bool:
+        return bool(self._rate) and self._handle_leave <= 0
 
 
 @dataclass(slots=True)
 class Peer:
-    """One connected slave. Offsets are bytes of the log; `sent` is the end of what went out on this link."""
+    """One connected slave. Offsets are bytes of the log; `sent` is the end of what was sent on this link."""
 
     identity: bytes
     name: str
@@ -55,39 +55,39 @@ class Peer:
     flushed: int
     heard_ms: int
     limit: int = 0
-    told_confirmed: int = -1
-    told_ms: int = 0
+    sent_confirmed: int = -1
+    last_sent_ms: int = 0
     in_flight: deque[int] = field(default_factory=deque)
     node: int = -1
     learner: bool = False
     on_disk: bool = False
     seeding: bool = False  # its flow is what it asked for until it has caught up once
-    flow: Flow = field(default_factory=lambda: Flow(0))
+    flow: FlowControl = field(default_factory=lambda: FlowControl(0))
     caught_up_ms: int = 0
     _goal: int = 0
 
     @property
     def held(self) -> int:
-        """What counts of its log: on its disk under SYNC_FLUSH, else in its memory."""
+        """The end of its log that counts: on disk under SYNC_FLUSH, else in memory."""
         return self.flushed if self.on_disk else self.appended
 
     @property
-    def stops(self) -> bool:
-        """It took its credit back: what is in flight will not be acknowledged."""
+    def is_stopping(self) -> bool:
+        """Whether it took its credit back: bytes in flight will not be acknowledged."""
         return self.limit < self.sent
 
     def begin(self, end: int, now_ms: int) -> None:
-        """It joined; our log ends at `end`."""
+        """Starts measuring a slave that joined when the master's log ended at `end`."""
         self.caught_up_ms, self._goal = now_ms, end
 
-    def measure(self, end: int, now_ms: int, stood_ms: int) -> None:
-        """See whether it holds what we had when we looked first. Our own pause of `stood_ms` does not count."""
-        self.caught_up_ms += stood_ms
+    def measure(self, end: int, now_ms: int, paused_ms: int) -> None:
+        """Checks whether it holds what the master had at the last check. Pauses of this process do not count."""
+        self.caught_up_ms += paused_ms
         if self.held >= self._goal:
             self.caught_up_ms, self._goal = now_ms, end
 
     def acknowledge(self, appended: int, flushed: int, limit: int, now_ms: int) -> BadAck | None:
-        """Take an acknowledgement over, or say what is wrong with it and change nothing."""
+        """Adopts an acknowledgement, or returns what is wrong with it and changes nothing."""
         if appended > self.sent:
             return BadAck.AHEAD
         if appended < self.appended or flushed < self.flushed:
@@ -100,10 +100,10 @@ class Peer:
         return None
 
     def room(self, end: int, batch_size: int, now_ms: int = 0) -> int:
-        """Bytes that may go out next: up to the log's end, the slave's credit and flow, the frames on their way.
+        """Bytes that may be sent next: bounded by the log's end, the slave's credit and flow, and the frames in flight.
 
-        While one is on its way, less than a whole frame waits for its acknowledgement, and for more to go with it: each
-        frame costs seven threads a turn. So a lone request leaves at once, and under load frames are full.
+        While a frame is in flight, less than a whole frame waits for its acknowledgement and for more bytes: each frame
+        wakes seven threads. So a lone request is sent at once, and under load frames are full.
         """
         if len(self.in_flight) >= FRAMES_IN_FLIGHT_MAX or (self.in_flight and end - self.sent < batch_size):
             return 0

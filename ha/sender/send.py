@@ -1,4 +1,4 @@
-"""The ha sender of a master: streams CommitLog slices to slaves and collects what they hold."""
+"""The ha sender of a master: streams CommitLog slices to slaves and collects their acknowledgements."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ from towline.node.process.curve_keys import ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.roles.role_commands import AGREE, give_order
 from towline.node.store.confirmed import confirmed_of, written_of
-from towline.replication.handshake import DEPOSED, START, Greeted, Handshake, Ours
+from towline.replication.handshake import DEPOSED, START, LogRange, SenderHandshake, SlaveGreeting
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest
@@ -32,10 +32,10 @@ from towline.runtime.settings_model import FlushDiskType
 
 from .membership import Membership
 from .metadata import Metadata
-from .peers import Flow, Peer
+from .peers import FlowControl, Peer
 
 REQUESTS_PER_TURN: Final = 256
-ASKED_NS: Final = 5_000_000  # spent on requests per turn: slaves wait for the log meanwhile
+REQUESTS_NS_MAX: Final = 5_000_000  # spent on requests per turn: slaves wait for the log meanwhile
 FRAMES_PER_TURN: Final = 64
 HIGH_WATER: Final = 1024
 GRACE_MS: Final = 100  # a link outlives its last frame so long: a slave loses what it has not read when it ends
@@ -43,11 +43,13 @@ DRAIN_MS: Final = 5000  # a disk of ours or of a slave may take seconds for its 
 SILENT_MS: Final = 3000  # a slave acknowledges every second
 FLOW_MS: Final = 10  # until a slave whose flow is limited is sent more
 # Clients wait for REPLICATED, and whoever else is woken at that moment takes a core from put and from them.
-LATER_NS: Final = 1_000_000
-LOOK_MS: Final = 250  # between two looks for segments that went while a slave still wanted them
+WAKE_AFTER_NS: Final = 1_000_000
+CHECK_EVERY_MS: Final = 250  # between two looks for segments that went while a slave still wanted them
 
 
 class SendAgent:
+    """The duty cycle of the sender."""
+
     duty: ClassVar[Duty] = Duty.SEND
 
     def __init__(self, node: Node) -> None:
@@ -60,25 +62,25 @@ class SendAgent:
         self._peers: dict[bytes, Peer] = {}
         self._epoch = 0
         self._refused: dict[str, str] = {}
-        self._looked_ms = 0
-        self._owed_ns = 0  # since when reput and slaves were not told what is confirmed
+        self._checked_ms = 0
+        self._wake_owed_ns = 0  # since when reput and slaves were not told what is confirmed
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
         node, settings = self._node, self._node.settings
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
-        self._put_ringer = node.ringer(Duty.PUT)
-        self._reput_ringer = node.ringer(Duty.REPUT)
+        self._put_doorbell = node.ringer(Duty.PUT)
+        self._reput_doorbell = node.ringer(Duty.REPUT)
         for slave in node.positions.slaves():  # whoever was connected to an earlier process has to greet again
             slave.set(connected=False, appended=slave.appended, flushed=slave.flushed)
-        self._handshake = Handshake(node, self._log)
+        self._handshake = SenderHandshake(node, self._log)
         self._epoch = self._handshake.epoch
         self._membership = Membership(node, self._send_head, epoch=self._epoch, epoch_start=self._epoch_start())
-        self._door = PeerDoor(node)
+        self._peer_server = PeerDoor(node)
         self._metadata = Metadata(node.store, settings.mapped_file_size_consume_queue)
         self._context = new_context()
-        self._announcer = Announcer(node, self._context, self._door)
+        self._epoch_broadcast = Announcer(node, self._context, self._peer_server)
         self._server = Server(
             self._context,
             endpoints_of(settings, node.runtime, "master")["ha"],
@@ -86,7 +88,7 @@ class SendAgent:
             keys=ring_of(node),
             roles=HA_ROLES,
             greet=self._greet,
-            refused=self._note_refused,
+            refused=self._log_refused,
             counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
@@ -96,37 +98,37 @@ class SendAgent:
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
-        taken = done = 0 if self._poller.was_silent(self._server) else self._take_requests()
+        taken = done = 0 if self._poller.was_silent(self._server) else self._receive_requests()
         if taken:
             done += self._publish(now)  # before anything is sent: clients wait for this
-        if self._owed_ns and time.monotonic_ns() - self._owed_ns >= LATER_NS:
-            self._owed_ns = 0
-            self._reput_ringer.ring()
+        if self._wake_owed_ns and time.monotonic_ns() - self._wake_owed_ns >= WAKE_AFTER_NS:
+            self._wake_owed_ns = 0
+            self._reput_doorbell.ring()
         confirmed, end = self._confirmed(), self._node.positions.get(self._written)
         for peer in list(self._peers.values()):
             done += self._stream(peer, end, confirmed, now)
             self._check_heard(peer, now)
         if not taken:
             done += self._publish(now)
-        self._let_go(now)
+        self._release_segments(now)
         done += self._log.let_go(now)
         for asker, request_id, facts in self._metadata.due(now):
             self._answer(asker, request_id, facts)
             done += 1
-        return done + self._announcer.turn(now, {peer.node for peer in self._peers.values()})
+        return done + self._epoch_broadcast.turn(now, {peer.node for peer in self._peers.values()})
 
     def sleep_ms(self) -> int:
-        if self._owed_ns:
+        if self._wake_owed_ns:
             return 1
-        return FLOW_MS if any(peer.flow.holds_back for peer in self._peers.values()) else REST_MAX_MS
+        return FLOW_MS if any(peer.flow.is_throttled for peer in self._peers.values()) else REST_MAX_MS
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
-        """Until every slave holds everything and knows that it is confirmed, or the time is over.
+        """Drains until every slave holds everything and knows that it is confirmed, or the time is over.
 
-        Slaves of a master that is fenced have left it.
+        The slaves of a fenced master have left it.
         """
         if self._node.positions.get(Position.PROMISED) > self._epoch:
             return True
@@ -138,26 +140,26 @@ class SendAgent:
         return not behind or now >= self._drain_until
 
     def _is_behind(self, peer: Peer, end: int, now: int) -> bool:
-        return peer.flushed < end or peer.told_confirmed < end or now - peer.told_ms < GRACE_MS
+        return peer.flushed < end or peer.sent_confirmed < end or now - peer.last_sent_ms < GRACE_MS
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
-            self._announcer.close()
+            self._epoch_broadcast.close()
             self._server.close()
             close_context(self._context)
 
     # --- slaves that come and go
 
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Facts for the welcome; LinkRefused with both sides' values when the two logs do not fit together."""
+        """The facts of a welcome. Raises LinkRefused with both sides' values when the two logs do not fit together."""
         if facts.get("role") != "slave":
             put_port = self._node.settings.listen_port
             return {"now": self._node.clock.now_ms(), "epoch": self._epoch, "put_port": put_port}
-        slave = Greeted.of(facts)
-        self._make_room(slave.node, slave.instance)
-        ours = Ours(self._oldest(), self._node.positions.get(self._written))
+        slave = SlaveGreeting.of(facts)
+        self._replace_link(slave.node, slave.instance)
+        log_range = LogRange(self._oldest_offset(), self._node.positions.get(self._written))
         try:
-            welcome = self._handshake.welcome(slave, ours)
+            welcome = self._handshake.welcome(slave, log_range)
         except LinkRefused as refused:
             if refused.code == DEPOSED:
                 self._depose(slave)
@@ -165,8 +167,8 @@ class SendAgent:
         facts[START] = welcome[START]
         return welcome
 
-    def _note_refused(self, facts: Mapping[str, Any], refused: LinkRefused) -> None:
-        """Both sides' logs say why; whoever goes on trying is told of once."""
+    def _log_refused(self, facts: Mapping[str, Any], refused: LinkRefused) -> None:
+        """Logs a refused peer, once while it goes on trying."""
         who = f"{facts.get('role', 'a stranger')} {facts.get('name', '')!r}, node {facts.get('node')}"
         if self._refused.get(who) != refused.code:
             self._line.count(Counter.REFUSED)
@@ -175,45 +177,45 @@ class SendAgent:
                 self._refused.clear()
             self._refused[who] = refused.code
 
-    def _depose(self, slave: Greeted) -> None:
-        """By a peer that knows of a later epoch."""
+    def _depose(self, slave: SlaveGreeting) -> None:
+        """Has the role agreed again when a peer knows of a later epoch."""
         if slave.node not in self._node.settings.peers:
             return
         try:
-            if not self._door.heard_of(slave.newest):
+            if not self._peer_server.heard_of(slave.newest):
                 give_order(self._node.store.root, {"order": AGREE})
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it greets again
             self._node.log.error("who is master cannot be asked: %s", error)
 
-    def _make_room(self, node: int, instance: int) -> None:
-        """A slave that comes again takes its own place. Raises LinkRefused where another one of its number is linked.
+    def _replace_link(self, node: int, instance: int) -> None:
+        """Drops the old link of a slave that connects again. Raises LinkRefused where another slave has its id.
 
-        A node started anew is another one to us until its old link is known to be dead.
+        A restarted node counts as another one until its old link is known to be dead.
         """
         now = self._node.clock.monotonic_ms()
         for other in [peer for peer in self._peers.values() if peer.node == node]:
             known = self._server.sessions.get(other.identity)
             same = known is None or known.facts.get("instance") == instance
             if same or now - other.heard_ms > SILENT_MS:
-                self._part(other)
+                self._drop_peer(other)
                 continue
             confirmed = self._confirmed()
-            self._say(other, [self._head(other, 0, confirmed)], confirmed, now)  # whether anybody is there
+            self._send(other, [self._head(other, 0, confirmed)], confirmed, now)  # whether anybody is there
             if other.identity in self._peers:
                 raise LinkRefused("NODE_TAKEN", f"a slave that calls itself node {node} is linked: {other.name}")
 
-    def _oldest(self) -> int:
-        """Where the log begins for a slave: segments that go are there until connected slaves have them."""
+    def _oldest_offset(self) -> int:
+        """The log's beginning for slaves: segments being deleted stay readable until connected slaves have them."""
         self._log.refresh()
         low = self._node.positions.get(Position.LOG_MIN)
         return min(low, self._log.queue.bases[0]) if self._log.queue.bases else low
 
     def _join(self, request: Request, appended: int, flushed: int, limit: int) -> Peer | None:
-        """The first acknowledgement after a greeting: it says where the stream begins."""
+        """Handles the first acknowledgement after a greeting, which says where the stream begins."""
         facts, end = request.session.facts, self._node.positions.get(self._written)
         name = str(facts.get("name", ""))
         try:
-            self._make_room(facts["node"], facts["instance"])
+            self._replace_link(facts["node"], facts["instance"])
         except LinkRefused as refused:  # two of one number had greeted, and the other one was quicker
             self._node.log.warning("%s", refused.sentence)
             return None
@@ -227,20 +229,20 @@ class SendAgent:
         peer.node, peer.learner, peer.on_disk = int(facts["node"]), bool(facts.get("learner")), self._on_disk
         rate, wanted = self._flow_rate(), int(facts.get("seed_rate", 0))
         peer.seeding = bool(wanted) and appended < end
-        peer.flow = Flow(min(rate or wanted, wanted) if peer.seeding else rate, now)
+        peer.flow = FlowControl(min(rate or wanted, wanted) if peer.seeding else rate, now)
         self._peers[request.peer] = peer
         self._membership.join(peer, end, now)
         self._node.log.info("slave %s joined at %d, our log ends at %d", name, appended, end)
         return peer
 
     def _flow_rate(self) -> int:
-        """Bytes that a slave is sent in a second at most, 0: any."""
+        """Bytes per second that a slave is sent at most; 0: any."""
         settings = self._node.settings
         return settings.max_ha_transfer_byte_in_second if settings.ha_flow_control_enable else 0
 
-    def _part(self, peer: Peer) -> None:
+    def _drop_peer(self, peer: Peer) -> None:
         self._peers.pop(peer.identity, None)
-        self._membership.part(peer)
+        self._membership.leave(peer)
         self._server.evict(peer.identity)
         line = self._node.positions.slaves()[peer.place]
         line.set(connected=False, appended=peer.appended, flushed=peer.flushed)
@@ -248,15 +250,15 @@ class SendAgent:
 
     def _check_heard(self, peer: Peer, now: int) -> None:
         if now - peer.heard_ms > self._node.settings.ha_housekeeping_interval:
-            self._part(peer)
+            self._drop_peer(peer)
 
     # --- what slaves say
 
-    def _take_requests(self) -> int:
+    def _receive_requests(self) -> int:
         done, began_ns = 0, time.monotonic_ns()
         while (
             done < REQUESTS_PER_TURN
-            and time.monotonic_ns() - began_ns < ASKED_NS
+            and time.monotonic_ns() - began_ns < REQUESTS_NS_MAX
             and (request := self._server.receive()) is not None
         ):
             done += 1
@@ -273,8 +275,8 @@ class SendAgent:
         if kind == Kind.ASK and len(request.parts) == 2:
             _, request_id = expect(ASK, request.parts[0])
             question = read_json(request.parts[1])
-            if self._door.answers(question):
-                self._answer(request.peer, request_id, self._door.answer(question))
+            if self._peer_server.answers(question):
+                self._answer(request.peer, request_id, self._peer_server.answer(question))
             else:
                 now = self._node.clock.monotonic_ms()
                 facts = self._metadata.ask(request.peer, request_id, question, now)
@@ -282,7 +284,7 @@ class SendAgent:
                     self._answer(request.peer, request_id, facts)
             return None
         if kind == Kind.REFUSAL:
-            return self._left(request)
+            return self._handle_leave(request)
         peer = self._peers.get(request.peer)
         if kind == Kind.HA_SET_ACK and peer is not None:
             return self._membership.acknowledged(peer, request.parts[0])
@@ -299,8 +301,8 @@ class SendAgent:
         if bad is not None:
             self._reject(request, bad.value)
             return None
-        if peer.stops:
-            peer.told_confirmed = -1  # it waits to hear what is confirmed, or that somebody is there
+        if peer.is_stopping:
+            peer.sent_confirmed = -1  # it waits to hear what is confirmed, or that somebody is there
         self._confirm()  # clients wait for it, everything else of this turn may come later
         return None
 
@@ -312,15 +314,15 @@ class SendAgent:
         self._line.count(Counter.REFUSED)
         self._node.log.warning("the link of a slave is cut: %s", why)
         if request.peer in self._peers:
-            self._part(self._peers[request.peer])
+            self._drop_peer(self._peers[request.peer])
         self._server.refuse(request, LinkRefused(BAD_FRAME, why))
 
-    def _left(self, request: Request) -> None:
-        """The other side says why it ends its link."""
+    def _handle_leave(self, request: Request) -> None:
+        """Logs the reason with which a slave ends its link."""
         facts, said = request.session.facts, read_refusal(request.parts)
         self._node.log.warning("%s %r leaves: %s", facts.get("role"), facts.get("name"), said.sentence)
         if request.peer in self._peers:
-            self._part(self._peers[request.peer])
+            self._drop_peer(self._peers[request.peer])
         self._server.evict(request.peer)
 
     # --- what slaves are sent
@@ -328,7 +330,7 @@ class SendAgent:
     def _stream(self, peer: Peer, end: int, confirmed: int, now: int) -> int:
         frames = 0
         if peer.seeding and peer.sent >= end:  # it has caught up: what it asked for was for the way there
-            peer.seeding, peer.flow = False, Flow(self._flow_rate(), now)
+            peer.seeding, peer.flow = False, FlowControl(self._flow_rate(), now)
         batch = self._node.settings.ha_transfer_batch_size
         while frames < FRAMES_PER_TURN and (room := peer.room(end, batch, now)):
             try:
@@ -336,33 +338,33 @@ class SendAgent:
             except NotInLog:
                 self._cut_off(peer)
                 return frames
-            if not self._say(peer, [self._head(peer, len(data), confirmed), data], confirmed, now):
+            if not self._send(peer, [self._head(peer, len(data), confirmed), data], confirmed, now):
                 return frames
             if not peer.in_flight:
                 os.sched_yield()  # a lone request: ZeroMQ's thread is to send it before this one goes on
             peer.was_sent(len(data))
             self._line.count(Counter.BYTES, len(data))
             frames += 1
-        due = now - peer.told_ms >= self._node.settings.ha_send_heartbeat_interval
-        brought = peer.in_flight and not peer.stops  # the next slice or answer brings it on
-        news = confirmed != peer.told_confirmed and not brought and not self._owed_ns
+        due = now - peer.last_sent_ms >= self._node.settings.ha_send_heartbeat_interval
+        brought = peer.in_flight and not peer.is_stopping  # the next slice or answer brings it on
+        news = confirmed != peer.sent_confirmed and not brought and not self._wake_owed_ns
         if not frames and (due or news):
-            self._say(peer, [self._head(peer, 0, confirmed)], confirmed, now)
+            self._send(peer, [self._head(peer, 0, confirmed)], confirmed, now)
         return frames
 
     def _cut_off(self, peer: Peer) -> None:
-        """It was waited for as long as the settings allow; what it needs next is deleted."""
+        """Cuts off a slave that was waited for as long as the settings allow: the segment it needs next is deleted."""
         self._line.count(Counter.REFUSED)
-        refused = self._handshake.cleaned(peer.sent, self._oldest())
+        refused = self._handshake.cleaned(peer.sent, self._oldest_offset())
         self._node.log.error("slave %s cannot go on: %s", peer.name, refused.sentence)
         self._server.send(peer.identity, encode_refusal(refused))
-        self._part(peer)
+        self._drop_peer(peer)
 
-    def _let_go(self, now: int) -> None:
-        """Of segments that every slave has and the log has not; deleted ones must not be sent from a mapping."""
-        if now - self._looked_ms < LOOK_MS:
+    def _release_segments(self, now: int) -> None:
+        """Closes deleted segments that every slave has; deleted ones must not be sent from a mapping."""
+        if now - self._checked_ms < CHECK_EVERY_MS:
             return
-        self._looked_ms = now
+        self._checked_ms = now
         low = self._node.positions.get(Position.LOG_MIN)
         wanted = min((peer.sent for peer in self._peers.values()), default=low)
         self._log.release_below(min(low, wanted))
@@ -372,24 +374,24 @@ class SendAgent:
     def _head(self, peer: Peer, size: int, confirmed: int) -> bytes:
         return HA_DATA.pack(Kind.HA_DATA, size, self._epoch, peer.sent, confirmed)
 
-    def _say(self, peer: Peer, parts: list[Any], confirmed: int, now: int) -> bool:
+    def _send(self, peer: Peer, parts: list[Any], confirmed: int, now: int) -> bool:
         sent = self._server.send(peer.identity, parts, copy=False)
         if sent is Sent.GONE:
-            self._part(peer)
+            self._drop_peer(peer)
         elif sent is Sent.SENT:
-            peer.told_confirmed, peer.told_ms = confirmed, now
+            peer.sent_confirmed, peer.last_sent_ms = confirmed, now
         return sent is Sent.SENT
 
     def _send_head(self, peer: Peer, head: bytes) -> None:
         if self._server.send(peer.identity, [head]) is Sent.GONE:
-            self._part(peer)
+            self._drop_peer(peer)
 
     def _publish(self, now: int) -> int:
         if self._node.positions.get(Position.PROMISED) > self._epoch:
             return 0
         lines = self._node.positions.slaves()
         end = self._node.positions.get(self._written)
-        self._membership.turn(self._peers.values(), self._replicated.get(), end, now)
+        self._membership.cycle(self._peers.values(), self._replicated.get(), end, now)
         for peer in self._peers.values():
             line = lines[peer.place]
             line.set(connected=True, appended=peer.appended, flushed=peer.flushed, node=peer.node)
@@ -397,20 +399,20 @@ class SendAgent:
         return self._confirm()
 
     def _confirm(self) -> int:
-        """Whether more is replicated than was: by the set as it is recorded."""
+        """Advances REPLICATED by the recorded set; returns whether it moved."""
         if self._node.positions.get(Position.PROMISED) > self._epoch:
             return 0  # fenced: what was not confirmed may be cut off, and no reader is to see it
         value = self._membership.replicated(self._node.positions.get(self._written))
         if value <= self._replicated.get():
             return 0
         self._replicated.advance(value)
-        if self._put_ringer.ring():
+        if self._put_doorbell.ring():
             os.sched_yield()  # put first, though it be woken on this core
-        self._owed_ns = self._owed_ns or time.monotonic_ns()
+        self._wake_owed_ns = self._wake_owed_ns or time.monotonic_ns()
         return 1
 
     def _epoch_start(self) -> int:
-        """Where this master's epoch begins: everything before that it had when it started."""
+        """The beginning of this master's epoch: it had everything before that when it started."""
         entries = EpochFile(self._node.store).load()
         return entries[-1].start
 

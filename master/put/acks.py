@@ -1,4 +1,4 @@
-"""When a stored request may be answered, and with what: pure, decided from positions and the time alone."""
+"""Decides from positions and time when a stored request is acknowledged, and with which status."""
 
 from bisect import bisect_right
 from collections import deque
@@ -10,8 +10,8 @@ from towline.format.wire.status import PutStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What PUT_OK means under the settings: on this disk, and/or on the in-sync slaves."""
+class AckPolicy:
+    """The settings behind PUT_OK: whether it needs a sync of this disk, the in-sync slaves, or both."""
 
     flushed: bool
     replicated: bool
@@ -20,31 +20,31 @@ class Promise:
 
 
 class Answers(Protocol):
-    """PUT_OK to requests that were stored, encoded, and how it gets to who sent them."""
+    """Encoded PUT_OK answers of stored requests, and the way to their senders."""
 
     def send(self, first: int, count: int, status: PutStatus) -> None:
-        """To so many of them, from number `first` on; another status is told instead."""
+        """Sends `count` answers from number `first` on, with `status` in place of PUT_OK."""
         ...
 
 
 @dataclass(slots=True)
-class Stored:
-    """Requests that were stored in one call and wait for their answers since `stored_ms`.
+class PendingBatch:
+    """Requests that one call has stored and that are not acknowledged yet.
 
-    `ends` are the log's ends behind each of them. Times are monotonic; they came at `arrived_ms`.
+    `ends` are the log's ends behind each request. Times are monotonic; `received_ms` is one per request.
     """
 
     ends: Sequence[int]
     stored_ms: int
     answers: Answers
-    arrived_ms: Sequence[int]
+    received_ms: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Positions as read once per turn, and how long no slave has been connected (0 while one is).
+    """The positions as read once per cycle. `slaveless_ms`: for how long no slave has been connected, 0 while one is.
 
-    `leads`: this node may acknowledge (H19). `fenced`: it never will again, because another epoch was promised.
+    `leads`: this node may acknowledge (H19). `fenced`: it never may again, because another epoch was promised.
     """
 
     flushed: int
@@ -54,21 +54,22 @@ class Progress:
     fenced: bool = False
 
 
-def verdict(promise: Promise, end: int, stored_ms: int, progress: Progress, now_ms: int) -> PutStatus | None:
-    """The status to answer with, None while it still waits. Both waits run side by side; the slave's failure wins.
+def ack_status(policy: AckPolicy, end: int, stored_ms: int, progress: Progress, now_ms: int) -> PutStatus | None:
+    """The status to answer with, or None while the request still waits for the disk or the slaves.
 
-    Without leadership nothing is promised, wherever it lies: FLUSH_SLAVE_TIMEOUT, in time or, once fenced, at once.
+    Both waits run side by side; when both fail the slave's status is sent. A node that does not lead acknowledges
+    nothing: it answers FLUSH_SLAVE_TIMEOUT, at the time-out or, once fenced, at once.
     """
     waited = now_ms - stored_ms
     if progress.fenced or not progress.leads:
-        over = progress.fenced or waited >= promise.slave_timeout_ms
+        over = progress.fenced or waited >= policy.slave_timeout_ms
         return PutStatus.FLUSH_SLAVE_TIMEOUT if over else None
-    flushed = not promise.flushed or progress.flushed >= end
-    replicated = not promise.replicated or progress.replicated >= end
+    flushed = not policy.flushed or progress.flushed >= end
+    replicated = not policy.replicated or progress.replicated >= end
     if flushed and replicated:
         return PutStatus.PUT_OK
-    flush_over = flushed or waited >= promise.flush_timeout_ms
-    slave_over = replicated or max(waited, progress.slaveless_ms) >= promise.slave_timeout_ms
+    flush_over = flushed or waited >= policy.flush_timeout_ms
+    slave_over = replicated or max(waited, progress.slaveless_ms) >= policy.slave_timeout_ms
     if not (flush_over and slave_over):
         return None
     if replicated:
@@ -76,34 +77,35 @@ def verdict(promise: Promise, end: int, stored_ms: int, progress: Progress, now_
     return PutStatus.SLAVE_NOT_AVAILABLE if progress.slaveless_ms else PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
-class Waiting:
-    """Stored requests in the order of the log, which is the order in which they can be answered."""
+class PendingAcks:
+    """Stored requests in the order of the log, which is also the order of their acknowledgements."""
 
-    def __init__(self, promise: Promise) -> None:
-        self._promise = promise
-        self._queue: deque[Stored] = deque()
+    def __init__(self, policy: AckPolicy) -> None:
+        self._policy = policy
+        self._queue: deque[PendingBatch] = deque()
         self._first = 0  # of the oldest ones, the first that has no answer
         self._count = 0
         self.end = 0  # of the log behind the last one that was added
 
     def __len__(self) -> int:
-        """Requests."""
+        """The number of requests."""
         return self._count
 
-    def add(self, stored: Stored) -> None:
+    def add(self, stored: PendingBatch) -> None:
         assert stored.ends[0] > self.end
         self.end = stored.ends[-1]
         self._count += len(stored.ends)
         self._queue.append(stored)
 
-    def release(self, progress: Progress, now_ms: int) -> Iterator[tuple[Stored, int, int, PutStatus]]:
-        """Those that can be answered now, of each so many from one on; the first that must wait keeps all behind it."""
+    def release(self, progress: Progress, now_ms: int) -> Iterator[tuple[PendingBatch, int, int, PutStatus]]:
+        """Yields (batch, first, count, status) of requests that can be answered now; one that must wait blocks all
+        behind it."""
         while self._queue:
             stored, first = self._queue[0], self._first
-            status = verdict(self._promise, stored.ends[first], stored.stored_ms, progress, now_ms)
+            status = ack_status(self._policy, stored.ends[first], stored.stored_ms, progress, now_ms)
             if status is None:
                 return
-            last = self._alike(stored.ends, first, progress)
+            last = self._same_status_end(stored.ends, first, progress)
             self._first = last
             self._count -= last - first
             if last == len(stored.ends):
@@ -111,21 +113,21 @@ class Waiting:
                 self._first = 0
             yield stored, first, last - first, status
 
-    def _alike(self, ends: Sequence[int], first: int, progress: Progress) -> int:
-        """The first one behind `first` of which another verdict is possible: they were stored at the same time."""
+    def _same_status_end(self, ends: Sequence[int], first: int, progress: Progress) -> int:
+        """The first request behind `first` whose status may differ; all of a batch were stored at the same time."""
         last = len(ends)
         for asked, reached in (
-            (self._promise.flushed, progress.flushed),
-            (self._promise.replicated, progress.replicated),
+            (self._policy.flushed, progress.flushed),
+            (self._policy.replicated, progress.replicated),
         ):
             if asked and ends[first] <= reached < ends[last - 1]:
                 last = bisect_right(ends, reached, first, last)
         return last
 
     def due_ms(self, now_ms: int) -> int:
-        """Until the oldest request's next time-out; large when none waits."""
+        """Milliseconds until the next time-out of the oldest request; a large number when none waits."""
         if not self._queue:
             return 1 << 30
-        stored_ms, promise = self._queue[0].stored_ms, self._promise
-        ends = (stored_ms + promise.flush_timeout_ms, stored_ms + promise.slave_timeout_ms)
+        stored_ms, policy = self._queue[0].stored_ms, self._policy
+        ends = (stored_ms + policy.flush_timeout_ms, stored_ms + policy.slave_timeout_ms)
         return min((end - now_ms for end in ends if end > now_ms), default=1)

@@ -1,7 +1,7 @@
-"""Whether a put may be stored: the checks of RocketMQ's store in its order (spec 5.1), then those of Towline alone.
+"""Decides whether a put may be stored: the checks of RocketMQ's store in its order (spec 5.1), then Towline's own.
 
-The gate is looked at once per slice of requests, before a byte is copied; what depends on the request itself is checked
-by `append` and its kernel. A refusal names its cause with numbers, counts it, and always means: nothing was stored.
+The gate is checked once per slice of requests, before a byte is copied. What depends on the request itself is checked
+by `append` and its kernel. A refusal names its cause with numbers, is counted, and means that nothing was stored.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from towline.runtime.positions import Flag, Position, Positions
 
 BUSY_MS_MAX: Final = 10_000_000  # a turn longer than that is a clock that jumped (spec 5.1)
 WRITE: Final = 2  # bit of broker_permission
-_DISK_MS: Final = 1000  # allocate and reput look at the disk again so often
+_DISK_MS: Final = 1000  # the interval at which allocate and reput check the disk
 _SOON_MS: Final = 20
 _STOP_MS: Final = 500
 _POOL_MS: Final = 200  # a commit, and a buffer zeroed
@@ -29,7 +29,8 @@ _OVER_MS_MAX: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not stored. `record` and `rule` name the culprit where there is one."""
+    """Why a request is not stored. `record` and `rule` name the record and the rule that it breaks, where there is
+    one."""
 
     status: PutStatus
     sentence: str
@@ -48,7 +49,8 @@ def refusal(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Settings that the gate compares with. `in_sync_min` counts the master; `leased`: it leads by a lease in etcd."""
+    """The settings that the gate compares with. `in_sync_min` counts the master; `leased`: it leads by a lease in
+    etcd."""
 
     waiting_max: int
     flush_backlog_max: int
@@ -60,10 +62,10 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What the gate sees. Offsets are bytes of the log; `in_sync` counts the master, `waiting` requests.
+class StoreState:
+    """The state that the gate judges. Offsets are bytes of the log; `in_sync` counts the master, `waiting` requests.
 
-    `lease_over_ms`: for how long this master may not acknowledge any more, 0 while it may.
+    `lease_over_ms`: for how long this master's lease has been over, 0 while it lasts.
     """
 
     stopping: bool
@@ -80,13 +82,13 @@ class Moment:
     lease_over_ms: int = 0
 
 
-def _stopping(_: Limits, moment: Moment) -> Refusal | None:
-    if not moment.stopping:
+def _stopping(_: Limits, state: StoreState) -> Refusal | None:
+    if not state.stopping:
         return None
     return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.STOPPING, None, _STOP_MS, "the node is being stopped")
 
 
-def _permission(limits: Limits, _: Moment) -> Refusal | None:
+def _permission(limits: Limits, _: StoreState) -> Refusal | None:
     if limits.permission & WRITE:
         return None
     numbers = {"broker_permission": limits.permission}
@@ -102,64 +104,64 @@ _FLAGS: Final = {
 }
 
 
-def _not_writeable(_: Limits, moment: Moment) -> Refusal | None:
+def _not_writeable(_: Limits, state: StoreState) -> Refusal | None:
     for flag, (cause, words) in _FLAGS.items():
-        if flag in moment.flags:
-            return refusal(PutStatus.SERVICE_NOT_AVAILABLE, cause, {"flags": int(moment.flags)}, _DISK_MS, words)
+        if flag in state.flags:
+            return refusal(PutStatus.SERVICE_NOT_AVAILABLE, cause, {"flags": int(state.flags)}, _DISK_MS, words)
     return None
 
 
-def _sync_failed(_: Limits, moment: Moment) -> Refusal | None:
-    if not moment.sync_failed:
+def _sync_failed(_: Limits, state: StoreState) -> Refusal | None:
+    if not state.sync_failed:
         return None
     words = "a sync of the log failed, so nothing more can be promised; look at the disk, then restart the node"
     return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.SYNC_FAILED, words=words)
 
 
-def _dispatch_stopped(_: Limits, moment: Moment) -> Refusal | None:
-    if not moment.dispatch_stopped:
+def _dispatch_stopped(_: Limits, state: StoreState) -> Refusal | None:
+    if not state.dispatch_stopped:
         return None
     words = "reput cannot dispatch the record there; run `towline master status`"
-    numbers = {"offset": moment.dispatch_stopped - 1}
+    numbers = {"offset": state.dispatch_stopped - 1}
     return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.DISPATCH_STOPPED, numbers, words=words)
 
 
-def _fenced(_: Limits, moment: Moment) -> Refusal | None:
-    if moment.promised <= moment.epoch:
+def _fenced(_: Limits, state: StoreState) -> Refusal | None:
+    if state.promised <= state.epoch:
         return None
-    numbers = {"epoch": moment.epoch, "promised": moment.promised}
+    numbers = {"epoch": state.epoch, "promised": state.promised}
     words = "this node has promised to follow another master"
     return refusal(PutStatus.NOT_MASTER, Cause.FENCED, numbers, _CHANGE_MS, words)
 
 
-def _lease(_: Limits, moment: Moment) -> Refusal | None:
-    if not moment.lease_over_ms:
+def _lease(_: Limits, state: StoreState) -> Refusal | None:
+    if not state.lease_over_ms:
         return None
-    numbers = {"over_ms": min(moment.lease_over_ms, _OVER_MS_MAX)}
+    numbers = {"over_ms": min(state.lease_over_ms, _OVER_MS_MAX)}
     words = "this node does not hold the leadership of its group"
     return refusal(PutStatus.NOT_MASTER, Cause.LEASE, numbers, _CHANGE_MS, words)
 
 
-def _replicas(limits: Limits, moment: Moment) -> Refusal | None:
-    if moment.in_sync >= limits.in_sync_min:
+def _replicas(limits: Limits, state: StoreState) -> Refusal | None:
+    if state.in_sync >= limits.in_sync_min:
         return None
-    numbers = {"in_sync": moment.in_sync, "limit": limits.in_sync_min}
+    numbers = {"in_sync": state.in_sync, "limit": limits.in_sync_min}
     return refusal(PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, Cause.REPLICAS, numbers, _CHANGE_MS, "slaves are missing")
 
 
-def _waiting(limits: Limits, moment: Moment) -> Refusal | None:
-    if moment.waiting < limits.waiting_max:
+def _waiting(limits: Limits, state: StoreState) -> Refusal | None:
+    if state.waiting < limits.waiting_max:
         return None
-    on_slaves = limits.replicated and moment.replicated < moment.flushed
+    on_slaves = limits.replicated and state.replicated < state.flushed
     cause = Cause.REPLICA_WAIT if on_slaves else Cause.WAITING_REQUESTS
-    numbers = {"waiting": moment.waiting, "limit": limits.waiting_max}
+    numbers = {"waiting": state.waiting, "limit": limits.waiting_max}
     if on_slaves:
-        numbers["behind_bytes"] = moment.appended - moment.replicated
+        numbers["behind_bytes"] = state.appended - state.replicated
     return refusal(PutStatus.SYSTEM_BUSY, cause, numbers, _SOON_MS)
 
 
-def _flush_backlog(limits: Limits, moment: Moment) -> Refusal | None:
-    backlog = moment.appended - moment.flushed
+def _flush_backlog(limits: Limits, state: StoreState) -> Refusal | None:
+    backlog = state.appended - state.flushed
     if backlog <= limits.flush_backlog_max:
         return None
     numbers = {"backlog_bytes": backlog, "limit_bytes": limits.flush_backlog_max}
@@ -168,11 +170,12 @@ def _flush_backlog(limits: Limits, moment: Moment) -> Refusal | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of spec 5.1 (0: Towline's own), what it refuses with, and who checks it: a function here or a place."""
+    """A step of spec 5.1 (0: Towline's own), the statuses it refuses with, and the function or module that checks
+    it."""
 
     step: int
     statuses: tuple[PutStatus, ...]
-    by: Callable[[Limits, Moment], Refusal | None] | str
+    by: Callable[[Limits, StoreState], Refusal | None] | str
 
 
 CHECKS: Final = (
@@ -222,7 +225,7 @@ NEVER: Final = {
 
 
 class Gate:
-    """Looks at the store's state once per slice; a request then costs one comparison."""
+    """Checks the store's state once per slice, so that a request costs one comparison."""
 
     def __init__(self, positions: Positions, limits: Limits) -> None:
         self._positions = positions
@@ -231,14 +234,14 @@ class Gate:
         self.open: list[int] = []  # what WATCHED and more were before the look that found the gate open
         self._asked = limits.leased or limits.in_sync_min > 1  # of more than words
 
-    def look(self, waiting: int, *, stopping: bool) -> Refusal | None:
-        """The refusal that every request of this slice gets, None when the gate is open."""
+    def check(self, waiting: int, *, stopping: bool) -> Refusal | None:
+        """The refusal of every request in this slice, or None when the gate is open."""
         states = self._positions.states(_STATES)  # before they are judged: what changes meanwhile is seen by the next
         if not stopping and self._is_open(waiting, states):
             return None
-        moment = self._moment(waiting, stopping)
+        state = self._store_state(waiting, stopping)
         for check in self._checks:
-            refused = check(self._limits, moment)
+            refused = check(self._limits, state)
             if refused is not None:
                 self.open = []
                 return refused
@@ -246,17 +249,17 @@ class Gate:
         return None
 
     def _is_open(self, waiting: int, states: list[int]) -> bool:
-        """Whether nothing has changed since it was open that could have shut it: a look at every check costs 8 us."""
+        """Whether nothing that could shut the gate has changed since it was open: running every check costs 8 us."""
         if self._asked or waiting >= self._limits.waiting_max or states != self.open:
             return False
         get = self._positions.get
         backlog = get(Position.APPENDED) - get(Position.FLUSHED)
         return backlog <= self._limits.flush_backlog_max
 
-    def _moment(self, waiting: int, stopping: bool) -> Moment:
+    def _store_state(self, waiting: int, stopping: bool) -> StoreState:
         get = self._positions.get
         appended = get(Position.APPENDED)
-        return Moment(
+        return StoreState(
             stopping=stopping,
             flags=self._positions.flags,
             sync_failed=bool(get(Position.SYNC_FAILED)),
@@ -272,20 +275,21 @@ class Gate:
         )
 
     def _in_sync(self, appended: int) -> int:
-        """The master, and the members of the recorded set that are connected and not behind ha_max_gap_not_in_sync."""
+        """The number of in-sync nodes: the master and the recorded members that are connected within
+        ha_max_gap_not_in_sync."""
         least, members = appended - self._limits.gap_max, self._positions.get(Position.IN_SYNC)
         live = (slave for slave in self._positions.slaves() if slave.connected and members >> slave.node & 1)
         return 1 + sum(slave.appended >= least for slave in live)
 
 
 def lease_over_ms(until_ns: int) -> int:
-    """For how many milliseconds a lease has been over, 0 while it lasts."""
+    """For how many milliseconds a lease has been over; 0 while it lasts."""
     over_ns = boottime_ns() - until_ns
     return max(0, over_ns // 1_000_000 + 1) if over_ns >= 0 else 0
 
 
 def page_cache_busy(turn_ms: int, limit_ms: int) -> Refusal | None:
-    """Step 6, for a turn that has lasted so long. RocketMQ's bounds: limit < turn < 10,000,000 ms."""
+    """The refusal of step 6 for an append of that length. RocketMQ's bounds: limit < turn < 10,000,000 ms."""
     if not limit_ms < turn_ms < BUSY_MS_MAX:
         return None
     retry_after_ms = min(1000, max(100, turn_ms // 4))
@@ -301,7 +305,7 @@ def waited_too_long(waited_ms: int, limit_ms: int) -> Refusal:
 
 
 def no_room(error: Exception) -> Refusal:
-    """Steps 12 and 13, for what was raised where the next segment or its pages were to come from."""
+    """The refusal of steps 12 and 13, for an error raised while the next segment or its pages were prepared."""
     if isinstance(error, DiskFull):
         return refusal(PutStatus.DISK_FULL, Cause.DISK_FULL, None, _DISK_MS, str(error))
     if isinstance(error, PoolEmpty):  # at once where the settings say so, as RocketMQ's gate does

@@ -1,8 +1,8 @@
-"""A request on its way into the log: admit its groups, then validate, copy and stamp in one kernel call, publish.
+"""Appends a request to the log: checks its groups, then one kernel call validates, copies and stamps, then publishes.
 
-Order (H2): sizes are checked first; the kernel validates record by record as it copies, the first 8 bytes left zero;
-when all have passed it stamps; only then are the 8 bytes stored, then APPENDED. A refused request's range is zeroed
-before the answer, and the queue-offset table changes only when everything has passed.
+Order (H2): sizes are checked first. The kernel validates record by record as it copies and leaves the first 8 bytes
+zero. When all records are valid it stamps them. Only then are the 8 bytes stored, then APPENDED. A refused request's
+range is zeroed before the answer, and queue offsets change only when every record is valid.
 """
 
 import os
@@ -38,11 +38,11 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Position
 
 from .admission import Gate, Refusal, no_room, topic_in_doubt
-from .fast_append import WINDOW, Express
+from .fast_append import WINDOW, FastAppend
 from .offsets import QueueOffsets
-from .socket_table import Arrivals
+from .socket_table import SocketTable
 from .statistics import PutStatistics
-from .topic_access import Targets
+from .topic_access import TopicAccess
 from .topics import Topics
 
 FIRST_WORD: Final = 8
@@ -57,17 +57,20 @@ PROPERTY_NAME_SHOWN: Final = 60  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
-    """A stored request: the log's end after it, where each group's first record went, and whether one is in a form."""
+class AppendResult:
+    """A stored request: the log's end behind it and the place of each group's first record.
+
+    `for_schedule`: some record is delayed, timed or transactional, so the schedule process must see it.
+    """
 
     end: int
     places: list[tuple[int, int]]
-    formed: bool
+    for_schedule: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """What went into the log in one call of a kernel. `memory` is what that had taken while it waited."""
+class KernelResult:
+    """What one kernel call appended. `memory`: bytes that the requests occupied while they waited."""
 
     requests: int
     records: int
@@ -76,18 +79,18 @@ class Served:
 
 
 class Appender:
-    """The one hand on the end of a master's log."""
+    """The only writer at the end of a master's log."""
 
-    def __init__(self, node: Node, topics: Topics, gate: Gate, waited_for: Ringer) -> None:
-        """`gate` is looked at before anything is appended.
+    def __init__(self, node: Node, topics: Topics, gate: Gate, early_doorbells: Ringer) -> None:
+        """`gate` is checked before each append.
 
-        `waited_for` is rung as soon as a kernel has stored something, before all that is left to do for it here.
+        `early_doorbells` ring as soon as a kernel has stored something, before the rest of the work on it is done here.
         """
         self._node = node
         self._topics = topics
-        self._waited_for = waited_for
+        self._early_doorbells = early_doorbells
         settings = node.settings
-        self._targets = Targets(
+        self._access = TopicAccess(
             topics, levels=len(settings.delay_levels_ms), timer_max_delay_sec=settings.timer_max_delay_sec
         )
         self._appended = node.writer(Position.APPENDED)
@@ -104,12 +107,12 @@ class Appender:
         self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
         self._full: DiskFull | None = None
         size = settings.shared_memory_puts_size if settings.shared_memory_puts else 0
-        self._express = Express(node.positions, gate, size, self._request_limit)
+        self._fast_append = FastAppend(node.positions, gate, size, self._request_limit)
 
     def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
-        """At the published end, after zeroing what a killed writer may have left behind it (H1, H11).
+        """Resumes at the published end, after zeroing what a killed writer may have left behind it (H1, H11).
 
-        `floors`: numbers at which queues of deleted topics go on.
+        `floors`: the numbers at which queues of deleted topics continue.
         """
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
@@ -120,35 +123,36 @@ class Appender:
 
     @property
     def store_host(self) -> str:
-        """As it stands in records and message ids, in hex digits."""
+        """The store host in hex digits, as it stands in records and message ids."""
         return self._host.tobytes().hex().upper()
 
     def queues(self) -> list[tuple[bytes, int]]:
-        """Topic and queue id of every queue that the store has; known once it has resumed."""
+        """Topic and queue id of every queue in the store; complete after `resume`."""
         return self._offsets.queues()
 
     def ends(self) -> list[tuple[bytes, int, int]]:
-        """Topic, queue id and next number of each of them."""
+        """Topic, queue id and next offset of every queue."""
         return [(topic, queue_id, self._offsets.next_of(topic, queue_id)) for topic, queue_id in self.queues()]
 
-    def numbers_of(self, topic: bytes) -> dict[int, int]:
-        """The next number of each queue of a topic that ever held a record."""
-        return self._offsets.numbers_of(topic)
+    def next_offsets_of(self, topic: bytes) -> dict[int, int]:
+        """The next offset of each queue of a topic that ever held a record."""
+        return self._offsets.next_offsets_of(topic)
 
     def close(self) -> None:
         if hasattr(self, "_tail"):
             self._tail.close()
 
     def prepare(self) -> bool:
-        """Populates a step ahead when there is nothing else to do. False when there is none."""
+        """Populates the next pages of the log when put is idle. False when there is nothing to populate."""
         return self._full is None and self._tail.prepare()
 
     def append(
         self, groups: Sequence[Group], records: Buffer, now_ms: int, *, trusted: bool = False
-    ) -> Appended | Refusal:
-        """Stored and published, or refused with nothing left behind. `now_ms` is the clock in ms since 1970.
+    ) -> AppendResult | Refusal:
+        """Stores and publishes a request, or refuses it and leaves no byte behind. `now_ms` is the clock in ms since
+        1970.
 
-        `trusted`: it comes from a piece of this node, which may say what no client may (H23).
+        `trusted`: it was sent by a process of this node, which may write what no client may (H23).
         """
         refusal = self._admit(groups, len(records), trusted=trusted)
         if refusal is not None:
@@ -178,7 +182,7 @@ class Appender:
             self._host,
             self._body_max,
             self._checks & ~FROM_CLIENT if trusted else self._checks,
-            self._targets.reals(now_ms),
+            self._access.reals(now_ms),
             self._result,
         )
         if rule != Rule.OK:
@@ -196,84 +200,86 @@ class Appender:
             reach("put.after_publish")
         following = self._groups["next_offset"][: len(groups)].tolist()
         forms = self._groups["form"][: len(groups)].tolist()
-        self._offsets.take(groups, following)
-        self._express.take(groups, following, forms, trusted=trusted)
-        formed = any(forms)
-        return Appended(end, [(offset, start + before) for offset, before in places], formed)
+        self._offsets.update(groups, following)
+        self._fast_append.update(groups, following, forms, trusted=trusted)
+        for_schedule = any(forms)
+        return AppendResult(end, [(offset, start + before) for offset, before in places], for_schedule)
 
-    def serve_ring(
-        self, ring: NodeRing, now_ms: int, looks: int, stored: PutStatistics, *, keeps: bool = False
-    ) -> Served:
-        """Stores and answers what is plain in a ring; see `Express`. `looks` may be spent on waiting for more.
+    def append_ring(
+        self, ring: NodeRing, now_ms: int, spins: int, stored: PutStatistics, *, keeps: bool = False
+    ) -> KernelResult:
+        """Stores and answers the ordinary requests of a ring (see `FastAppend`), spinning `spins` times for more of
+        them.
 
-        `keeps`: the answers are not due yet; `kept` has them.
+        `keeps`: the answers are not due yet; `kept` returns them.
         """
-        express = self._express
-        at, end = self._begin(now_ms)
+        fast_append = self._fast_append
+        at, end = self._begin_call(now_ms)
         if end <= at:
             ring.special = 1
-            return Served(0, 0, 0)
-        express.begin_ring(ring, looks, keeps=keeps)
+            return KernelResult(0, 0, 0)
+        fast_append.begin_ring(ring, spins, keeps=keeps)
         why = serve_ring(
             np.frombuffer(ring.memory.view, np.uint8),
             ring.reserved,
-            express.state,
-            express.limits,
-            express.positions,
-            express.watched,
-            express.scratch,
-            express.answers,
-            express.rows,
+            fast_append.state,
+            fast_append.limits,
+            fast_append.positions,
+            fast_append.watched,
+            fast_append.scratch,
+            fast_append.answers,
+            fast_append.rows,
             self._tail.array,
-            express.known.arguments,
+            fast_append.known.arguments,
             self._groups,
-            self._terms(now_ms),
+            self._kernel_arguments(now_ms),
         )
-        express.end_ring(ring, why)
-        return self._end(stored)
+        fast_append.end_ring(ring, why)
+        return self._end_call(stored)
 
     def kept(self) -> tuple[bytes, Numbers]:
-        """The answers to what `serve_ring` has just stored, one behind the other, and the kernel's rows of them."""
-        return self._express.kept()
+        """The answers to what `append_ring` has just stored, back to back, and the kernel's row of each."""
+        return self._fast_append.kept()
 
     def written(self, ring: NodeRing, now_ms: int, began_ms: int) -> list[tuple[int, int]]:
-        """Of what `serve_ring` has just stored; see `Express`."""
-        return list(self._express.written(ring, now_ms, began_ms))
+        """When the requests that `append_ring` has just stored were written; see `FastAppend.written`."""
+        return list(self._fast_append.written(ring, now_ms, began_ms))
 
-    def serve_arrivals(
-        self, arrivals: Arrivals, first: int, count: int, now_ms: int, oldest_ms: int, stored: PutStatistics
-    ) -> Served:
-        """Stores what is plain of these rows, up to the first that is not, or that came before `oldest_ms`."""
-        express = self._express
-        at, end = self._begin(now_ms, oldest_ms)
+    def append_rows(
+        self, socket_table: SocketTable, first: int, count: int, now_ms: int, oldest_ms: int, stored: PutStatistics
+    ) -> KernelResult:
+        """Stores ordinary requests of these rows, up to the first other one or one that was received before
+        `oldest_ms`."""
+        fast_append = self._fast_append
+        at, end = self._begin_call(now_ms, oldest_ms)
         if end <= at:
-            return Served(0, 0, 0)
+            return KernelResult(0, 0, 0)
         serve_rows(
-            arrivals.rows,
+            socket_table.rows,
             first,
             count,
-            express.state,
-            express.limits,
-            express.positions,
-            express.watched,
-            arrivals.marks,
-            arrivals.answers,
+            fast_append.state,
+            fast_append.limits,
+            fast_append.positions,
+            fast_append.watched,
+            socket_table.marks,
+            socket_table.answers,
             self._tail.array,
-            express.known.arguments,
+            fast_append.known.arguments,
             self._groups,
-            self._terms(now_ms),
+            self._kernel_arguments(now_ms),
         )
-        return self._end(stored)
+        return self._end_call(stored)
 
-    def _begin(self, now_ms: int, oldest_ms: int = 0) -> tuple[int, int]:
-        """Before a kernel's call: where in the segment it may append."""
-        self._express.look(self._topics.queues_of_clients)
+    def _begin_call(self, now_ms: int, oldest_ms: int = 0) -> tuple[int, int]:
+        """Prepares a kernel call and returns the range of the segment that it may write."""
+        self._fast_append.use_topics(self._topics.client_queues)
         at, end = self._window()
-        self._express.begin(at, end, now_ms, oldest_ms)
+        self._fast_append.begin(at, end, now_ms, oldest_ms)
         return at, end
 
-    def _terms(self, now_ms: int) -> Terms:
-        """Of a kernel's call: the arguments of `append_request` from `own` on."""
+    def _kernel_arguments(self, now_ms: int) -> Terms:
+        """The arguments of `append_request` from `own` on."""
         return (
             self._own,
             self._tail.base,
@@ -281,24 +287,24 @@ class Appender:
             self._host,
             self._body_max,
             self._checks,
-            self._targets.reals(now_ms),
+            self._access.reals(now_ms),
             self._result,
         )
 
-    def _end(self, stored: PutStatistics) -> Served:
-        """After it."""
-        at, requests, records, size, touched, memory = self._express.end()
+    def _end_call(self, stored: PutStatistics) -> KernelResult:
+        """Takes over what a kernel call has stored."""
+        at, requests, records, size, touched, memory = self._fast_append.end()
         if requests:
-            if self._waited_for.ring():
+            if self._early_doorbells.ring():
                 os.sched_yield()  # the scheduler likes to wake them on this core, behind the rest of this turn
             self._tail.moved(at)
-            for (topic, queue_id), following, *counts in self._express.known.served(touched):
+            for (topic, queue_id), following, *counts in self._fast_append.known.served(touched):
                 self._offsets.put(topic, queue_id, following)
                 stored.served(topic, queue_id, *counts)
-        return Served(requests, records, size, memory)
+        return KernelResult(requests, records, size, memory)
 
     def _window(self) -> tuple[int, int]:
-        """Where a kernel may append; nowhere where something stands in the way, which `append` will name."""
+        """The range that a kernel may write; empty where something prevents it, which `append` then names."""
         if self._full is not None:
             return 0, 0
         try:
@@ -309,7 +315,8 @@ class Appender:
     # --- before a byte is copied
 
     def _open_tail(self) -> DiskFull | None:
-        """Why there is no tail: a full disk at the start of the node, where reads are served all the same (H7)."""
+        """Opens the tail; returns the error of a disk that is full at the node's start, where reads are still served
+        (H7)."""
         try:
             self._tail = open_tail(self._node, self._request_limit + blank.SIZE)
         except DiskFull as error:
@@ -320,8 +327,11 @@ class Appender:
         return self._full
 
     def _make_room(self, size: int) -> None:
-        """A request that does not fit begins the next segment (spec 2.2). APPENDED passes the blank before we wait for
-        that: the buffer of a transient pool that we may need is free only when its segment is wholly committed."""
+        """Begins the next segment for a request that does not fit (spec 2.2).
+
+        APPENDED passes the blank record before the wait for the next segment: with a transient pool the buffer it needs
+        becomes free only when its own segment is wholly committed.
+        """
         if not self._tail.fits(size):
             self._appended.advance(self._tail.blank())
             self._tail.roll()
@@ -335,16 +345,16 @@ class Appender:
         if sum(group.size for group in groups) != size or size <= FIRST_WORD:
             return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
         for group in groups:
-            queues = self._targets.queues(group, trusted=trusted)
-            if not 0 <= group.queue_id < queues and (trusted or not self._targets.form(group)):
-                return self._not_there(group, queues)
-            if self._targets.form(group) is Form.HALF and not trusted and size > self._request_limit - HALF_ROOM:
+            queues = self._access.queues(group, trusted=trusted)
+            if not 0 <= group.queue_id < queues and (trusted or not self._access.form(group)):
+                return self._refuse_queue(group, queues)
+            if self._access.form(group) is Form.HALF and not trusted and size > self._request_limit - HALF_ROOM:
                 return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.HALF_TOO_LARGE.sentence, Rule.HALF_TOO_LARGE)
         if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
             return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
         return None
 
-    def _not_there(self, group: Group, queues: int) -> Refusal:
+    def _refuse_queue(self, group: Group, queues: int) -> Refusal:
         """Why a group's queue cannot be written to."""
         name = group.topic.decode("utf-8", "replace")
         if not is_topic_size(group.topic):
@@ -367,7 +377,7 @@ class Appender:
             end = at + len(group.topic)
             self._arena_view[at:end] = group.topic
             following = self._offsets.next_of(group.topic, group.queue_id)
-            form = self._targets.form(group)
+            form = self._access.form(group)
             self._groups[row] = (group.size, group.count, following, at, len(group.topic), group.queue_id, form)
             places.append((following, before))
             at, before = end, before + group.size

@@ -1,7 +1,7 @@
-"""What is plain goes from a ring or the socket into the log in one call of a kernel, many requests at a time.
+"""Appends ordinary requests of a ring or the socket in one kernel call, many at a time.
 
-It does what `Appender.append` does, for queues that this one has written to since topics last changed; a request that
-asks for more is left where it is for it. Where PUT_OK is not due as soon as a request is appended, answers are kept.
+An ordinary request is for queues that `Appender.append` has written to since topics last changed, with nothing for
+schedule. Other requests stay queued for `Appender.append`. Where PUT_OK is not due at once, the answers are kept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the
 BYTES_MAX: Final = 2 * MIB
 WINDOW: Final = 4 * MIB  # bytes of the log that are there for a call
 SPECIAL: Final = 16  # requests that the appender takes when the kernel has left one: its neighbours are like it
-LOOKS_OF_ALL: Final = 8  # times what may be spent on one
+SPINS_OF_ALL: Final = 8  # times what may be spent on one
 ANSWERS_SIZE: Final = 3 * kernel.ANSWER_MAX  # of one call
 _WORD: Final = 8
 _QUEUES_AT_FIRST: Final = 64
 Queue = tuple[bytes, int]
 
 
-class Known:
-    """Queues that clients may write to, with the number of the next record of each, as the kernel looks them up."""
+class KnownQueues:
+    """Queues that clients may write to, with the next offset of each, in the form that the kernel looks them up."""
 
     def __init__(self) -> None:
         self._numbers: dict[Queue, int] = {}
@@ -46,11 +46,11 @@ class Known:
 
     @property
     def arguments(self) -> kernel.Queues:
-        """`known` of the kernels, until a queue is added."""
+        """The argument `known` of the kernels; valid until a queue is added."""
         return self.directory.arrays, self.state, self.touched, self.places
 
-    def take(self, group: Group, following: int, *, plain: bool) -> None:
-        """The appender has stored a group; a `plain` one was any client's."""
+    def update(self, group: Group, following: int, *, plain: bool) -> None:
+        """Notes a group that `Appender.append` has stored. `plain`: any client may write such a group."""
         queue = group.topic, group.queue_id
         number = self._numbers.get(queue, NONE)
         if number == NONE:
@@ -68,7 +68,7 @@ class Known:
         return number
 
     def served(self, count: int) -> list[tuple[Queue, int, int, int, int]]:
-        """Of a call that touched so many queues: queue, its next number, records, bytes and requests."""
+        """The queues that a call wrote to: queue, next offset, records, bytes and requests."""
         found = []
         for number in self.touched[:count].tolist():
             at = number * kernel.QUEUE_STATE
@@ -78,11 +78,11 @@ class Known:
         return found
 
 
-class Express:
-    """What the kernels need beside the appender's own."""
+class FastAppend:
+    """The arguments of the kernels, beside those of `Appender`."""
 
     def __init__(self, positions: Positions, gate: Gate, ring_size: int, request_limit: int) -> None:
-        """`gate` is looked at before a call. `ring_size` is 0 where there are no rings."""
+        """`gate` was checked before each call. `ring_size` is 0 on a node without rings."""
         self._gate = gate
         self.positions = np.frombuffer(positions.words, np.uint8)
         self.state: Numbers = np.zeros(kernel.STATE_SIZE, np.int64)
@@ -102,23 +102,23 @@ class Express:
         self.scratch = np.zeros(entry_max(ring_size) if ring_size else 0, np.uint8)
         self._state, self._limits = self.state.data, self.limits.data  # single words, and fast
         self._watched = self.watched.data
-        self.known = Known()
+        self.known = KnownQueues()
         self._clients: Mapping[bytes, int] | None = None
 
-    def look(self, clients: Mapping[bytes, int]) -> None:
-        """The topics that clients may write to as they are now."""
+    def use_topics(self, clients: Mapping[bytes, int]) -> None:
+        """Forgets the known queues when the topics that clients may write to have changed."""
         if clients is not self._clients:
             self._clients = clients
-            self.known = Known()
+            self.known = KnownQueues()
 
-    def take(self, groups: Sequence[Group], following: Sequence[int], forms: Sequence[int], *, trusted: bool) -> None:
+    def update(self, groups: Sequence[Group], following: Sequence[int], forms: Sequence[int], *, trusted: bool) -> None:
         for group, offset, form in zip(groups, following, forms, strict=True):
-            self.known.take(group, offset, plain=not trusted and form == Form.PLAIN)
+            self.known.update(group, offset, plain=not trusted and form == Form.PLAIN)
 
     def begin(self, at: int, end: int, now_ms: int, oldest_ms: int = 0) -> None:
-        """Before a call that may write the log from `at` to `end` of its segment.
+        """Prepares a call that may write the log from `at` to `end` of its segment.
 
-        What came before `oldest_ms` (monotonic) is left.
+        Requests that were received before `oldest_ms` (monotonic) stay queued.
         """
         for place, word in enumerate(self._gate.open[: len(WATCHED)]):  # as they were judged, not as they are by now
             self._watched[2 * place + 1] = word
@@ -129,8 +129,9 @@ class Express:
         limits[kernel.NOW_MS] = now_ms
         limits[kernel.OLDEST] = oldest_ms
 
-    def begin_ring(self, ring: NodeRing, looks: int, *, keeps: bool) -> None:
-        """After `begin`, for this ring. The kernel looks so many times for a request that is not there yet.
+    def begin_ring(self, ring: NodeRing, spins: int, *, keeps: bool) -> None:
+        """Prepares a call for this ring, after `begin`. The kernel spins so many times for a request that is not there
+        yet.
 
         `keeps`: no answer is due yet.
         """
@@ -140,11 +141,11 @@ class Express:
         state[kernel.TAIL], state[kernel.HEAD] = ring.requests.places
         state[kernel.ANSWERED], state[kernel.ANSWERS_READ] = ring.answers.places
         limits[kernel.BELL] = ring.bell
-        limits[kernel.LOOKS] = looks
-        limits[kernel.LOOKS_MAX] = LOOKS_OF_ALL * looks
+        limits[kernel.LOOKS] = spins
+        limits[kernel.LOOKS_MAX] = SPINS_OF_ALL * spins
 
     def end_ring(self, ring: NodeRing, why: int) -> None:
-        """After the call, which came back for that reason."""
+        """Takes over the ring's places after a call. `why` is the kernel's reason to return."""
         state = self._state
         ring.requests.go_to(state[kernel.TAIL], state[kernel.HEAD])
         ring.answers.go_to(state[kernel.ANSWERED], state[kernel.ANSWERS_READ])
@@ -160,9 +161,9 @@ class Express:
         return self.answers[:size].tobytes(), self.rows[: count * kernel.KEPT_SIZE].copy()
 
     def written(self, ring: NodeRing, now_ms: int, began_ms: int) -> Iterator[tuple[int, int]]:
-        """When the requests that were stored had been written, and how many of them, in their order.
+        """Yields (time, count) of the stored requests in their order: when their clients wrote them into the ring.
 
-        Whose client does not say counts from `began_ms` on, when the call began. Times are monotonic.
+        A request without a time counts from `began_ms` on, when the call began. Times are monotonic.
         """
         count = self._state[kernel.REQUESTS]
         stamps = self.rows[kernel.STAMP : count * kernel.KEPT_SIZE : kernel.KEPT_SIZE]
@@ -175,7 +176,7 @@ class Express:
             first = end
 
     def end(self) -> tuple[int, int, int, int, int, int]:
-        """After it: where the log ends; requests, records and bytes that were served; queues; memory."""
+        """The call's result: the log's end; requests, records and bytes that were stored; queues; memory."""
         state = self._state
         served = state[kernel.REQUESTS], state[kernel.RECORDS], state[kernel.BYTES]
         return state[kernel.LOG_AT], *served, state[kernel.TOUCHED], state[kernel.HELD]

@@ -25,6 +25,8 @@ class Scan(Protocol):
 
 
 class QueueOffsets:
+    """The next offset of each queue, by topic and queue id."""
+
     def __init__(self) -> None:
         self._next: dict[tuple[bytes, int], int] = {}
 
@@ -55,12 +57,13 @@ class QueueOffsets:
         return list(self._next)
 
     def raise_to(self, floors: Mapping[tuple[bytes, int], int]) -> None:
-        """Numbers of queues of deleted topics are not given again, though nothing may be left of those queues."""
+        """Raises offsets to the floors of deleted topics, so that no offset is given twice though nothing is left of
+        the queue."""
         for queue, floor in floors.items():
             self._next[queue] = max(self._next.get(queue, 0), floor)
 
-    def numbers_of(self, topic: bytes) -> dict[int, int]:
-        """Queue id -> next number, of the queues of a topic."""
+    def next_offsets_of(self, topic: bytes) -> dict[int, int]:
+        """Queue id -> next offset, for the queues of a topic."""
         return {queue_id: offset for (name, queue_id), offset in self._next.items() if name == topic and offset}
 
     def next_of(self, topic: bytes, queue_id: int) -> int:
@@ -69,6 +72,6 @@ class QueueOffsets:
     def put(self, topic: bytes, queue_id: int, following: int) -> None:
         self._next[topic, queue_id] = following
 
-    def take(self, groups: Sequence[Group], following: Sequence[int]) -> None:
+    def update(self, groups: Sequence[Group], following: Sequence[int]) -> None:
         for group, offset in zip(groups, following, strict=True):
             self._next[group.topic, group.queue_id] = offset

@@ -1,4 +1,4 @@
-"""A put that waits for its turn, wherever it came from."""
+"""A put request as it waits in the request queue, whether it came through the socket or a ring."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ Peer = bytes | NodeRing  # of the socket, or the ring that it came through
 
 
 @dataclass(slots=True)
-class Arrived:
-    """A put that waits for its turn since `arrived_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes.
+class PutRequest:
+    """A put that was received at `received_ms` (monotonic). `deadline` is ms since 1970, `memory` bytes.
 
-    `trusted`: a piece of this node sent it. `row` holds it, of those that came off the socket. `written_ms`: when its
-    client wrote it into a ring, for statistics.
+    `trusted`: a process of this node sent it. `row`: its row in the socket table, -1 for a request of a ring.
+    `written_ms`: when its client wrote it into a ring, for statistics.
     """
 
     peer: Peer
@@ -21,13 +21,13 @@ class Arrived:
     deadline: int
     groups: list[Group]
     records: Buffer
-    arrived_ms: int
+    received_ms: int
     memory: int
     trusted: bool
     row: int = -1
     written_ms: int | None = None
 
     @property
-    def came_ms(self) -> int:
-        """From when on it counts, as far as that is known."""
-        return self.arrived_ms if self.written_ms is None else self.written_ms
+    def latency_from_ms(self) -> int:
+        """The time from which its latency is measured."""
+        return self.received_ms if self.written_ms is None else self.written_ms

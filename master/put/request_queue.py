@@ -1,4 +1,4 @@
-"""Requests as they come off the socket: puts are stamped and wait for their turn, questions for a moment between."""
+"""Requests of the socket and of rings: puts are stamped and queued, questions wait until puts allow an answer."""
 
 import time
 from collections import deque
@@ -26,10 +26,9 @@ from towline.node.process.context import Node
 from towline.runtime.positions import Counter
 
 from .admission import Refusal
-from .put_request import Arrived, Peer
-from .rings import NONE as NO_RINGS
-from .rings import Rings, Terms, shortened
-from .socket_table import Arrivals
+from .put_request import Peer, PutRequest
+from .rings import NO_RINGS, Rings, RingTerms, shortened
+from .socket_table import SocketTable
 
 # Beyond these, requests wait in ZeroMQ and are stamped late. What waits longer than wait_time_mills_in_send_queue is
 # refused anyway: at 200 ms these are 160 MiB and 20,000 requests a second, less than put takes.
@@ -37,24 +36,24 @@ WAITING_MAX: Final = 4096
 WAITING_BYTES_MAX: Final = 32 * MIB
 TAKEN_PER_TURN: Final = 256  # so that answers are not kept back by what comes in
 QUESTION_SIZE_MAX: Final = 4 * KIB
-ASKED_NS: Final = 5_000_000  # spent on questions per turn: puts wait meanwhile
+QUESTIONS_NS_MAX: Final = 5_000_000  # spent on questions per turn: puts wait meanwhile
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """PUT_OK to requests that came alone, or off the socket: `Answers` of `acks`."""
+class EncodedAnswers:
+    """PUT_OK to requests of the socket, or to single ones of a ring: `Answers` of `acks`."""
 
-    intake: "Intake"
-    told: Sequence[tuple[Peer, bytes, int]]  # who, what, and the request's groups
+    request_queue: "RequestQueue"
+    answers: Sequence[tuple[Peer, bytes, int]]  # who, what, and the request's groups
 
     def send(self, first: int, count: int, status: PutStatus) -> None:
-        for peer, answer, groups in self.told[first : first + count]:
-            self.intake.send(peer, with_status(answer, status) if status else answer, groups)
+        for peer, answer, groups in self.answers[first : first + count]:
+            self.request_queue.send(peer, with_status(answer, status) if status else answer, groups)
 
 
 @dataclass(slots=True)
 class Question:
-    """`text` is a JSON object. Its sender cannot be cut off any more: the descriptor may be another connection's."""
+    """A request in JSON (`text`). Its sender cannot be cut off any more: the descriptor may be another connection's."""
 
     peer: bytes
     request_id: int
@@ -63,114 +62,118 @@ class Question:
     role: str
 
 
-class Intake:
-    """The socket's requests in the order of their arrival, and those of rings, in turns. Used by whoever holds the
-    front's lock. `settle` answers what is due of the questions that could not be at once, and says how many."""
+class RequestQueue:
+    """The socket's requests in the order of their arrival, alternating with those of rings.
+
+    Used by the thread that holds the stall responder's lock. `finish_changes` answers questions whose change of topics
+    is durable, and returns how many.
+    """
 
     def __init__(
         self,
         node: Node,
         server: Server,
         ask: Callable[[Question], None],
-        terms: Terms = NO_RINGS,
-        settle: Callable[[], int] = lambda: 0,
+        terms: RingTerms = NO_RINGS,
+        finish_changes: Callable[[], int] = lambda: 0,
     ) -> None:
         self._node = node
         self._server = server
         self._ask = ask
-        self._settle = settle
+        self._finish_changes = finish_changes
         self._line = node.line
         self._refused = node.positions.refused
-        self.arrivals = Arrivals(server, self._sort)
+        self.socket_table = SocketTable(server, self._handle_other)
         self._questions: deque[Question] = deque()
         self.rings = Rings(terms, self._malformed)
         self._from_ring = False  # the last one came from a ring
 
     def __len__(self) -> int:
-        return len(self.arrivals) + (1 if self.rings.waits else 0)
+        return len(self.socket_table) + (1 if self.rings.waits else 0)
 
     @property
     def full(self) -> bool:
-        return self._room <= 0 or self.arrivals.memory >= WAITING_BYTES_MAX
+        return self._room <= 0 or self.socket_table.memory >= WAITING_BYTES_MAX
 
     @property
     def _room(self) -> int:
-        return WAITING_MAX - len(self.arrivals) - len(self._questions)
+        return WAITING_MAX - len(self.socket_table) - len(self._questions)
 
-    def take(self, looks: int = 0) -> int:
-        """Takes what the socket has, within bounds; how many requests that were. See `Arrivals.take` for `looks`."""
+    def receive(self, spins: int = 0) -> int:
+        """Receives what the socket holds, within bounds; returns how many requests. For `spins` see
+        `SocketTable.receive`."""
         if self.full:
             return 0
-        return self.arrivals.take(min(TAKEN_PER_TURN, self._room), WAITING_BYTES_MAX, looks)
+        return self.socket_table.receive(min(TAKEN_PER_TURN, self._room), WAITING_BYTES_MAX, spins)
 
     def answer(self) -> int:
-        """Answers questions, one at least if there are any, until ASKED_NS are over, and what is settled; how many."""
+        """Answers questions for QUESTIONS_NS_MAX, at least one, then those of finished changes; returns how many."""
         done, began_ns = 0, time.monotonic_ns()
-        while self._questions and (not done or time.monotonic_ns() - began_ns < ASKED_NS):
+        while self._questions and (not done or time.monotonic_ns() - began_ns < QUESTIONS_NS_MAX):
             self._ask(self._questions.popleft())
             done += 1
-        return done + self._settle()
+        return done + self._finish_changes()
 
-    def next(self) -> Arrived | None:
-        """The oldest request that waits, of the socket and of rings in turns; None where a ring holds no request."""
-        if len(self.arrivals) and (self._from_ring or not self.rings.waits):
+    def next(self) -> PutRequest | None:
+        """The oldest request, alternating between socket and rings; None where a ring's entry is no request."""
+        if len(self.socket_table) and (self._from_ring or not self.rings.waits):
             self._from_ring = False
-            return self.arrivals.next()
+            return self.socket_table.next()
         self._from_ring = True
         return self.rings.next()
 
     @property
     def is_empty(self) -> bool:
-        """Whether the socket was, when it was looked at last, and nothing waits."""
-        return self.arrivals.drained and not len(self.arrivals) and not self._questions
+        """Whether nothing waits and the last receive found the socket empty."""
+        return self.socket_table.drained and not len(self.socket_table) and not self._questions
 
     def lend(self, count: int) -> tuple[int, int]:
-        """Of the socket's requests so many for a kernel, or one between two of rings: see `Arrivals.lend`."""
+        """Lends a kernel so many requests of the socket, or one between two of rings; see `SocketTable.lend`."""
         if not self.rings.waits:
-            return self.arrivals.lend(count)
-        taken = self.arrivals.lend(1 if self._from_ring else 0)
+            return self.socket_table.lend(count)
+        taken = self.socket_table.lend(1 if self._from_ring else 0)
         self._from_ring = self._from_ring and not taken[1]
         return taken
 
-    def done(self, arrived: Arrived) -> None:
-        """Nobody looks at it any more. For each that `next` returned."""
-        if arrived.row >= 0:
-            self.arrivals.done(arrived)
+    def release(self, request: PutRequest) -> None:
+        """Frees the memory of a request that `next` returned; its records are not read any more."""
+        if request.row >= 0:
+            self.socket_table.release(request)
 
     def close(self) -> None:
         self.rings.close()
-        self.arrivals.close()
+        self.socket_table.close()
 
     def send(self, peer: Peer, answer: bytes, groups: int) -> None:
-        """The answer to a request of so many groups."""
+        """Sends the answer to a request of so many groups."""
         if isinstance(peer, NodeRing):
             self.rings.answer(peer, answer, groups)
         elif self._server.send(peer, [answer]) is Sent.PAUSED:
             self._server.cut_unread(peer)
 
-    def refuse(self, arrived: Arrived, refusal: Refusal) -> None:
+    def refuse(self, request: PutRequest, refusal: Refusal) -> None:
         self._count(refusal.cause)
         answer = encode_put_refusal(
-            arrived.request_id,
+            request.request_id,
             refusal.status,
             refusal.rule,
             refusal.record,
             refusal.retry_after_ms,
             refusal.sentence,
         )
-        answer = answer if isinstance(arrived.peer, bytes) else shortened(answer)
-        self.send(arrived.peer, answer, len(arrived.groups))
+        answer = answer if isinstance(request.peer, bytes) else shortened(answer)
+        self.send(request.peer, answer, len(request.groups))
 
     def peer_cut(self) -> None:
-        """One took more than its share."""
+        """Counts a peer that was cut off for exceeding its share."""
         self._count(Cause.PEER_CUT)
 
     def _malformed(self, why: str) -> None:
         self._count(Cause.MALFORMED)
         self._node.log.warning("%s", why)
 
-    def _sort(self, request: Request) -> None:
-        """What is no put, as far as its head goes."""
+    def _handle_other(self, request: Request) -> None:
+        """Queues a request that is no put, as far as its head tells; drops a malformed one."""
         try:
             kind = kind_of(request.parts[0])
             if kind == Kind.PUT and len(request.parts) == 2:

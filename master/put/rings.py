@@ -1,7 +1,7 @@
-"""Rings in shared memory from which put takes requests, beside its socket (docs/decisions/0043).
+"""The put side of request rings in shared memory, beside the socket (docs/decisions/0043).
 
-A producer of this machine makes a ring, and asks over its socket that put looks at it. A request stays there until its
-turn comes; it is copied once and judged then. An answer finds room: nothing is taken while it might not.
+A producer on the same machine creates a ring and registers it over its socket. A request stays in the ring until it is
+the next; it is then copied once and validated. A request is received only while its answer has room.
 """
 
 import time
@@ -33,12 +33,12 @@ from towline.link.put_ring import NodeRing, RingBroken, RingRefused
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 
-from .put_request import Arrived
+from .put_request import PutRequest
 
 _Kept = tuple[bytes, Numbers]
-TEND_S: Final = 0.5  # between two looks at who has left
-LOOKS: Final = 1_500  # some 50 us
-WORTH: Final = 0.25  # share of those that found something, lately
+REAP_EVERY_S: Final = 0.5  # between two looks at who has left
+SPINS: Final = 1_500  # some 50 us
+WORTH_MIN: Final = 0.25  # share of those that found something, lately
 RISE: Final = 0.3  # one that finds something serves many requests
 FALL: Final = 0.1
 TRIED_EVERY: Final = 8
@@ -46,8 +46,9 @@ _ROOM: Final = 2 * answer_room(REQUEST_GROUPS_MAX)  # and once more for the end 
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What rings a node takes: bytes of the requests' area, how many, its generation, put's doorbell."""
+class RingTerms:
+    """The rings that a node accepts: bytes of the request area, maximum count, the node's generation, put's
+    doorbell."""
 
     size: int
     count_max: int
@@ -62,49 +63,52 @@ class Terms:
         return cls(settings.shared_memory_puts_size, count_max, node.generation, bell)
 
     def offer(self) -> dict[str, Any]:
-        """What a welcome says of rings; empty where there are none."""
+        """The part of a welcome that offers rings; empty where there are none."""
         facts = {"size": self.size, "generation": self.generation, "bell": self.bell}
         return {"put_ring": facts} if self.count_max else {}
 
 
-NONE: Final = Terms(0, 0, 0, "")
+NO_RINGS: Final = RingTerms(0, 0, 0, "")
 
 
-class Spin:
-    """Whether the next request is waited for a moment before put sleeps: it is where that was worth while lately."""
+class SpinWait:
+    """Decides whether put spins for the next request before it sleeps: only where spinning has lately paid off."""
 
-    def __init__(self, looks: int = LOOKS) -> None:
-        self._looks = looks
+    def __init__(self, spins: int = SPINS) -> None:
+        self._spins = spins
         self._share = 0.0
-        self._asked = 0
+        self._checks = 0
 
-    def looks(self) -> int:
+    def spins(self) -> int:
         """How many times to look where nothing is."""
-        self._asked += 1
-        return self._looks if self.is_worth or self._asked % TRIED_EVERY == 0 else 0
+        self._checks += 1
+        return self._spins if self.is_worth or self._checks % TRIED_EVERY == 0 else 0
 
     @property
     def is_worth(self) -> bool:
-        """Whether it was lately."""
-        return self._share >= WORTH
+        """Whether spinning has paid off lately."""
+        return self._share >= WORTH_MIN
 
     def found(self, found: bool) -> None:
-        """Whether something came."""
+        """Notes whether a spin found a request."""
         self._share += (1 - self._share) * RISE if found else -self._share * FALL
 
 
 class Rings:
-    """Of one put process. Used by whoever holds the front's lock, but not while they are `lent` to a kernel."""
+    """The rings of one put process.
 
-    def __init__(self, terms: Terms, malformed: Callable[[str], None]) -> None:
-        """`malformed` is told why a ring was cut off."""
+    Used by the thread that holds the stall responder's lock, except while they are `lent` to a kernel.
+    """
+
+    def __init__(self, terms: RingTerms, malformed: Callable[[str], None]) -> None:
+        """`malformed` is called with the reason when a ring is disconnected."""
         self._terms, self._malformed = terms, malformed
         self._entry_max = entry_max(terms.size)
         self._rings: list[NodeRing] = []
-        self._turn = 0  # whose turn it is
-        self._tend_at = 0.0
+        self._cursor = 0  # whose turn it is
+        self._reap_at = 0.0
         self.lent = False
-        self.express = False  # a kernel takes what is plain; only what it leaves is taken here
+        self.fast_append = False  # a kernel takes what is plain; only what it leaves is taken here
         self._state: Numbers = np.zeros(kernel.STATE_SIZE, np.int64)
 
     def __iter__(self) -> Iterator[NodeRing]:
@@ -114,12 +118,12 @@ class Rings:
         return len(self._rings)
 
     def open(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """From here on requests are taken from the ring that a client describes. Raises RingRefused."""
+        """Opens the ring that a client describes. Raises RingRefused."""
         terms = self._terms
         if not terms.count_max:
             raise RingRefused("the node's shared_memory_puts is off")
         if len(self._rings) >= terms.count_max:
-            self.tend(now=True)
+            self.reap(now=True)
         if len(self._rings) >= terms.count_max:
             raise RingRefused(f"{terms.count_max} rings are in use, which is shared_memory_puts_max")
         ring = NodeRing(facts, terms.size, terms.generation)
@@ -133,40 +137,40 @@ class Rings:
 
     @property
     def waits(self) -> bool:
-        """Whether a request can be taken."""
+        """Whether a request can be received."""
         return not self.lent and self._ready() is not None
 
-    def next(self) -> Arrived | None:
-        """A request from the ring whose turn it is; None when there is none, or what was there is no request."""
+    def next(self) -> PutRequest | None:
+        """A request of the next ring; None when there is none, or the entry is no request."""
         ring = None if self.lent else self._ready()
         if ring is None:
             return None
-        self._turn += 1
+        self._cursor += 1
         try:
-            return self._take(ring)
+            return self._receive(ring)
         except RingBroken as broken:
-            self._cut(ring, broken.cut)
+            self._disconnect(ring, broken.cut)
         except MalformedFrame as error:
-            self._cut(ring, Cut.FORM, f" ({error.describe()})")
+            self._disconnect(ring, Cut.FORM, f" ({error.describe()})")
         return None
 
     def _ready(self) -> NodeRing | None:
-        """The next one that holds a request whose answer finds room."""
+        """The next ring that holds a request and has room for its answer."""
         rings, count = self._rings, len(self._rings)
         for step in range(count):
-            place = (self._turn + step) % count
+            place = (self._cursor + step) % count
             ring = rings[place]
             try:
-                mine = ring.special or not self.express
+                mine = ring.special or not self.fast_append
                 if mine and ring.requests.waits and ring.has_room(_ROOM):
-                    self._turn = place
+                    self._cursor = place
                     return ring
             except RingBroken as broken:
-                self._cut(ring, broken.cut)
+                self._disconnect(ring, broken.cut)
                 return self._ready()
         return None
 
-    def _take(self, ring: NodeRing) -> Arrived | None:
+    def _receive(self, ring: NodeRing) -> PutRequest | None:
         if ARMED:
             reach("put.ring_before_take")
         taken = ring.requests.take(self._entry_max)
@@ -183,14 +187,14 @@ class Rings:
         ring.reserved += answer_room(len(groups))
         memory = len(data) + GROUP_MEMORY * len(groups)
         now_ms = time.monotonic_ns() // 1_000_000
-        arrived = Arrived(ring, request_id, deadline, groups, memoryview(data)[head_size:], now_ms, memory, False)
-        arrived.written_ms = written_ms(stamp, now_ms, ring.since_ms, now_ms)
-        return arrived
+        request = PutRequest(ring, request_id, deadline, groups, memoryview(data)[head_size:], now_ms, memory, False)
+        request.written_ms = written_ms(stamp, now_ms, ring.since_ms, now_ms)
+        return request
 
     # --- answers
 
     def answer(self, ring: NodeRing, answer: bytes, groups: int) -> None:
-        """To a request of so many groups that `next` has returned. A ring that was cut off meanwhile hears nothing."""
+        """Answers a request of so many groups that `next` returned, unless its ring was disconnected meanwhile."""
         if ring.is_closed:
             return
         ring.reserved -= answer_room(groups)
@@ -201,12 +205,12 @@ class Rings:
             if ARMED:
                 reach("put.ring_answered")
         except RingBroken as broken:
-            self._cut(ring, broken.cut)
+            self._disconnect(ring, broken.cut)
         else:
             assert sent, "room was kept for it"
 
     def answer_kept(self, ring: NodeRing, kept: _Kept, first: int, count: int, status: int) -> None:
-        """To so many of the requests whose answers a kernel kept."""
+        """Sends `count` of the answers that a kernel kept."""
         if ring.is_closed:
             return
         answers, rows = kept
@@ -228,7 +232,7 @@ class Rings:
         ring.rings = True
 
     def wake(self) -> None:
-        """Once after the answers of a turn: clients that sleep are rung."""
+        """Rings the doorbells of clients that sleep; once after the answers of a cycle."""
         fenced = False
         for ring in self._rings:
             if ring.rings:
@@ -240,7 +244,7 @@ class Rings:
     # --- sleeping, and the end of rings
 
     def arm(self) -> bool:
-        """Before put sleeps; False when there is something to do first (H12)."""
+        """Tells clients that put is about to sleep; False when there is work first (H12)."""
         if not self._rings:
             return True
         for ring in self._rings:
@@ -252,12 +256,14 @@ class Rings:
         for ring in self._rings:
             ring.sleeps(False)
 
-    def tend(self, *, now: bool = False) -> None:
-        """Rings whose client has gone are let go; twice a second, or `now`. What is still in one may have until the
-        next time: there may be no room for its answers."""
-        if not self._rings or not (now or time.monotonic() >= self._tend_at):
+    def reap(self, *, now: bool = False) -> None:
+        """Drops rings whose client has exited; twice a second, or `now`.
+
+        Requests that are still in such a ring wait until the next pass: there may be no room for their answers.
+        """
+        if not self._rings or not (now or time.monotonic() >= self._reap_at):
             return
-        self._tend_at = time.monotonic() + TEND_S
+        self._reap_at = time.monotonic() + REAP_EVERY_S
         for ring in [ring for ring in self._rings if ring.is_left()]:
             if ring.was_left or not ring.requests.waits:
                 self._drop(ring, Cut.CLOSING)
@@ -267,7 +273,7 @@ class Rings:
         for ring in list(self._rings):
             self._drop(ring, Cut.CLOSING)
 
-    def _cut(self, ring: NodeRing, cut: Cut, more: str = "") -> None:
+    def _disconnect(self, ring: NodeRing, cut: Cut, more: str = "") -> None:
         self._malformed(f"the ring of process {ring.pid} is cut off: {cut.sentence}{more}")
         self._drop(ring, cut)
 
@@ -278,7 +284,7 @@ class Rings:
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswers:
-    """To requests of one ring that a kernel has stored: `Answers` of `acks`."""
+    """Answers of one ring that a kernel has kept: `Answers` of `acks`."""
 
     rings: Rings
     ring: NodeRing
@@ -289,7 +295,7 @@ class KeptAnswers:
 
 
 def _has_work(ring: NodeRing) -> bool:
-    """Whether put has to look at it: whoever does not read its answers has to wait."""
+    """Whether put must look at the ring; a client that does not read its answers has to wait."""
     try:
         return ring.requests.waits and ring.has_room(_ROOM)
     except RingBroken:
@@ -297,5 +303,5 @@ def _has_work(ring: NodeRing) -> bool:
 
 
 def shortened(answer: bytes) -> bytes:
-    """A refusal that fits the room kept for it: the end of a long sentence is left out."""
+    """A refusal that fits the room reserved for it: the end of a long sentence is left out."""
     return answer[: PUT_ANSWER_SIZE + SENTENCE_MAX]

@@ -1,4 +1,4 @@
-"""The put process: takes batches from producers, stamps and appends them, answers when the promise is kept."""
+"""The put process: receives batches of producers, appends them, and acknowledges them when disk and slaves allow."""
 
 import gc
 import os
@@ -30,16 +30,15 @@ from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
-from .acks import Progress, Promise, Stored, Waiting
+from .acks import AckPolicy, PendingAcks, PendingBatch, Progress
 from .admission import Gate, Limits, Refusal, expired, lease_over_ms, waited_too_long
-from .append import Appender, Served
-from .put_request import Arrived
-from .request_queue import Intake, Question, Sending
-from .rings import KeptAnswers, Spin, Terms
-from .stall_responder import Front
+from .append import Appender, KernelResult
+from .put_request import PutRequest
+from .request_queue import EncodedAnswers, Question, RequestQueue
+from .rings import KeptAnswers, RingTerms, SpinWait
+from .stall_responder import StallResponder
 from .statistics import PutStatistics
-from .topic_changes import TopicChanges
-from .topic_questions import TopicQuestions
+from .topic_changes import TopicChanges, TopicQuestions
 from .topics import Topics
 
 # Then answers go out and doorbells ring, so that clients, flush and the sender work while put goes on. With 16 MiB a
@@ -49,44 +48,46 @@ BYTES_PER_TURN: Final = MIB // 2
 NS_PER_MS: Final = 1_000_000
 # A process that is woken for each message takes a core from those who put them; a consumer that waits does not notice.
 WAKE_EVERY_NS: Final = NS_PER_MS
-FOLLOWED_EVERY_NS: Final = 5 * NS_PER_MS  # between two looks whether a slave is connected
-SOCKET_LOOKS: Final = 60  # at an empty socket, each some 0.7 us
+SLAVE_CHECK_EVERY_NS: Final = 5 * NS_PER_MS  # between two looks whether a slave is connected
+SOCKET_SPINS: Final = 60  # at an empty socket, each some 0.7 us
 GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
 DRAIN_MS: Final = 3000
 FRAME_SIZE_MAX: Final = 2 * REQUEST_SIZE_MAX  # what is too large by less gets a refusal with a sentence, not a cut link
 
 
 class PutAgent:
+    """The duty cycle of put."""
+
     duty: ClassVar[Duty] = Duty.PUT
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._settings = node.settings
         settings = node.settings
-        self._promise = Promise(
+        self._policy = AckPolicy(
             flushed=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             replicated=settings.broker_role is BrokerRole.SYNC_MASTER,
             flush_timeout_ms=settings.sync_flush_timeout,
             slave_timeout_ms=settings.slave_timeout,
         )
-        self._waiting = Waiting(self._promise)
-        self._line = node.line
+        self._pending = PendingAcks(self._policy)
+        self._counters = node.line
         self._waited_max_ms = settings.wait_time_mills_in_send_queue
-        self._front = Front(
+        self._stall_responder = StallResponder(
             node.line, busy_ms=settings.os_page_cache_busy_time_out_mills, waited_ms=self._waited_max_ms
         )
         self._slave_seen_ms = node.clock.monotonic_ms()
         self._answered_ms = 0
-        self._told = Cause.REQUEST
+        self._logged_cause = Cause.REQUEST
         self._drain_until: int | None = None
         self._at_once = acknowledges_at_once(settings)
-        self._formed = False  # something was stored that schedule has to see
+        self._schedule_due = False  # something was stored that schedule has to see
         self._stored = False  # something was, of which nobody was told
-        self._owed = False  # reput was not woken for what was stored
-        self._rang_ns = self._looked_ns = 0
-        self._followed = False
-        self._socket_spin = Spin(SOCKET_LOOKS)
-        self._looks = 0  # at the socket, in the turn that comes
+        self._wake_owed = False  # reput was not woken for what was stored
+        self._woke_ns = self._slaves_checked_ns = 0
+        self._slave_connected = False
+        self._socket_wait = SpinWait(SOCKET_SPINS)
+        self._spins = 0  # at the socket, in the turn that comes
         self._prepared: tuple[int, int] | None = None  # APPENDED and ALLOCATED for which nothing is left to populate
 
     def on_start(self, bell: Doorbell) -> None:
@@ -104,14 +105,14 @@ class PutAgent:
             node.log.warning("%s", sentence)
         woken = woken_by_put(settings, pooled=pool_of(node) is not None)
         sender = () if pool_of(node) is not None else (Duty.SEND,)
-        self._ringer = node.ringer(*woken)
-        self._sender_ringer = node.ringer(*sender)
+        self._doorbells = node.ringer(*woken)
+        self._sender_doorbell = node.ringer(*sender)
         self._statistics = PutStatistics(node)
-        self._schedule_ringer = node.ringer(Duty.SCHEDULE)
+        self._schedule_doorbell = node.ringer(Duty.SCHEDULE)
         limits = Limits(
             waiting_max=settings.put_waiting_max,
             flush_backlog_max=settings.flush_backlog_max,
-            replicated=self._promise.replicated,
+            replicated=self._policy.replicated,
             in_sync_min=settings.min_in_sync_replicas,
             gap_max=settings.ha_max_gap_not_in_sync,
             permission=settings.broker_permission,
@@ -119,39 +120,39 @@ class PutAgent:
         )
         self._gate = Gate(node.positions, limits)
         # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
-        waited_for = node.ringer(*((*woken, *sender) if self._promise.replicated else ()))
-        self._appender = Appender(node, self._topics, self._gate, waited_for)
+        early_doorbells = node.ringer(*((*woken, *sender) if self._policy.replicated else ()))
+        self._appender = Appender(node, self._topics, self._gate, early_doorbells)
         self._appender.resume(self._topics.floors())
         adopted = self._topics.adopt(self._appender.ends(), followed=bool(settings.ha_peers))
         if adopted:
             node.log.warning("topics that only the queues show are taken over: %s", ", ".join(adopted))
         log_min = node.positions.get(Position.LOG_MIN)
-        self._topics.forget(log_min, {topic for topic, _ in self._appender.queues()})
+        self._topics.purge_deleted(log_min, {topic for topic, _ in self._appender.queues()})
         self._topic_questions = TopicQuestions(
-            self._topics, self._appender, lambda: node.positions.get(Position.APPENDED), self._ring
+            self._topics, self._appender, lambda: node.positions.get(Position.APPENDED), self._wake_others
         )
         self._changes = TopicChanges(
             self._topics,
             self._topic_questions,
-            self._say,
-            appending=lambda: self._line.turn_began_ns > 0,
+            self._answer_question,
+            appending=lambda: self._counters.turn_began_ns > 0,
             ended=node.ringer(Duty.PUT).ring,
         )
         self._context = new_context()
-        terms = Terms.of(node)
+        terms = RingTerms.of(node)
         self._server = self._listen(terms)
         self._poller = Poller(self._server, bell.fileno())
-        self._intake = Intake(node, self._server, self._ask, terms, self._changes.turn)
-        self._rings = self._intake.rings
-        self._rings.express = settings.shared_memory_puts and not ARMED
-        self._spin = Spin()
-        self._served: NodeRing | None = None  # the ring that was served last
-        self._front.begin(self._server, self._intake)
+        self._requests = RequestQueue(node, self._server, self._handle_question, terms, self._changes.cycle)
+        self._rings = self._requests.rings
+        self._rings.fast_append = settings.shared_memory_puts and not ARMED
+        self._ring_wait = SpinWait()
+        self._last_ring: NodeRing | None = None  # the ring that was served last
+        self._stall_responder.begin(self._server, self._requests)
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
         gc.disable()
 
-    def _listen(self, terms: Terms) -> Server:
-        """The socket; its welcome says what a producer has to keep to, and that it may make a ring."""
+    def _listen(self, terms: RingTerms) -> Server:
+        """Binds the socket; its welcome states the limits of a producer and offers rings."""
         node, settings = self._node, self._settings
         return Server(
             self._context,
@@ -172,49 +173,50 @@ class PutAgent:
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
                 **terms.offer(),
             ),
-            counted=lambda: self._intake.peer_cut(),
+            counted=lambda: self._requests.peer_cut(),
             frame_size_max=FRAME_SIZE_MAX,
         )
 
     def do_work(self) -> int:
-        waits = self._promise.flushed or self._promise.replicated
+        waits = self._policy.flushed or self._policy.replicated
         done = self._answer_stored() if waits else 0  # first: nothing of this turn can be promised yet
-        done += 0 if self._poller.was_silent(self._server) else self._take()
-        done += self._serve_rings() + self._append_slice()
+        done += 0 if self._poller.was_silent(self._server) else self._receive()
+        done += self._append_rings() + self._append_slice()
         done += 0 if waits else self._answer_stored()
-        if self._stored or self._owed:  # answers that are due go first
-            self._ring()
-        done += self._intake.answer()
+        if self._stored or self._wake_owed:  # answers that are due go first
+            self._wake_others()
+        done += self._requests.answer()
         if not done:
             return self._prepare()
         self._rings.wake()
-        self._looks = self._socket_spin.looks() if self._at_once and not len(self._rings) else 0
+        self._spins = self._socket_wait.spins() if self._at_once and not len(self._rings) else 0
         # Where everything was done that is there, another turn would only find that out.
-        return done if self._looks or not self._is_through() else self._prepare()
+        return done if self._spins or not self._has_finished() else self._prepare()
 
-    def _take(self) -> int:
-        looks, self._looks = self._looks, 0
-        taken = self._intake.take(looks)
-        if looks:
-            self._socket_spin.found(taken > 0)
+    def _receive(self) -> int:
+        spins, self._spins = self._spins, 0
+        taken = self._requests.receive(spins)
+        if spins:
+            self._socket_wait.found(taken > 0)
         return taken
 
-    def _is_through(self) -> bool:
-        """Whether nothing can be left of what came before this turn's end: the next one may begin with a sleep.
+    def _has_finished(self) -> bool:
+        """Whether no work can be left from before this cycle's end, so that the next one may begin with a sleep.
 
-        Rings are looked at once more before that. What moved FLUSHED or REPLICATED meanwhile has rung.
+        Rings are checked once more before that. A process that moved FLUSHED or REPLICATED meanwhile has rung the
+        doorbell.
         """
-        if not self._intake.is_empty or self._drain_until is not None:
+        if not self._requests.is_empty or self._drain_until is not None:
             return False
-        return not self._at_once or not len(self._rings) or (len(self._rings) == 1 and not self._spin.is_worth)
+        return not self._at_once or not len(self._rings) or (len(self._rings) == 1 and not self._ring_wait.is_worth)
 
     def sleep_ms(self) -> int:
-        if self._owed:
+        if self._wake_owed:
             return 1
-        return min(REST_MAX_MS, self._waiting.due_ms(self._node.clock.monotonic_ms()))
+        return min(REST_MAX_MS, self._pending.due_ms(self._node.clock.monotonic_ms()))
 
     def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
-        self._rings.tend()
+        self._rings.reap()
         if not self._rings.arm():
             return False
         woken = self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
@@ -222,9 +224,10 @@ class PutAgent:
         return woken
 
     def drain(self) -> bool:
-        """Until every stored request is answered and its client had time to read that; new ones are refused.
+        """Drains until every stored request is acknowledged and its client had time to read that; new requests are
+        refused.
 
-        A write of topics takes as long as it takes.
+        A write of topics.json takes as long as it takes.
         """
         now = self._node.clock.monotonic_ms()
         if self._drain_until is None:
@@ -232,234 +235,236 @@ class PutAgent:
         late = now >= self._drain_until
         if late:
             self._changes.stop()
-        left = len(self._waiting) or len(self._intake) or len(self._changes)
-        return (late or not left) and not self._changes.writes and now - self._answered_ms >= GRACE_MS
+        left = len(self._pending) or len(self._requests) or len(self._changes)
+        return (late or not left) and not self._changes.is_writing and now - self._answered_ms >= GRACE_MS
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
-            self._front.close()
+            self._stall_responder.close()
             self._changes.close()
-            self._intake.close()
+            self._requests.close()
             self._server.close()
             close_context(self._context)
 
     # --- requests
 
     def _append_slice(self) -> int:
-        """Appends or refuses the oldest requests that wait, as many as may go before answers leave; how many."""
-        if not len(self._intake):
+        """Appends or refuses the oldest requests, as many as one slice holds before answers go out; returns how
+        many."""
+        if not len(self._requests):
             return 0
-        closed = self._look()
+        closed = self._check_gate()
         done = taken = 0
-        while len(self._intake) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
+        while len(self._requests) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
             if closed is None:
-                requests, size = self._serve_arrivals(REQUESTS_PER_TURN - done)
+                requests, size = self._append_rows(REQUESTS_PER_TURN - done)
                 done += requests
                 taken += size
-                if not len(self._intake) or done == REQUESTS_PER_TURN or taken >= BYTES_PER_TURN:
+                if not len(self._requests) or done == REQUESTS_PER_TURN or taken >= BYTES_PER_TURN:
                     break
-                closed = self._look()  # the kernel leaves what is not plain, and all when something has changed
+                closed = self._check_gate()  # the kernel leaves what is not plain, and all when something has changed
             done += 1
-            arrived = self._intake.next()
-            if arrived is not None:
-                taken += self._put(arrived, closed)
-                self._intake.done(arrived)
+            request = self._requests.next()
+            if request is not None:
+                taken += self._put(request, closed)
+                self._requests.release(request)
         return done
 
-    def _look(self) -> Refusal | None:
-        return self._gate.look(len(self._waiting), stopping=self._drain_until is not None)
+    def _check_gate(self) -> Refusal | None:
+        return self._gate.check(len(self._pending), stopping=self._drain_until is not None)
 
-    def _serve_arrivals(self, count: int) -> tuple[int, int]:
-        """Stores the first of the socket's requests, as far as they are plain; how many, and their bytes."""
+    def _append_rows(self, count: int) -> tuple[int, int]:
+        """Appends the socket's first requests as long as they are ordinary; returns how many and their bytes."""
         if ARMED:
             return 0, 0
-        arrivals = self._intake.arrivals
-        first, lent = self._intake.lend(count)
+        socket_table = self._requests.socket_table
+        first, lent = self._requests.lend(count)
         if not lent:
             return 0, 0
         began_ns = time.monotonic_ns()
         oldest_ms = began_ns // NS_PER_MS - self._waited_max_ms
-        self._front.enter(began_ns)
+        self._stall_responder.enter(began_ns)
         try:
-            served = self._appender.serve_arrivals(
-                arrivals, first, lent, self._node.clock.now_ms(), oldest_ms, self._statistics
+            served = self._appender.append_rows(
+                socket_table, first, lent, self._node.clock.now_ms(), oldest_ms, self._statistics
             )
         finally:
-            self._front.leave()
-        arrivals.returned(served.requests, served.memory)
+            self._stall_responder.exit()
+        socket_table.take_back(served.requests, served.memory)
         if served.requests:
-            self._note(began_ns, served)
-            self._tell_served(served.requests, time.monotonic_ns() // NS_PER_MS)
+            self._count_stored(began_ns, served)
+            self._acknowledge_rows(served.requests, time.monotonic_ns() // NS_PER_MS)
         return served.requests, served.size
 
-    def _tell_served(self, count: int, now_ms: int) -> None:
-        """The first of the socket's requests are in the log: they are answered, now or in their time."""
-        arrivals = self._intake.arrivals
+    def _acknowledge_rows(self, count: int, now_ms: int) -> None:
+        """Acknowledges the socket's first requests, which are in the log: now, or when disk and slaves have them."""
+        socket_table = self._requests.socket_table
         if self._at_once:
-            came = arrivals.arrived_ms(count)
-            arrivals.answer(count)
+            came = socket_table.received_ms(count)
+            socket_table.answer(count)
             self._statistics.all_answered(came, now_ms)
             self._answered_ms = now_ms
             return
-        found = arrivals.release(count)
-        sending = Sending(self._intake, [(peer, answer, 0) for peer, answer, _, _ in found])
-        ends, came = [end for _, _, end, _ in found], [arrived_ms for *_, arrived_ms in found]
-        self._waiting.add(Stored(ends, now_ms, sending, came))
+        found = socket_table.detach(count)
+        sending = EncodedAnswers(self._requests, [(peer, answer, 0) for peer, answer, _, _ in found])
+        ends, came = [end for _, _, end, _ in found], [received_ms for *_, received_ms in found]
+        self._pending.add(PendingBatch(ends, now_ms, sending, came))
 
-    def _note(self, began_ns: int, served: Served) -> None:
-        """What a kernel has stored."""
-        self._told = Cause.REQUEST
-        self._stored = self._stored or not self._promise.replicated  # else the appender has rung
-        self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
-        self._line.count(Counter.BATCHES, served.requests)
-        self._line.count(Counter.MESSAGES, served.records)
-        self._line.count(Counter.BYTES, served.size)
+    def _count_stored(self, began_ns: int, served: KernelResult) -> None:
+        """Counts what a kernel has stored."""
+        self._logged_cause = Cause.REQUEST
+        self._stored = self._stored or not self._policy.replicated  # else the appender has rung
+        self._counters.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+        self._counters.count(Counter.BATCHES, served.requests)
+        self._counters.count(Counter.MESSAGES, served.records)
+        self._counters.count(Counter.BYTES, served.size)
 
-    def _serve_rings(self) -> int:
-        """What is plain in the rings goes into the log, and is answered where that is due at once; how many."""
-        if not self._rings.express or not len(self._rings) or self._drain_until is not None:
+    def _append_rings(self) -> int:
+        """Appends the ordinary requests of all rings, and answers them where that is due at once; returns how many."""
+        if not self._rings.fast_append or not len(self._rings) or self._drain_until is not None:
             return 0
         waiting = [ring for ring in self._rings if ring.requests.waits and not ring.special]
-        looks = self._spin.looks() if self._at_once and len(waiting) <= 1 else 0
+        spins = self._ring_wait.spins() if self._at_once and len(waiting) <= 1 else 0
         there = len(waiting)
-        if not waiting and looks and self._served is not None and not self._served.is_closed:
-            waiting = [self._served]
+        if not waiting and spins and self._last_ring is not None and not self._last_ring.is_closed:
+            waiting = [self._last_ring]
         if not waiting:
             return 0
-        if self._gate.look(len(self._waiting), stopping=False) is not None:
+        if self._gate.check(len(self._pending), stopping=False) is not None:
             for ring in waiting:
                 ring.special = 1  # it is refused where everything is
             return 0
-        done = sum(self._serve(ring, looks) for ring in waiting)
-        if looks:
-            self._spin.found(done > there)
+        done = sum(self._append_ring(ring, spins) for ring in waiting)
+        if spins:
+            self._ring_wait.found(done > there)
         return done
 
-    def _serve(self, ring: NodeRing, looks: int) -> int:
+    def _append_ring(self, ring: NodeRing, spins: int) -> int:
         began_ns = time.monotonic_ns()
         self._rings.lent = True
-        self._front.enter(began_ns)
+        self._stall_responder.enter(began_ns)
         try:
             now_ms = self._node.clock.now_ms()
-            served = self._appender.serve_ring(ring, now_ms, looks, self._statistics, keeps=not self._at_once)
+            served = self._appender.append_ring(ring, now_ms, spins, self._statistics, keeps=not self._at_once)
         finally:
-            self._front.leave()
+            self._stall_responder.exit()
             self._rings.lent = False
-        self._served = ring
+        self._last_ring = ring
         if served.requests:
-            self._note(began_ns, served)
-            self._tell_ring(ring, began_ns // NS_PER_MS)
+            self._count_stored(began_ns, served)
+            self._acknowledge_ring(ring, began_ns // NS_PER_MS)
         return served.requests
 
-    def _tell_ring(self, ring: NodeRing, began_ms: int) -> None:
-        """Some of its requests are in the log, since a call that began then."""
+    def _acknowledge_ring(self, ring: NodeRing, began_ms: int) -> None:
+        """Acknowledges requests of a ring that a call has stored which began at `began_ms`."""
         now_ms = self._node.clock.monotonic_ms()
         written = self._appender.written(ring, now_ms, began_ms)
         if self._at_once:
-            for came_ms, count in written:
-                self._statistics.answered(came_ms, now_ms, count)
+            for latency_from_ms, count in written:
+                self._statistics.answered(latency_from_ms, now_ms, count)
             self._answered_ms = now_ms
             self._rings.wake()
             return
         kept = self._appender.kept()
         ends = kept[1][STORED_END::KEPT_SIZE].tolist()
-        came = [came_ms for came_ms, count in written for _ in range(count)]
-        self._waiting.add(Stored(ends, now_ms, KeptAnswers(self._rings, ring, kept), came))
+        came = [latency_from_ms for latency_from_ms, count in written for _ in range(count)]
+        self._pending.add(PendingBatch(ends, now_ms, KeptAnswers(self._rings, ring, kept), came))
 
-    def _ring(self) -> None:
-        """Whoever waits for what was stored. Reput hears of messages that follow one another closely now and then."""
+    def _wake_others(self) -> None:
+        """Rings the doorbells of processes that wait for stored messages; reput's at most once per WAKE_EVERY_NS."""
         now_ns = time.monotonic_ns()
-        self._owed = self._at_once and now_ns - self._rang_ns < WAKE_EVERY_NS
-        if not self._owed:
-            self._rang_ns = now_ns
-            self._ringer.ring()
+        self._wake_owed = self._at_once and now_ns - self._woke_ns < WAKE_EVERY_NS
+        if not self._wake_owed:
+            self._woke_ns = now_ns
+            self._doorbells.ring()
         if not self._stored:
             return
         self._stored = False
-        if now_ns - self._looked_ns >= FOLLOWED_EVERY_NS:
-            self._looked_ns = now_ns
-            self._followed = any(slave.connected for slave in self._node.positions.slaves())
-        if self._promise.replicated or self._followed:
-            self._sender_ringer.ring()
-        if self._formed:
-            self._formed = False
-            self._schedule_ringer.ring()
+        if now_ns - self._slaves_checked_ns >= SLAVE_CHECK_EVERY_NS:
+            self._slaves_checked_ns = now_ns
+            self._slave_connected = any(slave.connected for slave in self._node.positions.slaves())
+        if self._policy.replicated or self._slave_connected:
+            self._sender_doorbell.ring()
+        if self._schedule_due:
+            self._schedule_due = False
+            self._schedule_doorbell.ring()
 
-    def _put(self, arrived: Arrived, closed: Refusal | None) -> int:
-        """Bytes appended for this request."""
+    def _put(self, request: PutRequest, closed: Refusal | None) -> int:
+        """Appends or refuses one request; returns the bytes appended."""
         began_ns = time.monotonic_ns()
-        waited_ms = began_ns // NS_PER_MS - arrived.arrived_ms
-        late_ms = self._node.clock.now_ms() - arrived.deadline
+        waited_ms = began_ns // NS_PER_MS - request.received_ms
+        late_ms = self._node.clock.now_ms() - request.deadline
         if late_ms > 0:
             closed = expired(late_ms)
         elif waited_ms > self._waited_max_ms:
             closed = waited_too_long(waited_ms, self._waited_max_ms)
         if closed is not None:
-            self._intake.refuse(arrived, closed)
+            self._requests.refuse(request, closed)
             return 0
         if ARMED:
             reach("put.before_append")
-        self._front.enter(began_ns)
+        self._stall_responder.enter(began_ns)
         try:
-            # No sooner: what begins after schedule looked at our turn is of a later time.
+            # No sooner: an append that begins after schedule checked for one has a later time.
             now = self._node.clock.now_ms()
-            result = self._appender.append(arrived.groups, arrived.records, now, trusted=arrived.trusted)
+            result = self._appender.append(request.groups, request.records, now, trusted=request.trusted)
         finally:
-            self._front.leave()
+            self._stall_responder.exit()
         ended_ns = time.monotonic_ns()
-        self._line.count(Counter.BUSY_NS, ended_ns - began_ns)
+        self._counters.count(Counter.BUSY_NS, ended_ns - began_ns)
         if isinstance(result, Refusal):
-            self._tell(result)
-            self._intake.refuse(arrived, result)
+            self._log_refusal(result)
+            self._requests.refuse(request, result)
             return 0
-        self._told = Cause.REQUEST
+        self._logged_cause = Cause.REQUEST
         self._stored = True
-        self._formed = self._formed or result.formed
-        self._line.count(Counter.BATCHES)
-        self._line.count(Counter.MESSAGES, sum(group.count for group in arrived.groups))
-        self._line.count(Counter.BYTES, len(arrived.records))
+        self._schedule_due = self._schedule_due or result.for_schedule
+        self._counters.count(Counter.BATCHES)
+        self._counters.count(Counter.MESSAGES, sum(group.count for group in request.groups))
+        self._counters.count(Counter.BYTES, len(request.records))
         stored_ms = ended_ns // NS_PER_MS
-        self._statistics.stored(arrived.groups)
-        answer = encode_put_answer(arrived.request_id, PutStatus.PUT_OK, result.places)
-        sending = Sending(self._intake, [(arrived.peer, answer, len(result.places))])
-        self._waiting.add(Stored([result.end], stored_ms, sending, [arrived.came_ms]))
-        return len(arrived.records)
+        self._statistics.stored(request.groups)
+        answer = encode_put_answer(request.request_id, PutStatus.PUT_OK, result.places)
+        sending = EncodedAnswers(self._requests, [(request.peer, answer, len(result.places))])
+        self._pending.add(PendingBatch([result.end], stored_ms, sending, [request.latency_from_ms]))
+        return len(request.records)
 
     def _prepare(self) -> int:
-        """Populates ahead while there is nothing else to do: into the mapping, so the front stands by.
+        """Populates pages ahead while put is idle; this touches the mapping, so the stall responder takes over the
+        socket.
 
-        What the front took meanwhile is not in the socket any more, and would not wake us.
+        Requests that it received meanwhile are not in the socket any more, and would not wake the main thread.
         """
         positions = self._node.positions
         ends = positions.get(Position.APPENDED), positions.get(Position.ALLOCATED)
         if ends == self._prepared:
             return 0
-        self._front.enter(time.monotonic_ns())
+        self._stall_responder.enter(time.monotonic_ns())
         try:
             done = self._appender.prepare()
         finally:
-            self._front.leave()
+            self._stall_responder.exit()
         self._prepared = None if done else ends
-        return int(done) + len(self._intake)
+        return int(done) + len(self._requests)
 
-    def _tell(self, refusal: Refusal) -> None:
-        """The log hears once of what an operator has to look at, until a put is stored again."""
-        if refusal.cause not in (Cause.REQUEST, self._told):
-            self._told = refusal.cause
+    def _log_refusal(self, refusal: Refusal) -> None:
+        """Logs a refusal that an operator has to act on, once until a put is stored again."""
+        if refusal.cause not in (Cause.REQUEST, self._logged_cause):
+            self._logged_cause = refusal.cause
             self._node.log.error("puts are refused: %s", refusal.sentence)
 
     # --- answers
 
     def _answer_stored(self) -> int:
-        if not len(self._waiting):
+        if not len(self._pending):
             return 0
         now = self._node.clock.monotonic_ms()
         done = 0
-        for stored, first, count, status in self._waiting.release(self._progress(now), now):
+        for stored, first, count, status in self._pending.release(self._progress(now), now):
             stored.answers.send(first, count, status)
-            if not len(self._waiting):
+            if not len(self._pending):
                 os.sched_yield()  # ZeroMQ's thread sends it
-            self._statistics.all_answered(stored.arrived_ms[first : first + count], now)
+            self._statistics.all_answered(stored.received_ms[first : first + count], now)
             done += count
         if done:
             self._rings.wake()
@@ -476,15 +481,15 @@ class PutAgent:
         fenced = positions.get(Position.PROMISED) > positions.get(Position.EPOCH)
         leads = not self._settings.etcd_endpoints or not lease_over_ms(positions.get(Position.LEASE_UNTIL))
         fenced = fenced or (not leads and self._drain_until is not None)  # its successor waits for us to end
-        if not self._promise.replicated:
+        if not self._policy.replicated:
             return Progress(flushed, 0, 0, leads, fenced)
-        there = replicated >= self._waiting.end or self._waits_for_nobody()
+        there = replicated >= self._pending.end or self._is_alone_in_sync()
         if there or any(slave.connected for slave in positions.slaves()):
             self._slave_seen_ms = now_ms
         return Progress(flushed, replicated, now_ms - self._slave_seen_ms, leads, fenced)
 
-    def _waits_for_nobody(self) -> bool:
-        """The in-sync set may be this node alone, and is: then the absence of slaves is no reason to give up."""
+    def _is_alone_in_sync(self) -> bool:
+        """Whether the in-sync set may be, and is, this node alone: then missing slaves are no reason to time out."""
         settings = self._settings
         may_be = settings.enable_auto_in_sync_replicas and settings.min_in_sync_replicas <= 1
         return may_be and self._node.positions.get(Position.IN_SYNC).bit_count() == 1
@@ -492,26 +497,26 @@ class PutAgent:
     # --- greetings
 
     def _greet(self, **limits: object) -> Greet:
-        """Anybody may come as a client; as a piece of this node only who shows the secret."""
+        """Accepts any client; a process of this node has to show the node's secret."""
         secret = make_secret(self._node.runtime.secret)
         return guarded(welcome(self._node, **limits), lambda: secret)
 
     # --- questions about topics
 
-    def _ask(self, question: Question) -> None:
+    def _handle_question(self, question: Question) -> None:
         try:
             asked = read_json(question.text)
             check_ask(asked.get("op"), question.key, question.role)
-            facts = self._answer(asked)
+            facts = self._facts_for(asked)
         except TowlineError as error:
-            self._say(question, error)
+            self._answer_question(question, error)
             return
         if facts is not None:
-            self._say(question, facts)
+            self._answer_question(question, facts)
         else:
             self._changes.add(question, asked)
 
-    def _say(self, question: Question, found: dict[str, Any] | TowlineError) -> None:
+    def _answer_question(self, question: Question, found: dict[str, Any] | TowlineError) -> None:
         refused = isinstance(found, TowlineError)
         facts = {"error": type(found).__name__, "sentence": str(found)} if isinstance(found, TowlineError) else found
         head = ANSWER.pack(Kind.ANSWER, int(refused), question.request_id, 0)
@@ -519,8 +524,8 @@ class PutAgent:
             self._server.cut_unread(question.peer)
         self._answered_ms = self._node.clock.monotonic_ms()
 
-    def _answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """None when topics have to be changed first."""
+    def _facts_for(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a question, or None when topics have to be changed first."""
         if question.get("op") == "open_ring":
             return self._rings.open(question)
         facts = self._topic_questions.answer(question)
@@ -530,10 +535,11 @@ class PutAgent:
 
 
 def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:
-    """Who finds something to do when bytes were appended. Under ASYNC_FLUSH flush looks by the clock, unless told.
+    """The processes that put wakes after an append. Under ASYNC_FLUSH flush goes by the clock, unless a setting says
+    otherwise.
 
-    With a transient pool nobody can read before flush has committed, and flush then wakes the others. Reput goes on
-    when the end is confirmed: where that takes a sync or a slave, flush or the sender wakes it.
+    With a transient pool nothing can be read before flush has committed it, and flush then wakes the others. Reput
+    continues when the end is confirmed: where that takes a sync or a slave, flush or the sender wakes it.
     """
     if pooled:
         return (Duty.FLUSH,) if settings.wake_commit_when_put_message else ()
@@ -544,7 +550,7 @@ def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:
 
 
 def acknowledges_at_once(settings: Settings) -> bool:
-    """Whether PUT_OK is due as soon as a request is appended, and nothing else is to be asked first."""
+    """Whether PUT_OK is due as soon as a request is appended, with no sync, slave or lease to wait for."""
     synced = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
     replicated = settings.broker_role is BrokerRole.SYNC_MASTER or settings.min_in_sync_replicas > 1
     return not (synced or replicated or settings.etcd_endpoints)

@@ -1,7 +1,7 @@
-"""Puts that came off the socket and wait for their turn, as ZeroMQ holds them: a table that kernels fill and empty.
+"""A table of puts that were received from the socket, held as ZeroMQ messages, which kernels fill and empty.
 
-Rows are numbered as they come. From `_head` to `_open` somebody has them: the kernel that stores them, or who looks at
-one alone; from there to `_tail` they wait. A number is used again once no row is left.
+Rows are numbered as they arrive. Rows from `_head` to `_open` are in use, by the kernel that stores them or by a caller
+of `next`; rows from there to `_tail` wait. Numbers start again at 0 when no row is left.
 """
 
 import time
@@ -19,7 +19,7 @@ from towline.link.native import UNDELIVERED, Message, address_of, bytes_from, fa
 from towline.link.server import Request, Server
 from towline.node.process.secret import SCHEDULE_ROLE
 
-from .put_request import Arrived
+from .put_request import PutRequest
 
 _FUNCTIONS: Final = {
     kernel.MSG_INIT: "zmq_msg_init",
@@ -35,12 +35,16 @@ _FUNCTIONS: Final = {
 _MASK: Final = kernel.ROWS - 1
 
 
-class Arrivals:
-    """Used by whoever holds the front's lock; `recall` alone may be called while rows are lent to a kernel."""
+class SocketTable:
+    """The rows of the socket's puts.
 
-    def __init__(self, server: Server, odd: Callable[[Request], None]) -> None:
-        """`odd` is handed each request of a greeted peer that is no put."""
-        self._server, self._odd = server, odd
+    Used by the thread that holds the stall responder's lock; only `recall` may be called while rows are lent to a
+    kernel.
+    """
+
+    def __init__(self, server: Server, other: Callable[[Request], None]) -> None:
+        """`other` is called with each request of a greeted peer that is no put."""
+        self._server, self._other = server, other
         self._messages = np.zeros(kernel.ROWS * kernel.MESSAGES * kernel.MESSAGE_SIZE, np.uint8)
         self.rows: Numbers = np.zeros(kernel.ROWS * kernel.ROW_SIZE, np.int64)
         self._row = self.rows.data
@@ -60,20 +64,21 @@ class Arrivals:
         self._mark = self._marks.data
         self.marks = self._marks.view(np.uint8)
         self._head = self._open = self._tail = 0
-        self._left = 0  # 1 if the row at `_head` waits although others behind it do not
+        self._head_waits = 0  # 1 if the row at `_head` waits although others behind it do not
         self._lent = False  # a kernel has those from `_head` on
         self._lent_end = 0
         self.memory = 0  # bytes of those that wait
-        self.drained = False  # the last look at the socket found it empty
+        self.drained = False  # the last receive found the socket empty
 
     def __len__(self) -> int:
-        """Rows that wait."""
-        return self._tail - self._open + self._left
+        """The number of rows that wait."""
+        return self._tail - self._open + self._head_waits
 
     # --- the socket
 
-    def take(self, count_max: int, bytes_max: int, looks: int = 0) -> int:
-        """Receives what the socket has, within bounds; how many messages. It looks `looks` times for the first one."""
+    def receive(self, count_max: int, bytes_max: int, spins: int = 0) -> int:
+        """Receives what the socket holds, within bounds; returns how many messages. It spins `spins` times for the
+        first one."""
         if self._head == self._tail:
             self._head = self._open = self._tail = 0  # the same memory again
         done = 0
@@ -81,7 +86,7 @@ class Arrivals:
         while done < count_max:
             self._calls[kernel.SOCKET] = self._server.begin()
             if self._server.unheard is not self._unheard:
-                self._leave_out(self._server.unheard)
+                self._skip_departed(self._server.unheard)
             room = min(count_max - done, kernel.ROWS - 1 - (self._tail - self._head))
             if not self._calls[kernel.SOCKET] or room <= 0:
                 break
@@ -93,18 +98,18 @@ class Arrivals:
                 room,
                 bytes_max - self.memory,
                 time.monotonic_ns() // 1_000_000,
-                looks,
+                spins,
                 self._taken,
                 self._unheard_names,
                 self._unheard_sizes,
             )
             if why < 0:
                 raise failure(-why)
-            done += self._judge()
-            looks = 0
+            done += self._identify_senders()
+            spins = 0
             if why == kernel.ODD:
                 done += 1
-                self._meet(self._tail)
+                self._handle_other(self._tail)
             elif why == kernel.ENOUGH:
                 break
             elif not self._server.has_more():
@@ -113,8 +118,8 @@ class Arrivals:
                 break
         return done
 
-    def _leave_out(self, unheard: tuple[bytes, ...]) -> None:
-        """Nobody is there any more who would hear what becomes of these peers' puts: those that wait, and that come."""
+    def _skip_departed(self, unheard: tuple[bytes, ...]) -> None:
+        """Marks puts of peers that have gone: those that wait and those that arrive would be answered to nobody."""
         self._unheard = unheard
         self._unheard_sizes[:] = 0
         for place, peer in enumerate(unheard[-kernel.UNHEARD_MAX :]):
@@ -125,16 +130,16 @@ class Arrivals:
             if self._peer_of(number) in unheard:
                 self._set_mark(number, kernel.STRANGE)
 
-    def _judge(self) -> int:
-        """Who sent the rows that came; how many these are."""
+    def _identify_senders(self) -> int:
+        """Marks the received rows by their senders' sessions; returns how many rows were received."""
         taken: list[int] = self._taken.tolist()
         count, memory = taken
         greeted = self._server.greeted
         for number in range(self._tail, self._tail + count):
             size = self._get(number, kernel.HEAD_SIZE) + self._get(number, kernel.RECORDS_SIZE)
-            session = greeted(self._peer_of(number), self._came(number), size)
+            session = greeted(self._peer_of(number), self._message(number), size)
             if session is None:
-                self._server.meet(self._peer_of(number), [self._head_of(number)], self._came(number))
+                self._server.meet(self._peer_of(number), [self._head_of(number)], self._message(number))
                 self._set_mark(number, kernel.STRANGE)
             elif session.facts.get("role") == SCHEDULE_ROLE:  # its greeting showed the secret
                 self._set_mark(number, kernel.TRUSTED)
@@ -142,24 +147,25 @@ class Arrivals:
         self.memory += memory
         return count
 
-    def _meet(self, number: int) -> None:
-        """A message that is no put: its row is not one of the table."""
+    def _handle_other(self, number: int) -> None:
+        """Handles a message that is no put: its row does not belong to the table."""
         parts: list[Buffer] = [self._head_of(number)]
         count = self._get(number, kernel.PARTS)
         if count > 1:
             parts.append(bytes_from(self._get(number, kernel.RECORDS), self._get(number, kernel.RECORDS_SIZE)))
-        request = self._server.meet(self._peer_of(number), parts, self._came(number), more=count > len(parts))
+        request = self._server.meet(self._peer_of(number), parts, self._message(number), more=count > len(parts))
         if request is not None:
-            self._odd(request)
+            self._other(request)
         kernel.close_rows(self._calls, self.rows, number, 1)
 
     # --- rows for a kernel
 
     def lend(self, count: int) -> tuple[int, int]:
-        """The first row that waits, and how many there are up to `count`: they are a kernel's until `returned`."""
-        if self._left:
+        """Lends rows to a kernel until `take_back`: returns the first row that waits, and how many there are up to
+        `count`."""
+        if self._head_waits:
             return self._head, 0
-        self._pass_strange()
+        self._skip_ungreeted()
         assert self._head == self._open, "somebody has a row"
         self._lent_end = self._open = min(self._head + count, self._tail)
         self._mark[kernel.STOP] = 0
@@ -167,15 +173,15 @@ class Arrivals:
         self._lent = self._open > self._head
         return self._head, self._open - self._head
 
-    def _pass_strange(self) -> None:
-        """Over rows that nobody waits for."""
+    def _skip_ungreeted(self) -> None:
+        """Frees rows of peers that have not greeted."""
         while self._open < self._tail and self._get(self._open, kernel.MARK) == kernel.STRANGE:
             self.memory -= self._get(self._open, kernel.MEMORY)
             self._open += 1
-            self._close(self._open - 1)
+            self._free(self._open - 1)
 
     def recall(self) -> None:
-        """From another thread: what the kernel has not begun waits again, for this one."""
+        """Recalls, from another thread, the lent rows that the kernel has not begun."""
         if not self._lent:
             return
         self._mark[kernel.STOP] = 1
@@ -183,17 +189,20 @@ class Arrivals:
         self._lent = False
         self._lent_end = self._open = self._mark[kernel.CURRENT] + 1
 
-    def returned(self, served: int, memory: int) -> None:
-        """The first rows were served, which held so much, and are to be answered; others that were lent wait again."""
+    def take_back(self, served: int, memory: int) -> None:
+        """Ends `lend`: the first `served` rows were stored and are to be answered; the other rows wait again.
+
+        `memory`: bytes that the stored rows occupied.
+        """
         self.memory -= memory
         if self._lent:
             self._open = self._head + served
             self._lent = False
         else:  # those behind the one that was begun are the other thread's, or were
-            self._left = self._lent_end - self._head - served
+            self._head_waits = self._lent_end - self._head - served
 
     def answer(self, count: int) -> None:
-        """Sends what the kernel wrote to the senders of the first rows, and lets go of these."""
+        """Sends the kernel's answers to the senders of the first rows, and frees these rows."""
         self._calls[kernel.SOCKET] = self._server.address
         address = self.answers.ctypes.data
         first, end = self._head, self._head + count
@@ -201,49 +210,50 @@ class Arrivals:
             sent = kernel.answer_rows(self._calls, self.rows, self.answers, address, first, end - first)
             first += sent
             if first < end:
-                self._fail(first)
+                self._cut_unread(first)
                 first += 1
         self._advance()
 
-    def _fail(self, number: int) -> None:
-        """The peer of that row could not be told: it is gone, or does not read its answers (H20)."""
+    def _cut_unread(self, number: int) -> None:
+        """Cuts the row's peer off, which has gone or does not read its answers (H20)."""
         error = self._get(number, kernel.ANSWER_AT)
         if error not in UNDELIVERED:
             raise failure(error)
         self._server.cut_unread(self._peer_of(number))
 
-    def arrived_ms(self, count: int) -> list[int]:
-        """When the first rows came."""
+    def received_ms(self, count: int) -> list[int]:
+        """The times at which the first rows were received."""
         return [self._get(number, kernel.ARRIVED) for number in range(self._head, self._head + count)]
 
-    def release(self, count: int) -> list[tuple[bytes, bytes, int, int]]:
-        """Of the first rows, which are answered later: sender, answer, end in the log, time of arrival."""
+    def detach(self, count: int) -> list[tuple[bytes, bytes, int, int]]:
+        """Frees the first rows, which are answered later; returns sender, answer, end in the log and time of receipt of
+        each."""
         found = []
         for number in range(self._head, self._head + count):
             at, size = self._get(number, kernel.ANSWER_AT), self._get(number, kernel.ANSWER_SIZE)
             answer = self.answers[at : at + size].tobytes()
-            end, arrived_ms = self._get(number, kernel.LOG_END), self._get(number, kernel.ARRIVED)
-            found.append((self._peer_of(number), answer, end, arrived_ms))
+            end, received_ms = self._get(number, kernel.LOG_END), self._get(number, kernel.ARRIVED)
+            found.append((self._peer_of(number), answer, end, received_ms))
         kernel.close_rows(self._calls, self.rows, self._head, count)
         self._advance()
         return found
 
     # --- one row
 
-    def next(self) -> Arrived | None:
-        """The oldest that waits, to be given back with `done`; None if its sender had not greeted, and was told."""
-        if self._left:
-            number, self._left = self._head, 0
+    def next(self) -> PutRequest | None:
+        """The oldest request, to be given back with `release`; None if its sender had not greeted."""
+        if self._head_waits:
+            number, self._head_waits = self._head, 0
         else:
             number = self._open
             self._open += 1
         memory, mark = self._get(number, kernel.MEMORY), self._get(number, kernel.MARK)
         self.memory -= memory
         if mark == kernel.STRANGE:
-            self._close(number)
+            self._free(number)
             return None
         request_id, _epoch, deadline, groups = decode_put(self._head_of(number), REQUEST_GROUPS_MAX)
-        return Arrived(
+        return PutRequest(
             self._peer_of(number),
             request_id,
             deadline,
@@ -255,22 +265,22 @@ class Arrivals:
             number,
         )
 
-    def done(self, arrived: Arrived) -> None:
-        """Nobody looks at its records any more."""
-        self._close(arrived.row)
+    def release(self, request: PutRequest) -> None:
+        """Frees the row of a request whose records are not read any more."""
+        self._free(request.row)
 
     def close(self) -> None:
         while len(self):
-            arrived = self.next()
-            if arrived is not None:
-                self.done(arrived)
+            request = self.next()
+            if request is not None:
+                self.release(request)
 
-    def _close(self, number: int) -> None:
+    def _free(self, number: int) -> None:
         kernel.close_rows(self._calls, self.rows, number, 1)
         self._advance()
 
     def _advance(self) -> None:
-        """Past rows that nobody has any more."""
+        """Moves `_head` past freed rows."""
         while self._head < self._open and self._get(self._head, kernel.MARK) == kernel.CLOSED:
             self._head += 1
 
@@ -289,6 +299,6 @@ class Arrivals:
     def _head_of(self, number: int) -> bytes:
         return bytes_from(self._get(number, kernel.HEAD), self._get(number, kernel.HEAD_SIZE))
 
-    def _came(self, number: int) -> Message:
+    def _message(self, number: int) -> Message:
         place = (number & _MASK) * kernel.MESSAGES + 1
         return Message(self._address + place * kernel.MESSAGE_SIZE)

@@ -1,4 +1,5 @@
-"""Where a put may go: topics of clients, their forms (`towline.format.record.forms`), and what is ours alone."""
+"""Which queues a put may write to: those of clients by their forms (`towline.format.record.forms`), and system
+queues."""
 
 from typing import Final
 
@@ -16,7 +17,7 @@ from towline.kernels.base.forms import Reals, RealTopics
 
 from .topics import Topics
 
-_QUEUES_OF_OURS: Final = {  # topics that the node's own pieces write to; SCHEDULE_TOPIC_XXXX has a queue per level
+_SYSTEM_QUEUES: Final = {  # topics that the node's own processes write to; SCHEDULE_TOPIC_XXXX has a queue per level
     HALF_TOPIC.encode(): 1,
     OP_TOPIC.encode(): 1,
     TRANS_CHECK_TOPIC.encode(): 1,
@@ -26,36 +27,36 @@ CANCEL_MARGIN_MS: Final = 50  # a cancellation that is stored stands in the log 
 _S: Final = 1000  # ms
 
 
-class Targets:
-    """Looked up once per group; what the kernel needs is made anew when topics change."""
+class TopicAccess:
+    """Looked up once per group. The kernel's table of topics is built again when topics change."""
 
     def __init__(self, topics: Topics, *, levels: int, timer_max_delay_sec: int) -> None:
         self._topics = topics
         self._levels = levels
         self._timer_max_ms = timer_max_delay_sec * _S
-        self._ours = {**_QUEUES_OF_OURS, SCHEDULE_TOPIC.encode(): levels}
+        self._system_queues = {**_SYSTEM_QUEUES, SCHEDULE_TOPIC.encode(): levels}
         self._reals = RealTopics()
-        self._seen: object = None
+        self._clients_seen: object = None
 
     def form(self, group: Group) -> Form:
         return form_of(group.topic, group.queue_id, self._levels)
 
     def queues(self, group: Group, *, trusted: bool) -> int:
-        """Queues of the group's topic that its sender may write to; 0 if it may not, -1 for an unknown topic.
+        """The number of queues that the sender may write to; 0 if it may not, -1 for an unknown topic.
 
-        A piece of the node (`trusted`) delivers to topics that became read-only meanwhile as well.
+        A process of the node (`trusted`) also delivers to topics that have become read-only meanwhile.
         """
         if not trusted:
             return self._topics.write_queues(group.topic)
-        if group.topic in self._ours:
-            return self._ours[group.topic]
+        if group.topic in self._system_queues:
+            return self._system_queues[group.topic]
         topic = self._topics.get(group.topic.decode("utf-8", "replace"))
         return -1 if topic is None else max(topic.write_queue_nums, topic.read_queue_nums)
 
     def reals(self, now_ms: int) -> Reals:
-        """For a request that is stored now."""
-        clients = self._topics.queues_of_clients
-        if clients is not self._seen:
+        """The real topics and time bounds of a request that is stored now."""
+        clients = self._topics.client_queues
+        if clients is not self._clients_seen:
             self._reals.replace(clients)
-            self._seen = clients
+            self._clients_seen = clients
         return self._reals.at(now_ms + CANCEL_MARGIN_MS, now_ms + self._timer_max_ms)

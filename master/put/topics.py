@@ -1,4 +1,4 @@
-"""The topics of a master: config/topics.json, kept by the put process alone (H23)."""
+"""The topics of a master: config/topics.json, written by the put process alone (H23)."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a topic is to be; None leaves a value as it is, or at its default."""
+class TopicChange:
+    """New values of a topic; None keeps a value, or its default."""
 
     read_queues: int | None = None
     write_queues: int | None = None
@@ -48,11 +48,11 @@ class Change:
 class Topics:
     """Looked up once per group of a request; written to disk before the first record of a new topic is accepted.
 
-    A change is made at once for the changes that follow it, and for nobody else: that is when it was written and
-    `settle` is called. Until then it can be withdrawn. But a topic that is to be deleted is closed to everybody.
+    A staged change is seen only by later changes; everybody else sees it when it was written and `commit` is called.
+    Until then it can be rolled back. But a topic that is being deleted is closed at once.
 
-    Without `long_names` the store keeps to records of version 1, which readers before RocketMQ 5.1 need, and takes
-    nothing for a topic above 127 bytes.
+    Without `long_names` the store keeps to records of version 1, which readers before RocketMQ 5.1 need, and refuses
+    topics above 127 bytes.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Topics:
         self._in_doubt: frozenset[str] = frozenset()
 
     def load(self) -> list[str]:
-        """What there is to say of it. Raises MalformedFile, and what `TopicsConfig.settle` raises."""
+        """Loads the file and returns warnings. Raises MalformedFile, and what `TopicsConfig.settle` raises."""
         content = self.file.load()
         self._absent, self._behind = content is None, self.file.from_backup
         if content is None:
             return []
         self._next = read_topics(content, str(self.file.path))
-        self.settle()
+        self.commit()
         if not self._behind:
             self.file.settle(content)
             return []
@@ -92,13 +92,14 @@ class Topics:
         return [f"{self.file.path} cannot be read; the generation before is used, {self.file.backup}: {lost}"]
 
     def adopt(self, ends: Iterable[tuple[bytes, int, int]], *, followed: bool = False) -> list[str]:
-        """Topics that the store's queues show (topic, queue id, next number) and the file does not know; their names.
+        """Adds topics that the store's queues show (topic, queue id, next offset) and the file lacks; returns their
+        names.
 
-        Where there is no topics.json at all, nobody could else read a store whose config/ was lost, or one that a bare
-        message store of RocketMQ wrote. Where there is one, a topic that it leaves out was deleted, and stays so. But
-        of a file that `followed` a master's, a topic may be missing that was made just before that died, and of the
-        generation before a torn one, a topic that was made last; deleted ones stand in both as such. How many queues it
-        had nobody knows: as many as a new topic gets at least, for a producer that was told of them writes to any.
+        Without a topics.json nobody could read a store whose config/ was lost, or one written by a bare message store
+        of RocketMQ. Where there is a file, a topic that it lacks was deleted, and stays so. But a file that `followed`
+        a master's may lack a topic that was made just before the master died, and the generation before a torn file may
+        lack the topic that was made last; deleted topics stand in both as such. The number of its queues is unknown: it
+        gets at least as many as a new topic, because a producer that knew the topic may write to any of them.
         """
         if not (self._absent or self._behind or followed):
             return []
@@ -109,47 +110,49 @@ class Topics:
                 name = topic.decode("utf-8", "replace")
                 sizes[name] = max(sizes.get(name, 0), queue_id + 1)
         unknown = {name: size for name, size in sorted(sizes.items()) if name not in self._table.topics}
-        found = {name: self._of_size(name, max(size, self._least(name))) for name, size in unknown.items()}
-        if self._places({**self._table.topics, **found}) > self._queues_max:
-            found = {name: self._of_size(name, size) for name, size in unknown.items()}
+        found = {name: self._with_queues(name, max(size, self._default_queues(name))) for name, size in unknown.items()}
+        if self._queue_entries({**self._table.topics, **found}) > self._queues_max:
+            found = {name: self._with_queues(name, size) for name, size in unknown.items()}
         if found:
-            self._make({**self._table.topics, **found}, self._table.deleted)
+            self._stage({**self._table.topics, **found}, self._table.deleted)
             self._save()
         return list(found)
 
-    def _least(self, name: str) -> int:
+    def _default_queues(self, name: str) -> int:
         return 1 if name.startswith(GROUP_PREFIXES) or is_system_topic(name) else self._queue_nums_default
 
     @staticmethod
-    def _of_size(name: str, size: int) -> TopicConfig:
+    def _with_queues(name: str, size: int) -> TopicConfig:
         return TopicConfig(topic_name=name, read_queue_nums=size, write_queue_nums=size)
 
-    def forget(self, log_min: int, held: Collection[bytes]) -> None:
-        """At a start: deleted topics of which neither the log nor a queue (`held`: their topics) has anything left."""
+    def purge_deleted(self, log_min: int, held: Collection[bytes]) -> None:
+        """Forgets, at a start, deleted topics of which neither the log nor a queue (`held`: their topics) holds
+        anything."""
         kept = {
             name: deleted
             for name, deleted in self._table.deleted.items()
             if name in self._table.topics or deleted.log_offset > log_min or name.encode() in held
         }
         if len(kept) < len(self._table.deleted):
-            self._make(self._table.topics, kept)
+            self._stage(self._table.topics, kept)
             self._save()
 
     def write_queues(self, topic: bytes) -> int:
-        """Queues that clients may write to; -1 for an unknown topic, 0 for one that is not theirs to write."""
+        """The number of queues that clients may write to; -1 for an unknown topic, 0 for one that clients may not write
+        to."""
         return self._write_queues.get(topic, -1)
 
     @property
-    def queues_of_clients(self) -> Mapping[bytes, int]:
-        """All that `write_queues` tells. Another object whenever that is something else."""
+    def client_queues(self) -> Mapping[bytes, int]:
+        """What `write_queues` returns, for all topics; another object after each change."""
         return self._write_queues
 
     def get(self, name: str) -> TopicConfig | None:
-        """None for a topic that is about to be deleted as well."""
+        """The topic; None also for one that is being deleted."""
         return self._table.topics.get(name) if self.write_queues(name.encode(errors="replace")) >= 0 else None
 
-    def settled(self, name: str) -> TopicConfig | None:
-        """The topic, if it is there and no change of it is under way."""
+    def committed(self, name: str) -> TopicConfig | None:
+        """The topic, if it exists and no change of it is under way."""
         topic = self._table.topics.get(name)
         return topic if topic is self._next.topics.get(name) else None
 
@@ -157,21 +160,22 @@ class Topics:
         return sorted(self._table.topics)
 
     def floors(self) -> dict[tuple[bytes, int], int]:
-        """(topic, queue id) -> the number at which a queue goes on whose topic was deleted."""
+        """(topic, queue id) -> the offset at which the queue of a deleted topic continues."""
         return self._table.floors()
 
     def route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> TopicConfig:
-        """The topic, made when the rules of RocketMQ allow it (spec 1.4). Raises UnknownTopic, IllegalTopic.
+        """Returns the topic, creating it where the rules of RocketMQ allow (spec 1.4). Raises UnknownTopic,
+        IllegalTopic.
 
-        It takes after `template`: its permission, and as many queues, or fewer where fewer are asked for. That needs
-        the inherit bit, which the default template has while auto_create_topic_enable is set. Topics of a group are
-        made whatever the settings say, with one queue.
+        It inherits the permission of `template`, and its number of queues unless fewer are asked for. That needs the
+        inherit bit, which the default template has while auto_create_topic_enable is set. Topics of a group are always
+        created, with one queue.
         """
         topic = self._next.topics.get(name)
-        return self._put(self._routed(name, queue_nums, template)) if topic is None else topic
+        return self._stage_topic(self._routed(name, queue_nums, template)) if topic is None else topic
 
     def check_route(self, name: str, queue_nums: int = 0, template: str = TEMPLATE_TOPIC) -> None:
-        """Raises what `route` would."""
+        """Raises what `route` would raise."""
         if name not in self._next.topics:
             self._routed(name, queue_nums, template)
 
@@ -187,8 +191,8 @@ class Topics:
             topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=after.perm & ~PERM_INHERIT
         )
 
-    def create(self, name: str, queue_nums: int, change: Change | None = None) -> TopicConfig:
-        """`change` may set other values than `queue_nums` for both kinds of queues.
+    def create(self, name: str, queue_nums: int, change: TopicChange | None = None) -> TopicConfig:
+        """Creates a topic. `change` may set other values than `queue_nums` for both kinds of queues.
 
         Raises TopicExists, IllegalTopic, TopicChangeRefused, TooManyQueues.
         """
@@ -196,15 +200,15 @@ class Topics:
         if name in self._next.topics:
             raise TopicExists(name)
         made = TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
-        return self._put(made if change is None else change.of(made))
+        return self._stage_topic(made if change is None else change.of(made))
 
-    def alter(self, name: str, change: Change) -> TopicConfig:
-        """The changed topic.
+    def alter(self, name: str, change: TopicChange) -> TopicConfig:
+        """Changes a topic and returns it.
 
-        Read queues become fewer only when no client may have written to what goes: the write queues go first. Raises
-        UnknownTopic, TopicProtected, TopicChangeRefused, TooManyQueues.
+        Read queues can be removed only when no client may still write to them: the write queues have to be removed
+        first. Raises UnknownTopic, TopicProtected, TopicChangeRefused, TooManyQueues.
         """
-        topic = self._own(name)
+        topic = self._client_topic(name)
         changed = change.of(topic)
         if changed.read_queue_nums < min(topic.read_queue_nums, topic.write_queue_nums):
             raise TopicChangeRefused(
@@ -212,35 +216,35 @@ class Topics:
                 f"clients still write to {topic.write_queue_nums} queues, so {changed.read_queue_nums} cannot be all "
                 "that is read: lower the write queues, let the others be read to their end, then lower the read queues",
             )
-        return self._put(changed) if changed != topic else topic
+        return self._stage_topic(changed) if changed != topic else topic
 
-    def make_own(self, names: Iterable[str]) -> None:
-        """Topics of the broker itself that are not there yet, of one queue; RocketMQ makes them at each start."""
+    def create_system_topics(self, names: Iterable[str]) -> None:
+        """Creates missing topics of the broker itself, with one queue each, as RocketMQ does at each start."""
         missing = {
             name: TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1)
             for name in names
             if name not in self._next.topics
         }
         if missing:
-            self._make({**self._next.topics, **missing}, self._next.deleted)
+            self._stage({**self._next.topics, **missing}, self._next.deleted)
 
     def delete(self, name: str, log_offset: int, floors: Mapping[int, int]) -> DeletedTopic:
-        """`log_offset` is the log's end, `floors` each queue's next number: nothing is put to it from here on.
+        """Deletes a topic. `log_offset` is the log's end, `floors` each queue's next offset: no put follows.
 
         Raises UnknownTopic, TopicProtected.
         """
-        self._own(name)
+        self._client_topic(name)
         before = self._next.deleted.get(name, DeletedTopic(log_offset=0)).floors
         merged = {queue_id: max(before.get(queue_id, 0), floors.get(queue_id, 0)) for queue_id in {*before, *floors}}
         deleted = DeletedTopic(log_offset=log_offset, floors=merged)
         topics = {other: topic for other, topic in self._next.topics.items() if other != name}
-        self._make(topics, {**self._next.deleted, name: deleted})  # without floors too: delayed messages may be for it
+        self._stage(topics, {**self._next.deleted, name: deleted})  # without floors too: delayed messages may be for it
         self._write_queues = {other: queues for other, queues in self._write_queues.items() if other != name.encode()}
         return deleted
 
     # --- rules
 
-    def _own(self, name: str) -> TopicConfig:
+    def _client_topic(self, name: str) -> TopicConfig:
         """A topic that clients may change."""
         if is_system_topic(name):
             raise TopicProtected(name)
@@ -260,7 +264,7 @@ class Topics:
             )
         return topic if self._auto_create else replace(topic, perm=PERM_READ_WRITE)
 
-    def _put(self, topic: TopicConfig) -> TopicConfig:
+    def _stage_topic(self, topic: TopicConfig) -> TopicConfig:
         name = topic.topic_name
         for what, count in (("read", topic.read_queue_nums), ("write", topic.write_queue_nums)):
             if not 1 <= count <= TOPIC_QUEUES_MAX:
@@ -271,14 +275,14 @@ class Topics:
         if not 0 <= topic.perm <= PERM_ALL:
             raise TopicChangeRefused(name, f"permission {topic.perm}; it is a sum of 4 read, 2 write, 1 inherit")
         topics = {**self._next.topics, name: topic}
-        if self._places(topics) > self._queues_max:
+        if self._queue_entries(topics) > self._queues_max:
             # Here, before a message could be stored that no queue can take.
-            raise TooManyQueues(self._queues_max, self._places(topics) - _queues_of(topics))
-        self._make(topics, self._next.deleted)
+            raise TooManyQueues(self._queues_max, self._queue_entries(topics) - _queues_of(topics))
+        self._stage(topics, self._next.deleted)
         return topic
 
-    def _places(self, topics: Mapping[str, TopicConfig]) -> int:
-        """Queues that may need a place in the node's tables; those of deleted topics keep theirs."""
+    def _queue_entries(self, topics: Mapping[str, TopicConfig]) -> int:
+        """The number of queues that may need an entry in the node's tables; those of deleted topics keep theirs."""
         return _queues_of(topics) + sum(
             len(deleted.floors) for name, deleted in self._next.deleted.items() if name not in topics
         )
@@ -296,49 +300,49 @@ class Topics:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to be written."""
+        """Whether a staged change is not committed."""
         return self._next is not self._table
 
     def content(self) -> Callable[[], dict[str, Any]]:
-        """Makes what the file is to hold, with all changes so far. May be called by any thread."""
+        """Returns a function that builds the file's content with all staged changes. Any thread may call it."""
         table = self._next
         return lambda: topics_content(table)
 
-    def settle(self) -> None:
-        """The changes were written: they hold."""
+    def commit(self) -> None:
+        """Commits the staged changes, which were written."""
         self._table, self._in_doubt = self._next, frozenset()
-        self._write_queues = self._open_to_clients(self._table.topics)
+        self._write_queues = self._client_queues(self._table.topics)
 
-    def withdraw(self) -> None:
-        """They were not: nothing has changed."""
+    def rollback(self) -> None:
+        """Drops the staged changes, which were not written."""
         self._next = self._table
-        self._write_queues = self._open_to_clients(self._table.topics)
+        self._write_queues = self._client_queues(self._table.topics)
 
-    def doubt(self) -> None:
-        """They were not, and a crash may leave them all the same: what they touch is closed until a save succeeds."""
+    def mark_in_doubt(self) -> None:
+        """Closes the topics of staged changes that failed but may survive a crash, until a save succeeds."""
         before, after = self._table.topics, self._next.topics
         self._in_doubt |= {name for name in (*before, *after) if before.get(name) is not after.get(name)}
-        self.withdraw()
+        self.rollback()
 
     @property
     def in_doubt(self) -> frozenset[str]:
-        """Topics of which nobody knows what a restart would find."""
+        """Topics whose state after a restart is unknown."""
         return self._in_doubt
 
     def _save(self) -> None:
-        """At a start, when nobody is served yet. Raises StoreNotWritable, SyncFailed."""
+        """Saves at a start, before anybody is served. Raises StoreNotWritable, SyncFailed."""
         self.file.save(self.content()())
-        self.settle()
+        self.commit()
 
-    def _make(self, topics: Mapping[str, TopicConfig], deleted: Mapping[str, DeletedTopic]) -> None:
+    def _stage(self, topics: Mapping[str, TopicConfig], deleted: Mapping[str, DeletedTopic]) -> None:
         before = self._next.data_version
         version = DataVersion(
             counter=before.counter + 1, state_version=before.state_version, timestamp=self._clock.now_ms()
         )
         self._next = TopicTable(topics=topics, data_version=version, deleted=deleted)
 
-    def _open_to_clients(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
-        """Topic -> queues that clients may write to."""
+    def _client_queues(self, topics: Mapping[str, TopicConfig]) -> dict[bytes, int]:
+        """Topic -> number of queues that clients may write to."""
         found = {}
         for name in topics.keys() - self._in_doubt:
             topic = topics[name]

@@ -1,9 +1,9 @@
-"""config/delayOffset.json and config/timerOffset.json: up to where deliveries are through (spec 1.4, H23).
+"""Progress files of deliveries: config/delayOffset.json and config/timerOffset.json (spec 1.4, H23).
 
-Offsets are written when the log is on the disk up to what they speak of: after a power cut nothing counts as delivered
-that the log has lost. Flush is asked for that (SYNC_WANTED), whatever its own policy. They say how far that is, so that
-a slave takes them over when its own log holds as much. A thread writes them: deliveries do not wait for the disk,
-unless it is so slow that more would come twice after a kill than is promised (`holds`).
+Offsets are written when the log is on disk up to what they cover: after a power cut nothing counts as delivered that
+the log has lost. SYNC_WANTED asks flush for that sync, whatever its own policy. The files state how far of the log they
+cover, so that a slave adopts them when its own log holds as much. A thread writes them: deliveries wait for it only
+when the disk is so slow that a kill would repeat more deliveries than is promised (`must_wait`).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,27 +16,27 @@ from towline.log.state.retention_floor import DELAY_OFFSETS, EARLIER, LOG_END, T
 from towline.node.process.context import Node
 from towline.runtime.positions import Duty, Position
 
-from .timers import Mark, Through
+from .timers import DeliveredMark, TimerState
 
 SLOW_MS: Final = 400  # flush and the thread may take so long before deliveries wait for them
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """`offsets` by level; `end` of the log after all that counts as delivered."""
+class DeliveryState:
+    """The progress of deliveries: `offsets` by level; `end` of the log behind everything that counts as delivered."""
 
     offsets: Mapping[int, int]
-    through: Through
+    through: TimerState
     end: int
 
 
 class DelayOffsets:
-    """The two files. `turn` has them say what `state` says, every `flush_delay_offset_interval` and never too early.
+    """The two files, written every `flush_delay_offset_interval` from what `state` returns, never before the sync.
 
-    `ended` is called by the thread when a file is written.
+    `ended` is called by the writing thread when a file is written.
     """
 
-    def __init__(self, node: Node, state: Callable[[], State], ended: Callable[[], object]) -> None:
+    def __init__(self, node: Node, state: Callable[[], DeliveryState], ended: Callable[[], object]) -> None:
         self._node = node
         self._state = state
         config = node.store.config
@@ -48,22 +48,22 @@ class DelayOffsets:
         self._interval_ms = node.settings.flush_delay_offset_interval
         self._began_ms = 0
         self._version = 0
-        self._staged: State | None = None  # until the files say so
+        self._staged: DeliveryState | None = None  # until the files say so
         self._staged_since: int | None = None  # when the oldest delivery that only `_staged` speaks of was seen
         self._since: int | None = None  # the oldest that no state speaks of
         self._problem: str | None = None  # of the attempt under way
         self._trouble = ""  # why the last attempt to write failed
-        self._written: State | None = None
-        self.spoken_of = 0  # the end of the log that the files spoke of when they were loaded
+        self._written: DeliveryState | None = None
+        self.covered_end = 0  # the end of the log that the files spoke of when they were loaded
 
-    def load(self) -> tuple[dict[int, int], Through]:
-        """Offsets by level, and the timers' state. Raises MalformedFile."""
+    def load(self) -> tuple[dict[int, int], TimerState]:
+        """Loads the offsets by level, and the state of timers. Raises MalformedFile."""
         delays, timers = self._load(self._delays), self._load(self._timers)
         offsets = {int(level): int(offset) for level, offset in delays.get("offsetTable", {}).items()}
         self._version = int(delays.get("dataVersion", {}).get("counter", 0))
-        self.spoken_of = max(int(delays.get(LOG_END, 0)), int(timers.get(LOG_END, 0)))
+        self.covered_end = max(int(delays.get(LOG_END, 0)), int(timers.get(LOG_END, 0)))
         mark = _mark(timers)
-        through = Through(
+        through = TimerState(
             mark.due,
             mark.offset,
             mark.up_to,
@@ -73,8 +73,11 @@ class DelayOffsets:
         )
         return offsets, through
 
-    def turn(self, now_ms: int, *, changed: bool, at_once: bool = False) -> int:
-        """`changed`: something was delivered since `state` was asked last. `now_ms` is monotonic. How much was done."""
+    def cycle(self, now_ms: int, *, changed: bool, at_once: bool = False) -> int:
+        """Stages and writes the files when they are due; returns how much was done.
+
+        `changed`: something was delivered since `state` was called last. `now_ms` is monotonic.
+        """
         if changed and self._since is None:
             self._since = now_ms
         if self._jobs:
@@ -88,17 +91,17 @@ class DelayOffsets:
         self._save()
         return 1
 
-    def holds(self, now_ms: int) -> bool:
-        """Whether deliveries have to wait, so that a kill doubles no more than those of an interval and SLOW_MS.
+    def must_wait(self, now_ms: int) -> bool:
+        """Whether deliveries have to wait, so that a kill repeats no more than those of one interval and SLOW_MS.
 
-        Not while the files cannot be written: what is due goes on then.
+        False while the files cannot be written: due messages are delivered all the same.
         """
         since = self._staged_since if self._staged_since is not None else self._since
         return since is not None and not self._trouble and now_ms - since >= self._interval_ms + SLOW_MS
 
     @property
     def awaits_flush(self) -> bool:
-        """Which rings nobody here."""
+        """Whether a sync by flush is awaited, which rings no doorbell here."""
         return (
             self._staged is not None
             and not self._jobs
@@ -107,12 +110,13 @@ class DelayOffsets:
 
     @property
     def busy(self) -> bool:
-        """Until the files say what `state` said last."""
+        """Whether the files lack what `state` returned last."""
         return self._staged is not None
 
     def close(self) -> None:
-        """Waits for what the thread writes. A disk that stands still for longer than a node waits when it stops has the
-        process killed, as by a crash.
+        """Waits for the writing thread.
+
+        A disk that blocks for longer than a node's stop may take gets the process killed, as by a crash.
         """
         self._saver.close()
 
@@ -155,7 +159,8 @@ class DelayOffsets:
             self._end()
 
     def _finish(self) -> int:
-        """How many files were written; a full disk: what is due goes on, and this is tried again."""
+        """Returns how many files were written. After a full disk due messages are delivered, and the write is tried
+        again."""
         done = 0
         for number, error in self._saver.finished():
             self._jobs.discard(number)
@@ -174,18 +179,18 @@ class DelayOffsets:
         self._trouble = self._problem or ""
 
 
-def _of_timers(state: State) -> dict[str, Any]:
+def _of_timers(state: DeliveryState) -> dict[str, Any]:
     through = state.through
     places = {"from": through.start, "cancelsFrom": through.cancels_start}
     earlier = [_of_mark(mark) for mark in through.earlier]
     return _of_mark(through) | places | ({EARLIER: earlier} if earlier else {}) | {LOG_END: state.end}
 
 
-def _of_mark(mark: Mark) -> dict[str, Any]:
+def _of_mark(mark: DeliveredMark) -> dict[str, Any]:
     return {"deliveredDue": mark.due, "deliveredOffset": mark.offset, "upTo": mark.up_to}
 
 
-def _mark(content: Mapping[str, Any]) -> Mark:
-    return Mark(
+def _mark(content: Mapping[str, Any]) -> DeliveredMark:
+    return DeliveredMark(
         int(content.get("deliveredDue", 0)), int(content.get("deliveredOffset", -1)), int(content.get("upTo", 0))
     )

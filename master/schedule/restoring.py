@@ -1,7 +1,7 @@
-"""Records in a form, made into what they are to be: many at once, in the order of their topics and queues.
+"""Restores stored records of a form to the messages that they carry, many at once, sorted by topic and queue.
 
-On a node that was promoted a topic may be missing that its master made just before it died: only delayed messages tell
-of it then. It is made when the first of them is due (`MissingTopics`). One that was deleted stays so.
+A promoted node may lack a topic that its master created just before it died: then only delayed messages name it. It is
+created when the first of them is due (`MissingTopics`). A deleted topic stays deleted.
 """
 
 import logging
@@ -30,8 +30,9 @@ Rows = npt.NDArray[np.void]  # of RESTORED
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A put's groups and their records; `count` of those asked for, and at which places the others are: nothing takes
-    them.
+    """A put's groups and records.
+
+    `count` is the number restored; `lost` are the places of records that no topic of this node takes.
     """
 
     groups: list[Group]
@@ -41,7 +42,7 @@ class Restored:
 
 
 class RealQueues:
-    """The topics of this node by number, and how many queues each has. The file is read again when it changed."""
+    """The topics of this node by number, and the number of queues of each; read again when the file changes."""
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
@@ -51,7 +52,7 @@ class RealQueues:
         self.deleted: frozenset[str] = frozenset()
 
     def refresh(self) -> None:
-        """Raises MalformedFile."""
+        """Reads the file if it changed. Raises MalformedFile."""
         try:
             found = self._file.path.stat()
         except FileNotFoundError:  # none yet, or it is just being replaced
@@ -68,39 +69,39 @@ class RealQueues:
         self.counts, self._seen = counts, stamp
 
 
-class Asks(Protocol):
-    """Puts questions to put; `done` gets whether it did what was asked."""
+class TopicCreator(Protocol):
+    """Sends questions to put; `done` is told whether put did what was asked."""
 
     def ask(self, op: str, done: Callable[[bool], None], **facts: Any) -> bool: ...
 
 
 class MissingTopics:
-    """Topics that `put` makes when they are asked for here, of at least `queues` queues unless they are a group's."""
+    """Has put create topics with at least `queues` queues; a group's topic gets what it needs."""
 
-    def __init__(self, asks: Asks, queues: int, log: logging.Logger) -> None:
-        self._asks, self._queues, self._log = asks, queues, log
+    def __init__(self, creator: TopicCreator, queues: int, log: logging.Logger) -> None:
+        self._creator, self._queues, self._log = creator, queues, log
         self._asked: set[str] = set()
 
     def make(self, wanted: Mapping[str, int]) -> None:
-        """`wanted`: how many queues each is to have. Whoever needs them looks again, and asks again."""
+        """Asks put for the topics; `wanted` maps names to numbers of queues. The caller checks again later."""
         for name, queues in wanted.items():
             if name in self._asked:
                 continue
             least = 1 if name.startswith(GROUP_PREFIXES) else self._queues
-            if self._asks.ask("create_topic", partial(self._answered, name), topic=name, queues=max(least, queues)):
+            if self._creator.ask("create_topic", partial(self._answered, name), topic=name, queues=max(least, queues)):
                 self._asked.add(name)
 
     def _answered(self, name: str, done: bool) -> None:
         self._asked.discard(name)
         if done:
-            told = (
+            message = (
                 "the topic %s is made: delayed messages belong to it, and the master before had no time to tell of it"
             )
-            self._log.warning(told, name)
+            self._log.warning(message, name)
 
 
 class Restorer:
-    """`look` first, then `make` of the same records."""
+    """Reads the rows of stored records (`read`), then writes the messages of the same records (`restore`)."""
 
     def __init__(self, log: CommitLogReader, queues: RealQueues, *, with_crc: bool) -> None:
         self._log = log
@@ -108,8 +109,8 @@ class Restorer:
         self._with_crc = with_crc
         self._target = np.zeros(0, dtype=np.uint8)
 
-    def look(self, positions: Places, sizes: Sizes) -> Rows:
-        """Where each record belongs. One that is not in the log any more has the rule ENDS_INSIDE."""
+    def read(self, positions: Places, sizes: Sizes) -> Rows:
+        """The topic and queue of each record. A record that has left the log has the rule ENDS_INSIDE."""
         rows = np.zeros(len(positions), dtype=RESTORED)
         bases = positions - positions % self._log.segment_size
         self._queues.refresh()
@@ -124,16 +125,16 @@ class Restorer:
         return rows
 
     def text(self, positions: Places, row: int, start: int, length: int) -> bytes:
-        """Bytes that a row of `look` names."""
+        """The bytes that a row of `read` refers to."""
         position = int(positions[row])
         array = self._array(position - position % self._log.segment_size)
         return b"" if array is None else array[start : start + length].tobytes()
 
-    def make(self, positions: Places, rows: Rows, kept: npt.NDArray[np.bool_]) -> Restored:
-        """The records that are `kept`, one group for each queue, in the given order within it.
+    def restore(self, positions: Places, rows: Rows, kept: npt.NDArray[np.bool_]) -> Restored:
+        """Writes the messages of the `kept` records, one group per queue, in the given order within each queue.
 
-        Left out is what belongs to no topic of this node, or cannot be read. A queue that its topic has no more is
-        taken modulo those it has. `records` is overwritten by the next call.
+        Records are left out that belong to no topic of this node, or are unreadable. A queue id that the topic lacks is
+        taken modulo its number of queues. `records` is overwritten by the next call.
         """
         able = kept & (rows["rule"] == Rule.OK) & (rows["topic"] != NONE)
         picks = np.flatnonzero(able)
@@ -152,7 +153,7 @@ class Restorer:
         return Restored(self._groups(rows, order, ends), self._target.data[:total], len(picks), lost)
 
     def unknown(self, positions: Places, rows: Rows, kept: npt.NDArray[np.bool_]) -> dict[str, int]:
-        """Topics that this node does not know and nobody deleted -> how many queues these records want of them."""
+        """Topics that this node does not know and nobody deleted -> number of queues that these records need."""
         wanted: dict[str, int] = {}
         for place in np.flatnonzero(kept & (rows["rule"] == Rule.OK) & (rows["topic"] == NONE)).tolist():
             name = self.topic(positions, rows, place)
@@ -160,7 +161,7 @@ class Restorer:
         return {name: queues for name, queues in wanted.items() if name not in self._queues.deleted}
 
     def topic(self, positions: Places, rows: Rows, place: int) -> str:
-        """Where it belongs."""
+        """The real topic of a record."""
         row = rows[place]
         return self.text(positions, place, int(row["topic_start"]), int(row["topic_length"])).decode("utf-8", "replace")
 

@@ -1,15 +1,17 @@
-"""Messages with a time of their own: queue 0 of rmq_sys_wheel_timer holds them, queue 1 what cancels them.
+"""Timed messages: queue 0 of rmq_sys_wheel_timer holds them, queue 1 their cancellations.
 
-Both queues are read from the ConsumeQueues; a wheel in memory sorts what waits, and is built again at each start. What
-is through is said in numbers: all of queue 0 that stands before `up_to` and is not later than (due, offset) is through,
-everything else waits; nothing that waits stands before `start`, nothing that still cancels before `cancels_start`.
+Both queues are read from the ConsumeQueues; a wheel in memory sorts what waits, and is built again at each start.
+Progress is kept as numbers: a message of queue 0 that stands before `up_to` and is not later than (due, offset) is
+delivered, every other one waits; no waiting message stands before `start`, no effective cancellation before
+`cancels_start`.
 
-A clock that goes back behind the newest delivery would make all that comes then look late, and `up_to` stand still. So
-what was through until then is said by a mark of its own (`earlier`), and (due, offset) begins anew; the mark goes when
-(due, offset) has passed it.
+A clock that goes back behind the newest delivery would make all that arrives afterwards look late, and `up_to` stop. So
+what was delivered until then is kept as a mark of its own (`earlier`), and (due, offset) begins anew; the mark is
+dropped when (due, offset) has passed it.
 
-The wheel holds all that is due before the horizon. Where more waits than is to be in memory, the latest half is dropped
-and the horizon comes nearer; when little is left before it, the queues are read again from where something waits.
+The wheel holds all messages that are due before the horizon. Where more wait than fit in memory, the latest half is
+evicted and the horizon moves nearer; when few are left before it, the queues are read again from the first waiting
+message.
 """
 
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from towline.format.record.rules import Rule
 from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
 from towline.runtime.queue_ends import QueueEnds
 
-from .delivery import Due
+from .delivery import DueRecords
 from .restoring import Places, Restorer, Rows, Sizes
 from .wheel import ROW, Blocks, Waiting, Wheel, begin_of_block, lowest_until, until
 
@@ -39,8 +41,8 @@ _TOPIC: Final = TIMER_TOPIC.encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """All that stands before `up_to` and is not later than (due, offset) is through."""
+class DeliveredMark:
+    """Every message that stands before `up_to` and is not later than (due, offset) is delivered."""
 
     due: int = 0
     offset: int = -1
@@ -48,17 +50,17 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Through(Mark):
-    """What of the timer topic need not be looked at again. `earlier`: marks of before the clock went back."""
+class TimerState(DeliveredMark):
+    """Which part of the timer topic need not be read again. `earlier`: marks from before the clock went back."""
 
     start: int = 0
     cancels_start: int = 0
-    earlier: tuple[Mark, ...] = ()
+    earlier: tuple[DeliveredMark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a queue holds from offset `first` on; nothing for a hole."""
+class QueueSlice:
+    """Rows of a queue from offset `first` on; a hole has no record."""
 
     first: int
     positions: Places
@@ -86,26 +88,26 @@ class Found:
 
 
 @dataclass(slots=True)
-class Era:
-    """Of a clock that went back: what stands before `end`, not later than (due, offset), was through, but `waits`."""
+class ClockEra:
+    """The deliveries before a clock step back: messages before `end`, not later than (due, offset), except `waits`."""
 
     due: int
     offset: int
     end: int
     waits: Places
 
-    def mark(self) -> Mark:
-        return Mark(self.due, self.offset, min(self.end, int(self.waits.min(initial=_NEVER))))
+    def mark(self) -> DeliveredMark:
+        return DeliveredMark(self.due, self.offset, min(self.end, int(self.waits.min(initial=_NEVER))))
 
-    def tells(self, waiting: Waiting) -> npt.NDArray[np.bool_]:
-        """Which of these were through then."""
-        told: npt.NDArray[np.bool_] = until(waiting, self.due, self.offset) & (waiting["offset"] < self.end)
-        return told & ~np.isin(waiting["offset"], self.waits)
+    def was_delivered(self, waiting: Waiting) -> npt.NDArray[np.bool_]:
+        """Which of these messages were delivered in this era: a mask."""
+        message: npt.NDArray[np.bool_] = until(waiting, self.due, self.offset) & (waiting["offset"] < self.end)
+        return message & ~np.isin(waiting["offset"], self.waits)
 
 
 @dataclass(slots=True)
-class Again:
-    """Reading again of what was dropped from memory: the next offset and the end, of either queue."""
+class Rescan:
+    """A pass that reads evicted messages again: the next offset and the end, for either queue."""
 
     cancels_start: int
     cancel: int
@@ -115,14 +117,14 @@ class Again:
 
 
 class Timers:
-    """The source of what has a time. `safe_ms`: every cancellation that put took before is known (epoch ms)."""
+    """The source of timed messages. Every cancellation that put accepted before `safe_ms` (epoch ms) is known."""
 
     def __init__(
         self,
         files: ConsumeQueueFiles,
         ends: QueueEnds,
         restorer: Restorer,
-        through: Through,
+        through: TimerState,
         rows_max: int = ROWS_MAX,
     ) -> None:
         self.name = "the messages with a time"
@@ -132,9 +134,9 @@ class Timers:
         self._waiting = Blocks()  # of all that waits, in memory or not
         self._horizon = _NEVER  # all that is due before is in memory
         self._limit = _NEVER  # what is due before is taken into memory; beyond the horizon while it is read again
-        self._again: Again | None = None
+        self._again: Rescan | None = None
         self._delivered = (through.due, through.offset)
-        self._eras = [Era(mark.due, mark.offset, mark.up_to, _NOWHERE) for mark in through.earlier]
+        self._eras = [ClockEra(mark.due, mark.offset, mark.up_to, _NOWHERE) for mark in through.earlier]
         self._known = through.up_to
         self._next = through.start
         self._next_cancel = through.cancels_start
@@ -153,14 +155,14 @@ class Timers:
 
     @property
     def in_memory(self) -> int:
-        """Rows."""
+        """The number of rows in memory."""
         return len(self._wheel) + len(self._head)
 
     def pending(self) -> int:
         return self._waiting.total
 
     def clamp(self) -> int:
-        """After a start: what lies beyond a queue's end is forgotten (H15). By how much."""
+        """Clamps, after a start, progress beyond a queue's end (H15); returns by how much."""
         low, end = self._bounds(TIMER_QUEUE)
         cancel_end = self._bounds(CANCEL_QUEUE)[1]
         beyond = max(0, self._known - end)
@@ -172,28 +174,28 @@ class Timers:
         return beyond
 
     def scan(self) -> int:
-        """Looks at what came; how many entries. Cancellations first: they stand behind what they cancel in the log."""
-        self._forget_gone()
+        """Reads new entries, cancellations first, as they follow in the log what they cancel; returns how many."""
+        self._drop_cleaned()
         cancels_end, end = self._bounds(CANCEL_QUEUE)[1], self._bounds(TIMER_QUEUE)[1]
         done = 0
         for _ in range(SCANS_PER_TURN):
-            found = self._scan_cancels() + self._scan_messages() + self._scan_again()
+            found = self._scan_cancels() + self._scan_messages() + self._rescan_step()
             if not found:
                 break
             done += found
         self.caught_up = self._next_cancel >= cancels_end and self._next >= end
         return done
 
-    def due(self, count: int, now_ms: int) -> Due | None:
+    def due(self, count: int, now_ms: int) -> DueRecords | None:
         if self._next < self._known:  # what the process before had seen comes first, or it would count as through
             return None
-        self._go_back(now_ms)
+        self._handle_clock_step(now_ms)
         if not len(self._head):
-            self._head = self._wheel.take(min(now_ms, self.safe_ms, self._horizon - 1), count)
+            self._head = self._wheel.pop(min(now_ms, self.safe_ms, self._horizon - 1), count)
         head = self._head[:count]
-        return Due(head["position"].copy(), head["size"].copy()) if len(head) else None
+        return DueRecords(head["position"].copy(), head["size"].copy()) if len(head) else None
 
-    def kept(self, due: Due, rows: Rows) -> npt.NDArray[np.bool_]:
+    def kept(self, due: DueRecords, rows: Rows) -> npt.NDArray[np.bool_]:
         kept = np.ones(len(rows), dtype=np.bool_)
         if not self._cancels:
             return kept
@@ -217,26 +219,26 @@ class Timers:
             era.waits = era.waits[~np.isin(era.waits, through["offset"])]
         self._delivered = max(self._delivered, last)
         self.end = max(self.end, end)
-        self._forget_cancels()
+        self._drop_cancels()
 
     def due_ms(self, now_ms: int) -> int:
-        """ms until something may be due; FAR_MS while nothing waits."""
+        """Milliseconds until something may be due; FAR_MS while nothing waits."""
         following = self.next_due()
         return FAR_MS if following is None else max(0, following - now_ms)
 
-    def through(self) -> Through:
-        """For the next start."""
+    def through(self) -> TimerState:
+        """The state to be written for the next start."""
         due, offset = self._delivered
         late = lowest_until(self._head, due, offset), self._wheel.lowest_until(due, offset)  # they came too late
         up_to = min((place for place in late if place is not None), default=_NEVER)
         up_to = min(up_to, max(self._next, self._known))
         self._eras = [era for era in self._eras if (era.due, era.offset) > self._delivered or era.end > up_to]
         earlier = tuple(era.mark() for era in self._eras[-MARKS_MAX:])
-        return Through(due, offset, up_to, min(up_to, self._start), self._cancels_start, earlier)
+        return TimerState(due, offset, up_to, min(up_to, self._start), self._cancels_start, earlier)
 
     @property
     def _start(self) -> int:
-        """Nothing that waits and was seen stands before it."""
+        """The offset before which no message that was read still waits."""
         low = self._waiting.lowest()
         return self._next if low is None else min(low, self._next)
 
@@ -246,15 +248,15 @@ class Timers:
         low = self._next_cancel if low is None else min(low, self._next_cancel)
         return min(low, self._cancels_left, self._again.cancels_start if self._again is not None else low)
 
-    def _go_back(self, now_ms: int) -> None:
-        """With the clock: what was taken out is not due yet; what is delivered from here on is told by itself."""
+    def _handle_clock_step(self, now_ms: int) -> None:
+        """Begins a new era when the clock went back: messages taken from the wheel are not due yet and return to it."""
         if len(self._head) and self._head["due"][-1] > now_ms:
             self._wheel.put_back(self._head)
             self._head = np.zeros(0, dtype=ROW)
         if self._delivered[0] > now_ms:
             due, offset = self._delivered
             waits = np.concatenate((self._wheel.until(due, offset), self._head[until(self._head, due, offset)]))
-            self._eras.append(Era(due, offset, max(self._next, self._known), waits["offset"]))
+            self._eras.append(ClockEra(due, offset, max(self._next, self._known), waits["offset"]))
             self._delivered = (0, -1)
 
     def next_due(self) -> int | None:
@@ -263,7 +265,7 @@ class Timers:
     # --- what is in memory
 
     def _keep(self, waiting: Waiting) -> None:
-        """Takes in what is due before the limit, which comes nearer when that is too much."""
+        """Adds messages that are due before the limit, and evicts the latest half when that is too much."""
         self._wheel.add(waiting[waiting["due"] < self._limit])
         if len(self._wheel) <= self._rows_max:
             return
@@ -273,40 +275,41 @@ class Timers:
             self._limit, self._horizon = min(self._limit, since), min(self._horizon, since)
             for time in [time for time in self._cancels if time >= since]:
                 del self._cancels[time]
-                self._leave(np.array(self._cancel_places.pop(time)))
+                self._evict_cancels(np.array(self._cancel_places.pop(time)))
             self._cancel_order = sorted(self._cancels)
 
-    def _scan_again(self) -> int:
-        """A piece of what was dropped; begins when little is left before the horizon. How many entries."""
+    def _rescan_step(self) -> int:
+        """Reads the next part of what was evicted, once few messages are left before the horizon; returns how many
+        entries."""
         again = self._again
         if again is None:
             if self._horizon == _NEVER or self.in_memory > self._rows_max // 4:
                 return 0
             start = self._cancels_start
-            again = self._again = Again(start, start, self._next_cancel, self._start, self._next)
+            again = self._again = Rescan(start, start, self._next_cancel, self._start, self._next)
             self._limit = self._cancels_left = _NEVER
         if again.cancel < again.cancels_end:
             found = self._read(CANCEL_QUEUE, again.cancel)
             again.cancel = found.end
-            self._take_cancels(found, until=again.cancels_end, anew=False)
+            self._add_cancels(found, until=again.cancels_end, anew=False)
             return len(found.rows)
         if again.next < again.end:
             found = self._read(TIMER_QUEUE, again.next)
             again.next = found.end
             waiting = found.waiting()
             waiting = waiting[(waiting["due"] >= self._horizon) & (waiting["offset"] < again.end)]
-            self._keep(self._untold(waiting))
+            self._keep(self._not_delivered_before(waiting))
             return len(found.rows)
         self._horizon, self._again = self._limit, None
         return 1
 
-    def _leave(self, cancels: Places) -> None:
-        """Of cancellations these are not in memory any more."""
+    def _evict_cancels(self, cancels: Places) -> None:
+        """Evicts these cancellations from memory."""
         self._cancelling.remove(cancels)
         self._cancels_left = min(self._cancels_left, int(cancels.min()))
 
-    def _forget_gone(self) -> None:
-        """What left the log before its time is counted, block by block of its queue, and no longer waited for."""
+    def _drop_cleaned(self) -> None:
+        """Counts and drops messages that left the log before their time, block by block of the queue."""
         low, end = self._bounds(TIMER_QUEUE)
         if low <= self._low:
             return
@@ -314,7 +317,7 @@ class Timers:
         below = low if low >= end else begin_of_block(low)
         under_way = int(np.count_nonzero(self._head["offset"] < below))  # its delivery fails, and is counted then
         self.gone += max(0, self._waiting.cut(below) - under_way)
-        self._wheel.forget(below)
+        self._wheel.drop_below(below)
         for era in self._eras:
             era.waits = era.waits[era.waits >= below]
 
@@ -324,14 +327,14 @@ class Timers:
         place = self._ends.find(_TOPIC, queue_id)
         return (0, 0) if place < 0 else self._ends.bounds(place)
 
-    def _read(self, queue_id: int, offset: int) -> Found:
+    def _read(self, queue_id: int, offset: int) -> QueueSlice:
         low, high = self._bounds(queue_id)
         offset = max(offset, low)
         entries = self._files.read(TIMER_TOPIC, queue_id, offset, min(SCAN_COUNT, max(0, high - offset)))
         positions, sizes = entries["physical_offset"].astype(np.int64), entries["record_size"].astype(np.int32)
         holes = is_filler(entries)
         positions[holes] = sizes[holes] = 0
-        return Found(offset, positions, sizes, self._restorer.look(positions, sizes))
+        return QueueSlice(offset, positions, sizes, self._restorer.read(positions, sizes))
 
     def _scan_messages(self) -> int:
         if self._next >= self._bounds(TIMER_QUEUE)[1]:
@@ -342,28 +345,28 @@ class Timers:
         waiting = found.waiting()
         due, offset = self._delivered
         later = ~until(waiting, due, offset)
-        waiting = self._untold(waiting[(waiting["offset"] >= self._known) | later])
+        waiting = self._not_delivered_before(waiting[(waiting["offset"] >= self._known) | later])
         self._waiting.add(waiting["offset"])
         self._keep(waiting)
         self._next = found.end
         return len(found.rows)
 
-    def _untold(self, waiting: Waiting) -> Waiting:
-        """Those that were not through when the clock went back."""
+    def _not_delivered_before(self, waiting: Waiting) -> Waiting:
+        """The messages that were not delivered before a clock step back."""
         for era in self._eras:
-            waiting = waiting[~era.tells(waiting)]
+            waiting = waiting[~era.was_delivered(waiting)]
         return waiting
 
     def _scan_cancels(self) -> int:
         if self._next_cancel >= self._bounds(CANCEL_QUEUE)[1]:
             return 0
         found = self._read(CANCEL_QUEUE, self._next_cancel)
-        self._take_cancels(found, until=found.end, anew=True)
+        self._add_cancels(found, until=found.end, anew=True)
         self._next_cancel = found.end
         return len(found.rows)
 
-    def _take_cancels(self, found: Found, *, until: int, anew: bool) -> None:
-        """Those before offset `until`; only what is due from the horizon on where they are not `anew`."""
+    def _add_cancels(self, found: QueueSlice, *, until: int, anew: bool) -> None:
+        """Adds cancellations before offset `until`; where not `anew`, only those due from the horizon on."""
         rows = found.rows
         able = (rows["rule"] == Rule.OK) & (rows["cancelled_length"] > 0) & (found.offsets < until)
         if not anew:
@@ -380,8 +383,8 @@ class Timers:
             self._cancels[time].add(self._restorer.text(found.positions, place, start, length))
             self._cancel_places[time].append(found.first + place)
 
-    def _forget_cancels(self) -> None:
-        """Of times that are through: whatever they cancelled has been left out."""
+    def _drop_cancels(self) -> None:
+        """Drops cancellations of times that have passed: what they cancelled was left out."""
         following = self.next_due()
         before = self._delivered[0] if following is None else min(self._delivered[0], following)
         while self._cancel_order and self._cancel_order[0] < before:

@@ -1,4 +1,4 @@
-"""What waits for a time, in memory: the next ones sorted, the others as they came. 32 bytes for each."""
+"""The messages that wait for a time, in memory: the next ones sorted, the others as they arrived; 32 bytes each."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _BLOCK_BITS: Final = 12
 
 
 class Wheel:
-    """Rows in the order of (due, offset). Those added later have greater offsets, where they are due together."""
+    """Rows in the order of (due, offset). Rows added later have greater offsets where times are equal."""
 
     def __init__(self) -> None:
         self._near = np.zeros(0, dtype=ROW)  # sorted: all that are due before `_near_end`
@@ -34,8 +34,8 @@ class Wheel:
             rows = rows[~near]
         self._append(rows)
 
-    def take(self, until_ms: int, count: int) -> Waiting:
-        """The first that are due at `until_ms`, at most `count`; they are taken out."""
+    def pop(self, until_ms: int, count: int) -> Waiting:
+        """Removes and returns the first rows that are due at `until_ms`, at most `count`."""
         while len(self._near) < count and self._far_due <= until_ms:
             self._approach()
         count = min(count, int(np.searchsorted(self._near["due"], until_ms, side="right")))
@@ -43,12 +43,12 @@ class Wheel:
         return taken
 
     def put_back(self, rows: Waiting) -> None:
-        """What was taken out, while nothing that was due after it was."""
+        """Puts popped rows back, as long as nothing due after them was popped."""
         self.add(rows)
         self._near = self._near[np.lexsort((self._near["offset"], self._near["due"]))]
 
     def until(self, due: int, offset: int) -> Waiting:
-        """Those that come no later than (due, offset), in any order."""
+        """The rows that come no later than (due, offset), in any order."""
         near, far = self._near, self._far[: self._far_count]
         return np.concatenate((near[until(near, due, offset)], far[until(far, due, offset)]))
 
@@ -61,15 +61,15 @@ class Wheel:
         return far if found is None or (far is not None and far < found) else found
 
     def next_due(self) -> int | None:
-        """When the next is due; None when nothing waits."""
+        """The time of the next row; None when nothing waits."""
         if len(self._near):
             return int(self._near["due"][0])
         return self._far_due if self._far_count else None
 
     def keep(self, count: int, after_ms: int) -> int | None:
-        """Drops what is due last and later than `after_ms`, until about `count` are left.
+        """Evicts the rows that are due last and later than `after_ms`, until about `count` are left.
 
-        All that is due at the time that is given back, or later, is gone; None when nothing is.
+        Returns the time from which on all rows were evicted; None when none were.
         """
         dues = self._far["due"][: self._far_count]
         wanted = max(0, count - len(self._near))
@@ -82,8 +82,8 @@ class Wheel:
         self._keep_far(stays)
         return since
 
-    def forget(self, below: int) -> None:
-        """Drops what stands before this queue offset."""
+    def drop_below(self, below: int) -> None:
+        """Drops the rows before this queue offset."""
         self._near = self._near[self._near["offset"] >= below]
         if self._far_count:
             self._keep_far(self._far["offset"][: self._far_count] >= below)
@@ -110,7 +110,7 @@ class Wheel:
         self._far_due = min(self._far_due, int(rows["due"].min()))
 
     def _approach(self) -> None:
-        """The earliest of the far ones, and all that are due together with them, become near."""
+        """Moves the earliest of the far rows, with all of the same time, to the near ones."""
         dues = self._far["due"][: self._far_count]
         place = min(NEAR, len(dues)) - 1
         self._near_end = int(np.partition(dues, place)[place]) + 1
@@ -143,7 +143,7 @@ def lowest_until(rows: Waiting, due: int, offset: int) -> int | None:
 
 
 class Blocks:
-    """How many queue offsets there are of many that come and go, and the lowest to within a block of 4,096."""
+    """Counts queue offsets that come and go, and knows the lowest to within a block of 4,096."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -157,7 +157,7 @@ class Blocks:
         self._move(offsets[offsets >= self._cut], -1)
 
     def cut(self, below: int) -> int:
-        """Removes every block that begins before `below`; how many offsets. They need not be removed any more."""
+        """Removes every block that begins before `below`; returns how many offsets it held."""
         gone = sum(self._counts.pop(block) for block in list(self._counts) if block << _BLOCK_BITS < below)
         self._cut = max(self._cut, below)
         self.total -= gone

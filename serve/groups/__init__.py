@@ -7,6 +7,7 @@ offsets     offsets and their bounds: pure
 table       settings of the groups: pure
 questions   the JSON of a question, checked
 files       the two files and the thread that writes them
-service     joins them: answers questions, holds watches, looks at the clock
-followed    what a slave answers, from the files that follow the master's
+service     joins them: answers questions, holds watches, checks the clock
+slave       what a slave answers, from the files that follow the master's, and what it forwards
+wiring      builds the groups of a node for the duty cycle of serve
 """

@@ -1,4 +1,4 @@
-"""Groups as answers show them."""
+"""Describes groups in answers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .offsets import NONE, Bounds, Offsets
 
 
 def membership_facts(group: Group, member: str, resets: Mapping[str, int]) -> dict[str, Any]:
-    """What a member divides the queues by. `subscribers` names the topics that not every member reads."""
+    """The facts by which a member divides the queues. `subscribers` names the topics that not every member reads."""
     own = group.members[member].topics
     summary = group.summary()
     facts = {
@@ -36,7 +36,7 @@ def listed(
     *,
     lag: bool,
 ) -> dict[str, Any]:
-    """A row of the answer to `group_list`. The lag takes a look at every queue, so it is told who asks for it."""
+    """A row of the answer to `group_list`. The lag needs a check of every queue, so it is computed only on request."""
     live = group is not None and bool(group.members)
     row = {
         "group": name,
@@ -95,7 +95,7 @@ def describe(
 
 
 def _behind(at: int, low: int, end: int) -> int:
-    """Messages. An offset that is not stored lags behind from the queue's first message on."""
+    """The lag in messages. Without a stored offset it counts from the queue's first message."""
     return max(0, end - (low if at == NONE else at))
 
 
@@ -115,7 +115,8 @@ def _members(group: Group, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _owners(group: Group, now_ms: int) -> dict[Queue, str]:
-    """Whoever holds the lock, else whose it is when all have divided; nobody where everybody reads everything."""
+    """The holder of each queue's lock, else its member when all have divided; nobody where everybody reads
+    everything."""
     found: dict[Queue, str] = {}
     if group.model == "broadcasting":
         return found

@@ -1,4 +1,4 @@
-"""Offsets that were read under an earlier master: they hold as far as this one has what was read (H15)."""
+"""Checks offsets that were read under an earlier master: they count as far as this master has those records (H15)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,8 +8,8 @@ from .errors import GroupRefused, Refusal
 from .questions import Question
 
 
-class Epochs:
-    """`current` is this master's epoch; `end_of` how far a queue got in an earlier one, None for the newest."""
+class EpochBounds:
+    """`current` returns this master's epoch; `end_of` a queue's end in an earlier one, None for the newest."""
 
     def __init__(
         self, current: Callable[[], int], end_of: Callable[[str, int, int], int | None], log: logging.Logger
@@ -17,9 +17,9 @@ class Epochs:
         self._current, self._end_of, self._log = current, end_of, log
 
     def asked(self, question: Question) -> int:
-        """The epoch in which the offsets of a commit were read; the current one where it says nothing.
+        """The epoch in which the offsets of a commit were read; the current one where it states none.
 
-        Raises GroupRefused NOT_MASTER when there was a later master than this one.
+        Raises GroupRefused NOT_MASTER for a later epoch than this master's.
         """
         ours = self._current()
         epoch = questions.number(question, "epoch", ours)
@@ -28,8 +28,8 @@ class Epochs:
             raise GroupRefused(Refusal.NOT_MASTER, sentence)
         return epoch
 
-    def taken_back(self, group: str, topic: str, offsets: Mapping[int, int], epoch: int) -> dict[int, int]:
-        """Of those offsets the ones beyond the end of their epoch, as far as they hold. Each is logged."""
+    def clamp(self, group: str, topic: str, offsets: Mapping[int, int], epoch: int) -> dict[int, int]:
+        """The queues whose offsets lie beyond the end of their epoch, with that end. Each is logged."""
         found = {}
         for queue, at in offsets.items():
             end = self._end_of(topic, queue, epoch)

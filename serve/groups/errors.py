@@ -1,4 +1,4 @@
-"""What is refused to a member of a group, by name. The name is what a client acts on, the sentence is for people."""
+"""Refusals of group questions, by name. Clients act on the name; the sentence is for people."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ from towline.errors import Remedy, TowlineError
 
 
 class Refusal(Enum):
-    """(name on the wire, what to do)."""
+    """The name on the wire, and advice for the caller."""
 
     UNKNOWN_GROUP = "look at `towline group list`, or let a member join first"
     UNKNOWN_MEMBER = "join the group, then ask again"

@@ -1,4 +1,4 @@
-"""The files of a master's groups, and how they are read."""
+"""Reads the files of a master's groups."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -18,9 +18,9 @@ Content = TypeVar("Content")
 
 
 def load(file: ConfigFile, read: Callable[[dict[str, Any], str], Content], log: logging.Logger) -> Content | None:
-    """What the file holds, else its generation before, which is logged; None if there is neither.
+    """The file's content, else that of the generation before, which is logged; None if there is neither.
 
-    Raises MalformedFile when something is there and none of it can be read.
+    Raises MalformedFile when a file exists and none can be read.
     """
     problem = None
     for path in (file.path, file.backup):
@@ -40,19 +40,19 @@ def load(file: ConfigFile, read: Callable[[dict[str, Any], str], Content], log: 
 
 
 def backups_of(files: Iterable[ConfigFile], recovery: Path | None = None) -> list[str]:
-    """Names of those of which `.bak` was used, also by the start whose run/recovery.json that is."""
+    """Names of files of which `.bak` was used, also by the start that wrote run/recovery.json."""
     at_start = (read_json_file(recovery) or {}).get("backups", []) if recovery is not None else []
     return sorted(file.path.name for file in files if file.from_backup or file.path.name in at_start)
 
 
 def clamped_at_start(recovery: Path) -> int:
-    """How many offsets of groups the start took back to the ends of their queues, by its run/recovery.json (H15)."""
+    """How many group offsets the start clamped to the ends of their queues, from its run/recovery.json (H15)."""
     facts = read_json_file(recovery) or {}
     return int(facts.get("clamped", {}).get(OFFSETS, 0))
 
 
-def tell_left_out(file: ConfigFile, left_out: Sequence[str], log: logging.Logger) -> None:
-    """Entries that could not be read: with the next save they are gone, so this is where they can be found."""
+def log_left_out(file: ConfigFile, left_out: Sequence[str], log: logging.Logger) -> None:
+    """Logs unreadable entries: the next save drops them, so the log is where they can be found."""
     if left_out:
         named = "; ".join(left_out[:NAMED_MAX]) + ("; ..." if len(left_out) > NAMED_MAX else "")
         log.warning("%s: %d entries are left out, and of the next save too: %s", file.path, len(left_out), named)

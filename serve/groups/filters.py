@@ -1,7 +1,7 @@
-"""SQL92 subscriptions of groups and config/consumerFilter.json, for reput's bitmaps (spec 7.3).
+"""SQL92 subscriptions of groups, kept in config/consumerFilter.json for reput's bitmaps (spec 7.3).
 
-A bitmap speaks for a subscription from when reput has said that it evaluates it; until then every record is evaluated
-when it is pulled, so nobody misses one.
+A bitmap counts for a subscription from when reput has confirmed that it evaluates it; until then every record is
+evaluated when it is pulled, so no message is missed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,9 +32,10 @@ def check(topics: Mapping[str, Subscription], *, enabled: bool) -> None:
 
 
 class GroupFilters:
-    """`evaluated` is the fingerprint that reput published, `newest` the store time of what it dispatched last.
+    """The subscriptions. `evaluated` returns the fingerprint that reput published, `newest` the newest dispatched store
+    time.
 
-    `changes` grows with everything that the file should know.
+    `changes` counts changes that the file should hold.
     """
 
     def __init__(self, bloom: Bloom, clock: Clock, evaluated: Callable[[], int], newest: Callable[[], int]) -> None:
@@ -47,7 +48,7 @@ class GroupFilters:
         return read(content, self._bloom, path)
 
     def load(self, table: FilterTable) -> None:
-        """What a serve process before this one kept: its subscribers count as gone until they are back."""
+        """Adopts the table of an earlier serve process: its subscribers count as gone until they join again."""
         self._table = table
         self._table.restart(self._clock.now_ms())
         self.changes += 1
@@ -56,16 +57,16 @@ class GroupFilters:
         return self._table.content()
 
     def get(self, topic: str, group: str) -> FilterData | None:
-        """What the bits of a group stand for, or will when reput has the newest file."""
+        """What the bits of a group stand for, or will when reput has read the newest file."""
         return self._table.get(topic, group)
 
     @property
     def waiting(self) -> bool:
-        """Whether reput has not confirmed a subscription yet."""
+        """Whether reput has not confirmed some subscription yet."""
         return any(each.is_pending for each in self._table)
 
     def subscribed(self, group: Group, topics: Mapping[str, Subscription]) -> None:
-        """A member came, or changed its mind: its expressions are the group's newest."""
+        """Adopts the expressions of a member that joined or changed them: they are the group's newest."""
         now = self._clock.now_ms()
         for topic, each in sorted(topics.items()):
             if each.kind == SQL92:
@@ -73,10 +74,10 @@ class GroupFilters:
         self.left(group.name, still_filtered(group))
 
     def left(self, name: str, still: Iterable[str]) -> None:
-        """The group filters only the topics in `still` any more."""
+        """Keeps the group's filters only for topics in `still`."""
         self.changes += self._table.retire(name, now=self._clock.now_ms(), still=still)
 
-    def turn(self, now_ms: int) -> None:
+    def cycle(self, now_ms: int) -> None:
         if self.waiting:
             fingerprint = self._evaluated()
             born_time = max(self._clock.now_ms(), self._newest())  # read after the fingerprint
@@ -87,7 +88,7 @@ class GroupFilters:
 
 
 def still_filtered(group: Group | None) -> list[str]:
-    """Topics that some member filters by SQL92."""
+    """The topics that some member filters by SQL92."""
     if group is None:
         return []
     subscriptions = [item for member in group.members.values() for item in member.topics.items()]

@@ -1,7 +1,6 @@
-"""What a slave's serve does with questions that only its master answers: commits go there, the others are told where.
+"""Forwards commits from a slave to its master; other questions are answered with the master's address.
 
-The master is found by asking the peers who they are. That and the master's answer are waited for by a thread, so that
-nobody's pull waits.
+The master is found by asking the peers. A thread waits for them and for the master, so that no pull waits.
 """
 
 import threading
@@ -24,7 +23,7 @@ from towline.node.process.curve_keys import key_of
 from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
-from .watching import Asker
+from .watching import ReplyAddress
 
 FORWARDED: Final = ("group_commit",)
 FORWARDER: Final = "forwarder"  # the role in the greeting to the master's serve
@@ -35,7 +34,7 @@ ANSWER_MS: Final = 3_000
 STEP_MS: Final = 100
 
 Facts = Mapping[str, Any]
-Done = tuple[Asker, Facts | TowlineError]
+Done = tuple[ReplyAddress, Facts | TowlineError]
 
 
 class NotMaster(GroupRefused):
@@ -47,7 +46,7 @@ class NotMaster(GroupRefused):
 
 
 class MasterRefused(GroupRefused):
-    """The master's own answer to a question that was forwarded, word for word."""
+    """The master's own refusal of a forwarded question, word for word."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(Refusal.NOT_MASTER, str(facts.get("sentence", "")))
@@ -55,10 +54,11 @@ class MasterRefused(GroupRefused):
 
 
 class Forwarder:
-    """`submit` and `finished` are for one thread. Nothing runs before the first question."""
+    """The queue of the forwarding thread. `submit` and `finished` are for one thread; nothing runs before the first
+    question."""
 
     def __init__(self, node: Node) -> None:
-        self._jobs: SimpleQueue[tuple[Asker, Facts] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[ReplyAddress, Facts] | None] = SimpleQueue()
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._waiting = 0
         self._master = MasterServe(node)
@@ -67,10 +67,10 @@ class Forwarder:
 
     @property
     def waiting(self) -> int:
-        """Questions without an answer."""
+        """The number of questions without an answer."""
         return self._waiting
 
-    def submit(self, asker: Asker, question: Facts) -> None:
+    def submit(self, reply_to: ReplyAddress, question: Facts) -> None:
         """Raises NotMaster when too many wait."""
         if self._waiting >= WAITING_MAX:
             raise NotMaster(str(question["op"]), {})
@@ -78,7 +78,7 @@ class Forwarder:
             self._thread = threading.Thread(target=self._run, name="forwarding", daemon=True)
             self._thread.start()
         self._waiting += 1
-        self._jobs.put((asker, question))
+        self._jobs.put((reply_to, question))
 
     def finished(self) -> list[Done]:
         found = []
@@ -88,7 +88,7 @@ class Forwarder:
         return found
 
     def close(self) -> None:
-        """What is under way is given up."""
+        """Gives up the question under way."""
         self._master.stopping.set()
         if self._thread is not None:
             self._jobs.put(None)
@@ -97,18 +97,18 @@ class Forwarder:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            asker, question = job
+            reply_to, question = job
             try:
-                self._done.put((asker, self._master.answer(question)))
+                self._done.put((reply_to, self._master.answer(question)))
             except TowlineError as error:
-                self._done.put((asker, error))
+                self._done.put((reply_to, error))
             except Exception:
                 self._log.exception("a question for the master could not be forwarded")
-                self._done.put((asker, NotMaster(str(question["op"]), {})))
+                self._done.put((reply_to, NotMaster(str(question["op"]), {})))
 
 
 class MasterServe:
-    """The serve process of the master that this node follows. Used by one thread."""
+    """A link to the serve process of the followed master. Used by one thread."""
 
     def __init__(self, node: Node) -> None:
         self.stopping = threading.Event()
@@ -123,18 +123,18 @@ class MasterServe:
         self._next_id = 0
 
     def answer(self, question: Facts) -> Facts:
-        """The master's answer. Raises MasterRefused with its refusal, NotMaster for what is not forwarded, or cannot
-        be now."""
+        """The master's answer. Raises MasterRefused with its refusal; NotMaster where a question is not or cannot be
+        forwarded."""
         masters = self._find()
         if question["op"] not in FORWARDED:
             raise NotMaster(str(question["op"]), masters)
         for endpoint in masters.get("serve", ()):
             try:
-                return self._ask(endpoint, question)
+                return self._handle_question(endpoint, question)
             except (NoAnswer, LinkRefused, MalformedFrame) as error:
                 self.close_link()
                 self._known_until = 0.0
-                self._tell(f"commits cannot be forwarded: {error}")
+                self._log_once(f"commits cannot be forwarded: {error}")
         raise NotMaster(str(question["op"]), masters)
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class MasterServe:
             self._link = None
 
     def _find(self) -> dict[str, list[str]]:
-        """Service -> endpoints of the master of the greatest epoch among the peers; empty when none says that it is."""
+        """Service -> endpoints of the master of the greatest epoch among the peers; empty without one."""
         if time.monotonic() < self._known_until or self.stopping.is_set():
             return self._endpoints
         addresses = {where: where for where in master_addresses(self._node.settings)}
@@ -160,7 +160,7 @@ class MasterServe:
         self._known_until = time.monotonic() + KNOWN_S
         return self._endpoints
 
-    def _ask(self, endpoint: str, question: Facts) -> Facts:
+    def _handle_question(self, endpoint: str, question: Facts) -> Facts:
         deadline = time.monotonic() + ANSWER_MS / 1000
         link = self._linked(endpoint)
         self._next_id += 1
@@ -198,7 +198,7 @@ class MasterServe:
         self._node.log.info("commits of groups are forwarded to %s", endpoint)
         return link
 
-    def _tell(self, why: str) -> None:
+    def _log_once(self, why: str) -> None:
         if why != self._told:
             self._told = why
             self._node.log.warning("%s", why)

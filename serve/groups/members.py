@@ -1,4 +1,4 @@
-"""Who is in which group, and since when: generations, subscriptions, time-outs. Time is an argument; nothing is sent.
+"""The members of groups: generations, subscriptions, time-outs. Time is an argument; nothing is sent here.
 
 A generation is one state of a group. It grows by one with each change of the members, of their topics, of a topic's
 queues, of the strategy, of its settings, and with each reset of offsets, so two members that know the same generation
@@ -22,17 +22,17 @@ MEMBERS_OF_ALL_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member reads of a topic: an expression of type TAG or SQL92."""
+    """A member's subscription to a topic: an expression of type TAG or SQL92."""
 
     expression: str
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """What a member says of itself. `instance` tells one that came back from another with the same id.
+class JoinRequest:
+    """A member's own description. `instance` tells a returning member from another one with the same id.
 
-    `generation` is the newest that it was told, by this process or one before it; 0 for none.
+    `generation` is the newest it knows, from this process or an earlier one; 0 for none.
     """
 
     member: str
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """The newest member's word counts for model and strategy."""
+    """A group's members. The newest member decides model and strategy."""
 
     name: str
     generation: int
@@ -68,7 +68,7 @@ class Group:
         return {topic for member in self.members.values() for topic in member.topics}
 
     def summary(self) -> "Summary":
-        """Of this generation; made once for all members who are told."""
+        """The summary of this generation; made once for all members."""
         if self._summary is None or self._summary.generation != self.generation:
             self._summary = Summary.of(self)
         return self._summary
@@ -76,7 +76,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`names` are sorted ids. By topic: the sorted ids of who reads it, and who came first of those with a filter."""
+    """A generation for answers: `names` are sorted ids. By topic: the sorted ids of its readers, and the first with a
+    filter."""
 
     generation: int
     names: list[str]
@@ -100,8 +101,8 @@ class Summary:
 class Membership:
     """All groups that have members. `changed` collects the groups whose generation grew, until they are taken.
 
-    `queues_of` gives the read queues of a topic, 0 for one that is not there; `first_generation` where a group begins
-    that was not in memory; `locks_of` the locks of such a group.
+    `queues_of` returns the read queues of a topic, 0 for an unknown one; `first_generation` the first generation of a
+    group that was not in memory; `locks_of` the locks of such a group.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Membership:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to take."""
+        """Whether some group has changed."""
         return bool(self._changed)
 
     def take_changed(self) -> set[str]:
@@ -138,21 +139,21 @@ class Membership:
         return found
 
     def member(self, group: str, member: str) -> tuple[Group, Member]:
-        """Raises GroupRefused UNKNOWN_MEMBER."""
+        """The member. Raises GroupRefused UNKNOWN_MEMBER."""
         found = self._groups.get(group)
         if found is None or member not in found.members:
             raise GroupRefused(Refusal.UNKNOWN_MEMBER, f"{member!r} is no member of group {group!r}")
         return found, found.members[member]
 
     def own(self, group: str, member: str, instance: str) -> tuple[Group, Member]:
-        """The same for the member itself. Raises GroupRefused UNKNOWN_MEMBER, MEMBER_TAKEN."""
+        """The member, if it is this instance of it. Raises GroupRefused UNKNOWN_MEMBER, MEMBER_TAKEN."""
         of, found = self.member(group, member)
         if found.instance != instance:
             raise GroupRefused(Refusal.MEMBER_TAKEN, f"{member!r} of group {group!r} is somebody else")
         return of, found
 
-    def join(self, name: str, joining: Joining, now_ms: int) -> Group:
-        """A new member, or one that is heard again. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
+    def join(self, name: str, joining: JoinRequest, now_ms: int) -> Group:
+        """Adds a member, or renews one. Raises GroupRefused MEMBER_TAKEN, TOO_MANY_MEMBERS."""
         group = self._groups.get(name)
         member = group.members.get(joining.member) if group is not None else None
         if member is not None and member.instance != joining.instance:
@@ -181,26 +182,27 @@ class Membership:
         return group
 
     def heard(self, group: str, member: str, now_ms: int) -> None:
-        """The member is alive. Nothing for a stranger."""
+        """Renews a member's time-out; ignores an unknown one."""
         found = self._groups.get(group)
         if found is not None and member in found.members:
             self._heard(group, member, found.members[member], now_ms)
 
     def leave(self, name: str, member: str, busy: Collection[Queue] = ()) -> None:
-        """In order: what it had locked is free at once, but for the `busy` queues. Nothing for a stranger."""
+        """Removes a member that left in order. Its locks are free at once, except for the `busy` queues. Ignores an
+        unknown one."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
             group.locks.leave((member, group.members[member].instance), busy)
             self._remove(group, member)
 
     def gone(self, name: str, member: str) -> None:
-        """Its link ended. Its locks stay for their time: it may still be working."""
+        """Removes a member whose link has ended. Its locks stay for their time: it may still be working."""
         group = self._groups.get(name)
         if group is not None and member in group.members:
             self._remove(group, member)
 
     def expire(self, now_ms: int) -> list[tuple[str, str]]:
-        """Removes the members that were silent for too long; (group, member)."""
+        """Removes members that were silent for too long; returns (group, member)."""
         found = []
         while self._silent:
             name, member = next(iter(self._silent))
@@ -211,39 +213,39 @@ class Membership:
         return found
 
     def next_expiry_ms(self) -> int | None:
-        """When the next member's time is over, if it stays silent; None without members."""
+        """When the next member would expire; None without members."""
         if not self._silent:
             return None
         name, member = next(iter(self._silent))
         return self._groups[name].members[member].heard_ms + self._expires_ms
 
-    def forget(self, now_ms: int) -> None:
-        """Drops groups without members, and without locks that still count."""
+    def evict_empty(self, now_ms: int) -> None:
+        """Drops groups without members and without locks that still count."""
         for name, group in list(self._groups.items()):
-            group.locks.forget(now_ms)
+            group.locks.evict_expired(now_ms)
             if not group.members and not len(group.locks):
                 del self._groups[name]
 
     def recount(self) -> None:
-        """Topics may have changed."""
+        """Counts queues again after topics may have changed."""
         for group in self._groups.values():
             if self._count_queues(group):
                 self._grow(group)
 
     def reset(self, name: str) -> int:
-        """Offsets were set by somebody else than a member: the generation from which on commits count again."""
+        """Begins a generation, from which commits count again, after somebody else than a member set offsets."""
         group = self._groups.get(name) or self._make(name)
         self._grow(group)
         return group.generation
 
     def touch(self, name: str) -> None:
-        """The group's settings changed: its members are to be told."""
+        """Begins a generation after a change of the group's settings, so that its members are told."""
         group = self._groups.get(name)
         if group is not None:
             self._grow(group)
 
     def warnings(self, group: Group, member: str) -> list[str]:
-        """What the member should know of itself and the others."""
+        """Warnings for a member about itself and the others."""
         found = []
         own, summary = group.members[member], group.summary()
         if len(summary.models) > 1:
@@ -288,7 +290,7 @@ class Membership:
             self._count_queues(group)
 
     def _count_queues(self, group: Group) -> bool:
-        """Whether it is another number of queues than before."""
+        """Whether the number of queues has changed."""
         found = {topic: self._queues_of(topic) for topic in group.topics()}
         changed = found != group.queues
         group.queues = found

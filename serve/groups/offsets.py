@@ -1,7 +1,7 @@
-"""How far each group has read each queue, and what a commit may do to it (H15).
+"""The committed offsets of groups, and what a commit may change (H15).
 
-With the offsets the resets are kept: the generation of a group when somebody else than a member set its offsets of a
-topic. Both are of one file, so that a member that was away, over a restart too, is never let to overrule one.
+Resets are kept with the offsets: the generation of a group when its offsets of a topic were set by somebody else than a
+member. Both are in one file, so that a member that was away, over a restart too, can never overrule a reset.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -20,14 +20,14 @@ Bounds: TypeAlias = Callable[[str, int], tuple[int, int]]  # topic, queue -> low
 
 @dataclass(slots=True)
 class Committed:
-    """What became of a commit to one topic, for the queues where it is not what was asked for."""
+    """The outcome of a commit to one topic, for queues where it differs from the request."""
 
     clamped: dict[int, int] = field(default_factory=dict)
     kept: dict[int, int] = field(default_factory=dict)
 
 
 class Offsets:
-    """The table. `changes` grows with everything that a file should know."""
+    """The table of offsets. `changes` counts changes that a file should hold."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -53,16 +53,16 @@ class Offsets:
         return {topic: generation for (topic, of), generation in self._resets.items() if of == group}
 
     def was_reset(self, topic: str, group: str, generation: int) -> None:
-        """Remembered as long as the offsets are."""
+        """Notes a reset, as long as the offsets are kept."""
         self._resets[topic, group] = generation
         self.changes += 1
 
     def last_reset(self, topic: str, group: str) -> int:
-        """0 for none."""
+        """The generation of the last reset; 0 for none."""
         return self._resets.get((topic, group), 0)
 
     def get(self, topic: str, group: str, queue: int) -> int:
-        """NONE when none is stored."""
+        """The offset; NONE when none is stored."""
         return self._table.get((topic, group), {}).get(queue, NONE)
 
     def topics_of(self, group: str) -> list[str]:
@@ -82,7 +82,7 @@ class Offsets:
         return {topic for topic, _ in self._table}
 
     def commit(self, topic: str, group: str, asked: Mapping[int, int], *, forward_only: bool = False) -> Committed:
-        """Stores offsets within their queue's bounds. `forward_only` keeps a stored one that is greater."""
+        """Stores offsets within their queue's bounds. With `forward_only` a greater stored offset stays."""
         done = Committed()
         stored = self._table.setdefault((topic, group), {})
         for queue, at in asked.items():
@@ -100,10 +100,10 @@ class Offsets:
         return done
 
     def begin(self, topic: str, group: str, queues: int, first: Callable[[int], int]) -> int:
-        """Stores `first(queue)` for each queue that has none, within its bounds; how many those were.
+        """Stores `first(queue)` for each queue without an offset, within its bounds; returns how many.
 
         Queues that a topic got after the group had begun to read it begin at their first message, whatever `first`
-        says: what was put before the members noticed is not passed over.
+        returns: messages from before the members noticed are not skipped.
         """
         stored = self._table.get((topic, group), {})
         known = bool(stored)
@@ -116,16 +116,16 @@ class Offsets:
         self.changes += len(new)
         return len(new)
 
-    def forget_group(self, group: str) -> int:
-        """How many offsets went."""
-        return self._forget([key for key in self._table if key[1] == group])
+    def drop_group(self, group: str) -> int:
+        """Drops a group's offsets; returns how many."""
+        return self._drop([key for key in self._table if key[1] == group])
 
-    def forget_topics(self, gone: Set[str]) -> Set[str]:
-        """Drops the offsets of these topics, and returns them."""
-        self._forget([key for key in self._table if key[0] in gone])
+    def drop_topics(self, gone: Set[str]) -> Set[str]:
+        """Drops and returns the offsets of these topics."""
+        self._drop([key for key in self._table if key[0] in gone])
         return gone
 
-    def _forget(self, keys: list[Key]) -> int:
+    def _drop(self, keys: list[Key]) -> int:
         count = sum(len(self._table.pop(key)) for key in keys)
         self._resets = {key: generation for key, generation in self._resets.items() if key in self._table}
         self.changes += len(keys)
@@ -133,7 +133,7 @@ class Offsets:
 
 
 def resets_content(resets: Mapping[Key, int]) -> dict[str, Any]:
-    """What RESETS holds: group -> topic -> generation."""
+    """The content of RESETS: group -> topic -> generation."""
     content: dict[str, Any] = {}
     for (topic, group), generation in sorted(resets.items()):
         content.setdefault(group, {})[topic] = generation

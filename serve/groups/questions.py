@@ -1,4 +1,4 @@
-"""What a group question says, checked field by field. Raises GroupRefused ILLEGAL_QUESTION, ILLEGAL_MEMBER."""
+"""Parses group questions field by field. Raises GroupRefused ILLEGAL_QUESTION, ILLEGAL_MEMBER."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from towline.limits import RETRY_TOPIC_SIZE_MAX
 
 from .errors import GroupRefused, Refusal
 from .locks import Queue
-from .members import Joining, Subscription
+from .members import JoinRequest, Subscription
 from .offsets import GENERATION_MAX
 
 CLUSTERING: Final = "clustering"
@@ -50,7 +50,7 @@ def table(question: Question, name: str) -> dict[str, Any]:
     return value
 
 
-def joining(question: Question) -> Joining:
+def join_request(question: Question) -> JoinRequest:
     """Of `group_join`."""
     member = text(question, "member")
     problem = member_problem(member)
@@ -65,7 +65,7 @@ def joining(question: Question) -> Joining:
     subscriptions = {topic: _subscription(question, said) for topic, said in topics.items()}
     if sum(len(each.expression) for each in subscriptions.values()) > EXPRESSIONS_MAX:
         raise _illegal(question, "topics", f"at most {EXPRESSIONS_MAX} characters of expressions")
-    return Joining(
+    return JoinRequest(
         member,
         instance,
         _one_of(question, "model", (CLUSTERING, BROADCASTING), CLUSTERING),

@@ -1,4 +1,4 @@
-"""What a master keeps of its groups on disk: offsets every few seconds, everything else as soon as it changes."""
+"""Saves a master's groups: offsets every few seconds, everything else as soon as it changes."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from towline.log.files.config_writer import Saver
 from towline.places import Store
 from towline.runtime.clock import Clock
 
-from .files import FILTERS, GROUPS, OFFSETS, load, tell_left_out
+from .files import FILTERS, GROUPS, OFFSETS, load, log_left_out
 from .filters import GroupFilters
 from .offsets import RESETS, Key, Offsets, read_resets, resets_content
 from .table import Groups
@@ -24,8 +24,8 @@ _UNSAVED: Final = -1
 
 
 @dataclass(slots=True)
-class Kept:
-    """One file. `changes` counts those of what it holds; `content` is called at once, what it returns by the thread."""
+class StoredFile:
+    """One file. `changes` returns the number of changes of its content; the thread calls what `content` returns."""
 
     file: ConfigFile
     changes: Callable[[], int]
@@ -42,7 +42,7 @@ class Kept:
 
 
 class GroupStore:
-    """`interval_ms` between two writes of the offsets; none while nothing changed."""
+    """The three files. Offsets are written every `interval_ms`, if they changed."""
 
     def __init__(
         self,
@@ -58,48 +58,48 @@ class GroupStore:
         self._clock, self._log, self._interval_ms = clock, log, interval_ms
         self._others: Mapping[str, Any] = {}  # members of consumerOffset.json that only other brokers write
         self._saver = Saver("groups")
-        self._jobs: dict[int, Kept] = {}
+        self._jobs: dict[int, StoredFile] = {}
         self._due_ms = clock.monotonic_ms() + interval_ms
-        self._kept_offsets = Kept(ConfigFile(store.config / OFFSETS), lambda: offsets.changes, self._of_offsets)
-        self._kept_groups = Kept(ConfigFile(store.config / GROUPS), lambda: groups.changes, self._of_groups)
+        self._kept_offsets = StoredFile(ConfigFile(store.config / OFFSETS), lambda: offsets.changes, self._of_offsets)
+        self._kept_groups = StoredFile(ConfigFile(store.config / GROUPS), lambda: groups.changes, self._of_groups)
         self._at_once = [self._kept_groups]
         if filters is not None:
             file = ConfigFile(store.config / FILTERS)
-            self._at_once.append(Kept(file, lambda: filters.changes, lambda _: _still(filters.content())))
+            self._at_once.append(StoredFile(file, lambda: filters.changes, lambda _: _still(filters.content())))
 
     def load(self) -> None:
-        """Raises MalformedFile when both generations of offsets or settings are damaged."""
+        """Loads the files. Raises MalformedFile when both generations of offsets or settings are damaged."""
         found = load(self._kept_offsets.file, _read, self._log)
         if found is not None:
             table, resets = found
             self._kept_offsets.version = table.data_version
             self._offsets.load(table.offsets, resets)
             self._others = table.others
-            tell_left_out(self._kept_offsets.file, table.left_out, self._log)
+            log_left_out(self._kept_offsets.file, table.left_out, self._log)
         groups = load(self._kept_groups.file, read_groups, self._log)
         if groups is not None:
             self._kept_groups.version = groups.data_version
             self._groups.load(groups)
-            tell_left_out(self._kept_groups.file, groups.left_out, self._log)
+            log_left_out(self._kept_groups.file, groups.left_out, self._log)
         if self._filters is not None:
             self._load_filters(self._filters)
 
     @property
     def files(self) -> list[ConfigFile]:
-        """Those of offsets and settings."""
+        """The files of offsets and settings."""
         return [self._kept_offsets.file, self._kept_groups.file]
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for a file."""
+        """Whether an answer waits for a file."""
         return any(kept.waiting or kept.next for kept in self._jobs.values())
 
     @property
     def due_ms(self) -> int:
         return self._due_ms
 
-    def turn(self, now_ms: int) -> None:
-        """Starts what is due and tells whoever waits for what has ended."""
+    def cycle(self, now_ms: int) -> None:
+        """Starts writes that are due, and calls back those that waited for finished ones."""
         self._finish(now_ms)
         for kept in self._at_once:
             if kept.saved != _UNSAVED:
@@ -109,7 +109,7 @@ class GroupStore:
             self.save()
 
     def save(self, then: Then | None = None) -> None:
-        """Writes what changed; `then` is called when it is durable, or with what went wrong."""
+        """Writes what changed; `then` is called when it is durable, or with the error."""
         for kept in (self._kept_offsets, *self._at_once):
             self._save(kept)
         if then is None:
@@ -117,7 +117,7 @@ class GroupStore:
         if not self._jobs:
             then(None)
             return
-        ended = _Waiting(len(self._jobs), then).ended
+        ended = _SaveWaiter(len(self._jobs), then).ended
         for kept in self._jobs.values():
             (kept.waiting if kept.changes() == kept.saved else kept.next).append(ended)
 
@@ -143,7 +143,8 @@ class GroupStore:
                 then(error)
 
     def _load_filters(self, filters: GroupFilters) -> None:
-        """Without them every record is evaluated when it is pulled, so damage is told and then forgotten.
+        """Loads subscriptions. Without them every record is evaluated when it is pulled, so damage is logged and then
+        ignored.
 
         The generation before a damaged one is not used: reput may have evaluated other expressions since.
         """
@@ -171,7 +172,7 @@ class GroupStore:
         table = self._groups.snapshot(version)
         return lambda: groups_content(table)
 
-    def _save(self, kept: Kept) -> None:
+    def _save(self, kept: StoredFile) -> None:
         changes = kept.changes()
         if changes == kept.saved or kept.runs:
             return
@@ -183,8 +184,8 @@ class GroupStore:
         kept.saved, kept.runs = changes, True
 
 
-class _Waiting:
-    """For the end of several jobs; told the first thing that went wrong."""
+class _SaveWaiter:
+    """Waits for the end of several writes; calls back with the first error."""
 
     def __init__(self, jobs: int, then: Then) -> None:
         self._jobs, self._then = jobs, then

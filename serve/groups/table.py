@@ -19,7 +19,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 class Groups:
-    """By name. `changes` grows with everything that the file should know."""
+    """Settings by group name. `changes` counts changes that the file should hold."""
 
     def __init__(self, *, auto_create: bool, groups_max: int = GROUPS_MAX) -> None:
         self._auto_create = auto_create
@@ -43,7 +43,7 @@ class Groups:
         return sorted(self._groups)
 
     def joined(self, name: str) -> SubscriptionGroup:
-        """The settings of a group that a member joins, made when settings of the node allow it.
+        """The settings of a group that a member joins, created when the node's settings allow it.
 
         Raises GroupRefused: ILLEGAL_GROUP, UNKNOWN_GROUP, TOO_MANY_GROUPS.
         """
@@ -56,7 +56,7 @@ class Groups:
         return self._store(SubscriptionGroup(group_name=name))
 
     def configure(self, name: str, members: Mapping[str, Any]) -> SubscriptionGroup:
-        """The group with these settings, made if need be. Raises GroupRefused."""
+        """Changes a group's settings, or creates it with them, and returns it. Raises GroupRefused."""
         check_group(name)
         strange = sorted(members.keys() - set(setting_names()))
         if strange:
@@ -72,7 +72,7 @@ class Groups:
         return self._store(changed)
 
     def delete(self, name: str) -> bool:
-        """Whether there was one."""
+        """Deletes a group; returns whether there was one."""
         if self._groups.pop(name, None) is None:
             return False
         self.changes += 1
@@ -87,7 +87,7 @@ class Groups:
 
 
 def settings_problem(members: Mapping[str, Any]) -> str | None:
-    """Why these cannot be kept in a file that a broker reads; None where they can."""
+    """Why these settings cannot be kept in a file that a broker reads; None where they can."""
     if _depth(members, SETTINGS_DEPTH_MAX) > SETTINGS_DEPTH_MAX:
         return f"are nested deeper than {SETTINGS_DEPTH_MAX} objects"
     try:
@@ -101,7 +101,7 @@ def settings_problem(members: Mapping[str, Any]) -> str | None:
 
 
 def _depth(value: Any, limit: int) -> int:
-    """Of objects and lists within each other; not looked at beyond the limit."""
+    """The depth of nested objects and lists; not counted beyond the limit."""
     if not isinstance(value, dict | list) or limit < 0:
         return 0
     inner = value.values() if isinstance(value, dict) else value

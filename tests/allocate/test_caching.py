@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from allocate import caching
-from allocate.caching import AGAIN_MS, LOOK_MS, RETRY_MS, PageCache
+from allocate.caching import CHECK_EVERY_MS, EVICT_EVERY_MS, RETRY_MS, PageCacheEvictor
 from towline.limits import MIB, PAGE
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import create_segment, segment_name
@@ -78,30 +78,30 @@ def resident(node: Node) -> list[float]:
     return found
 
 
-def work(cache: PageCache, node: Node) -> int:
+def work(cache: PageCacheEvictor, node: Node) -> int:
     turns = 0
-    while cache.turn(node.clock.monotonic_ms()):
+    while cache.cycle(node.clock.monotonic_ms()):
         turns += 1
     return turns
 
 
 def test_what_everybody_has_is_dropped_and_what_is_written_to_stays(node):
     assert resident(node) == [1, 1, 1, 1]
-    assert work(PageCache(node), node) == 3
+    assert work(PageCacheEvictor(node), node) == 3
     assert max(resident(node)[:3]) <= 0.01
     assert resident(node)[3] == 1
 
 
 def test_a_segment_is_dropped_in_pieces(node, monkeypatch):
     monkeypatch.setattr(caching, "STEP", 2 * MIB)
-    assert work(PageCache(node), node) == 3 * 4
+    assert work(PageCacheEvictor(node), node) == 3 * 4
     assert max(resident(node)[:3]) <= 0.01
 
 
 @pytest.mark.parametrize("behind", [position for position in MARKS if position is not Position.APPENDED])
 def test_what_is_not_flushed_dispatched_and_indexed_stays(node, behind):
     node.positions.words[behind.word] = 2 * SIZE - 1
-    work(PageCache(node), node)
+    work(PageCacheEvictor(node), node)
     assert [round(share) for share in resident(node)] == [0, 1, 1, 1]
 
 
@@ -109,35 +109,35 @@ def test_what_a_connected_slave_has_not_got_stays(node):
     slaves = node.positions.slaves()
     slaves[3].set(connected=True, appended=2 * SIZE, flushed=0)
     slaves[5].set(connected=False, appended=0, flushed=0)
-    work(PageCache(node), node)
+    work(PageCacheEvictor(node), node)
     assert [round(share) for share in resident(node)] == [0, 0, 1, 1]
 
 
 def test_what_was_filled_lately_stays(node):
     filled(node.store.commitlog / segment_name(SIZE), node.clock.now_ms() - AGE_MS + 1)
-    work(PageCache(node), node)
+    work(PageCacheEvictor(node), node)
     assert [round(share) for share in resident(node)] == [0, 1, 0, 1]
 
 
 def test_with_0_everything_stays(node):
     given = {"mapped_file_size_commit_log": str(SIZE), "cached_after_filled_ms": "0"}
-    assert work(PageCache(replace(node, settings=read_settings(None, given, {}))), node) == 0
+    assert work(PageCacheEvictor(replace(node, settings=read_settings(None, given, {}))), node) == 0
     assert resident(node) == [1, 1, 1, 1]
 
 
 def test_what_a_late_reader_brought_back_is_dropped_again_after_a_while(node):
-    cache = PageCache(node)
+    cache = PageCacheEvictor(node)
     work(cache, node)
     (node.store.commitlog / segment_name(0)).read_bytes()
-    node.clock.ms += LOOK_MS
+    node.clock.ms += CHECK_EVERY_MS
     assert work(cache, node) == 0
-    node.clock.ms += AGAIN_MS
+    node.clock.ms += EVICT_EVERY_MS
     assert work(cache, node) == 3
     assert max(resident(node)[:3]) <= 0.01
 
 
 def test_what_a_reader_maps_is_tried_again_soon(node):
-    cache = PageCache(node)
+    cache = PageCacheEvictor(node)
     mapped = MappedFile.open(node.store.commitlog / segment_name(SIZE), SIZE, writable=False)
     assert mapped.array.all()
     work(cache, node)
@@ -150,8 +150,8 @@ def test_what_a_reader_maps_is_tried_again_soon(node):
 
 def test_a_segment_that_is_cleaned_meanwhile_is_passed_over(node, monkeypatch):
     monkeypatch.setattr(caching, "STEP", 4 * MIB)
-    cache = PageCache(node)
-    assert cache.turn(node.clock.monotonic_ms()) == 1
+    cache = PageCacheEvictor(node)
+    assert cache.cycle(node.clock.monotonic_ms()) == 1
     (node.store.commitlog / segment_name(0)).unlink()
     work(cache, node)
     assert [round(share) for share in resident(node)] == [0, 0, 1]

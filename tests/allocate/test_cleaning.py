@@ -12,7 +12,7 @@ import pytest
 
 from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
 from allocate.service import AllocateAgent
-from allocate.space import LOOK_MS, DiskSpace
+from allocate.space import CHECK_EVERY_MS, DiskSpace
 from towline.format.files.consume_queue import encode
 from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
@@ -124,16 +124,16 @@ class Bench:
         self.durable_file.save(replace(self.durable_file.state or Durable(), **facts))
         self.durable_file.close()
 
-    def turn(self, ms: int = 0) -> int:
+    def cycle(self, ms: int = 0) -> int:
         self.hands.go(ms)
-        self.space.look(self.hands.ms)
-        return self.cleaner.turn(self.hands.ms)
+        self.space.check(self.hands.ms)
+        return self.cleaner.cycle(self.hands.ms)
 
     def settle(self, seconds: int = 20, *, flush: bool = True) -> None:
         for _ in range(seconds * 20):
             if flush:
                 self.record(log_min=self.log_min)
-            self.turn(50)
+            self.cycle(50)
 
     @property
     def log_min(self) -> int:
@@ -168,17 +168,17 @@ def test_nothing_goes_while_everything_is_young(bench):
 def test_old_segments_go_in_their_hour_after_the_minimum_was_published_and_recorded(bench):
     for base in (0, 1, 2, 4):
         bench.age(base * SIZE, 73)
-    bench.turn(20_000)
+    bench.cycle(20_000)
     assert bench.log_min == 0, "it is not the hour"
     bench.hands.hour = 4
-    bench.turn(20_000)
+    bench.cycle(20_000)
     assert bench.log_min == 3 * SIZE, "published first"
     bench.settle(flush=False)
     assert bench.left == list(range(10)), "flush has not recorded it"
     bench.record(log_min=3 * SIZE)
     seen = []
     while bench.left[0] < 3:
-        bench.turn(STEP_MS)
+        bench.cycle(STEP_MS)
         seen.append(len(bench.left))
         assert len(seen) < 100
     assert max(before - after for before, after in pairwise(seen)) <= 1
@@ -302,7 +302,7 @@ def test_an_operator_may_ask_for_it_at_any_hour_and_is_heard_at_once(tmp_path):
     assert bench.left[0] == 0
     bench.store.run.mkdir()
     bench.store.clean.touch()
-    bench.turn(PRESSED_MS)
+    bench.cycle(PRESSED_MS)
     assert not bench.store.clean.exists()
     bench.settle(60)
     assert bench.left[0] == MANUAL_ROUNDS, "so many rounds of one segment each"
@@ -316,12 +316,12 @@ def test_deletions_keep_their_distance(tmp_path):
     bench.hands.hour = 4
     for base in range(5):
         bench.age(base * SIZE, 80)
-    bench.turn()
+    bench.cycle()
     bench.record(log_min=bench.log_min)
     times = []
     while bench.left[0] < 5:
         before = len(bench.left)
-        bench.turn(10)
+        bench.cycle(10)
         if len(bench.left) < before:
             times.append(bench.hands.ms)
     gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -379,7 +379,7 @@ def test_blocks_that_come_back_late_take_no_more_segments_with_them(tmp_path):
     while bench.hands.ms < changed_at + 5000:
         before = len(bench.left)
         bench.record(log_min=bench.log_min)
-        bench.turn(50)
+        bench.cycle(50)
         if len(bench.left) < before:
             changed_at = bench.hands.ms
     assert 20 - len(bench.left) == needed
@@ -436,10 +436,10 @@ def test_a_process_that_begins_anew_finishes_what_was_published(bench):
     bench.hands.hour = 4
     for base in range(4):
         bench.age(base * SIZE, 80)
-    bench.turn()
+    bench.cycle()
     bench.record(log_min=bench.log_min)
     while bench.left[0] < 2:
-        bench.turn(STEP_MS)
+        bench.cycle(STEP_MS)
     bench.start()
     bench.hands.hour = 12
     bench.settle(2)
@@ -463,13 +463,13 @@ def test_a_segment_that_cannot_be_removed_is_tried_again(tmp_path, caplog):
 
 
 def test_a_clock_that_jumps_makes_nothing_old(bench):
-    bench.turn()
+    bench.cycle()
     bench.hands.wall += 30 * 365 * 24 * MS_PER_HOUR
     bench.hands.hour = 4
     bench.settle(60)
     assert len(bench.left) == 10
     bench.hands.go(DOUBT_MS)
-    bench.turn(20_000)
+    bench.cycle(20_000)
     assert bench.log_min > 0, "an hour later the clock is believed"
 
 
@@ -478,12 +478,12 @@ class TestSpace:
         bench = Bench(tmp_path, clean_file_forcibly_enable="false")
         assert not bench.full
         bench.hands.other = 99 * SIZE
-        bench.turn(LOOK_MS)
+        bench.cycle(CHECK_EVERY_MS)
         assert bench.full
         bench.hands.other = 10 * SIZE
-        bench.turn(LOOK_MS - 1)
+        bench.cycle(CHECK_EVERY_MS - 1)
         assert bench.full
-        bench.turn(1)
+        bench.cycle(1)
         assert not bench.full
 
     def test_the_reserve_is_made_given_up_when_little_is_left_and_made_again(self, tmp_path):
@@ -491,18 +491,18 @@ class TestSpace:
         reserve = bench.store.root / "reserve"
         assert reserve.stat().st_size == RESERVE
         bench.hands.other = bench.hands.total - 10 * SIZE - RESERVE - RESERVE + 1
-        bench.turn(LOOK_MS)
+        bench.cycle(CHECK_EVERY_MS)
         assert not reserve.exists()
         bench.hands.other -= RESERVE
-        bench.turn(LOOK_MS)
+        bench.cycle(CHECK_EVERY_MS)
         assert not reserve.exists(), "not before there is plenty"
         bench.hands.other -= RESERVE
-        bench.turn(LOOK_MS)
+        bench.cycle(CHECK_EVERY_MS)
         assert reserve.stat().st_blocks * 512 >= RESERVE
 
     def test_none_is_kept_where_none_is_wanted(self, tmp_path):
         bench = Bench(tmp_path, reserve_file_size=0)
-        bench.turn(LOOK_MS)
+        bench.cycle(CHECK_EVERY_MS)
         assert not (bench.store.root / "reserve").exists()
 
     def test_a_segment_without_room_takes_the_oldest_with_it_and_not_one_more(self, tmp_path):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from allocate.cleaning import STEP_MS
-from allocate.locks import UNLOCK_AFTER_MS
-from allocate.segments import AHEAD, BURST_MS, PAUSE_MS
+from allocate.segments import AHEAD, BURST_MS, PAUSE_MS, UNLOCK_AFTER_MS
 from allocate.service import AllocateAgent
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import PAGE, REST_MAX_MS
@@ -370,9 +369,9 @@ def test_segments_that_take_long_are_counted_and_told(node, caplog, step_ms, slo
     with caplog.at_level(logging.INFO):
         while node.positions.get(Position.ALLOCATED) < (AHEAD + 1) * SIZE:
             agent.do_work()
-    told = [record for record in caplog.records if record.message.startswith("making segment")]
-    assert node.line.counter(Counter.LATE) == len(told) == slow
-    assert [record.levelno == logging.WARNING for record in told] == [True, False, False][:slow]
+    message = [record for record in caplog.records if record.message.startswith("making segment")]
+    assert node.line.counter(Counter.LATE) == len(message) == slow
+    assert [record.levelno == logging.WARNING for record in message] == [True, False, False][:slow]
 
 
 def test_it_looks_often_while_something_is_to_be_done_and_seldom_otherwise(agent, node):

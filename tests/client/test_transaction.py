@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from master.schedule.transactions.ledger import Verdict
+from master.schedule.transactions.ledger import EndRefusal
 from tests.processes.waiting import await_
 from towline.client import transaction
 from towline.client.errors import (
@@ -126,7 +126,7 @@ def test_pauses_grow_up_to_a_bound_and_are_not_the_same_for_all() -> None:
 
 
 def test_each_refusal_says_what_to_do() -> None:
-    for verdict in Verdict:
+    for verdict in EndRefusal:
         assert verdict.name in REMEDIES
         assert REMEDIES[verdict.name] in str(TransactionRefused(verdict.name, verdict.value, "1-k-g"))
     assert "open still" in str(TransactionRefused("DISK_FULL", "no room", "1-k-g"))

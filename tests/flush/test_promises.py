@@ -151,14 +151,14 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
     # --- flush
 
     @rule(passed_ms=st.sampled_from([0, 1, 100, 200, 500, 10_000]))
-    def turn(self, passed_ms: int) -> None:
+    def cycle(self, passed_ms: int) -> None:
         self.bench.clock.ms += passed_ms
         self._guarded(self._turn)
 
     def _turn(self) -> None:
         self.agent.do_work()
         if self.agent._pooled is not None:
-            self.agent._pooled.syncing.turn()
+            self.agent._pooled.syncing.cycle()
 
     @rule(thorough=st.booleans(), passed_ms=st.sampled_from([0, 1000, 60_000]))
     def housekeeping(self, thorough: bool, passed_ms: int) -> None:

@@ -35,7 +35,7 @@ def bench(tmp_path):
 
 @pytest.fixture
 def pooled(monkeypatch):
-    """Its thread does not run: `turn` does what it would do."""
+    """Its thread does not run: `cycle` does what it would do."""
     monkeypatch.setattr(SyncThread, "start", lambda syncing: None)
     with tempfile.TemporaryDirectory(prefix="towline-flush-", dir="/dev/shm") as memory:
         made = Bench(Path(memory), **POOL)
@@ -63,9 +63,9 @@ def write(bench: Bench, start: int, end: int, timestamp: int) -> None:
     bench.move(Position.STORE_TIMESTAMP, timestamp)
 
 
-def turn(agent: FlushAgent) -> None:
+def cycle(agent: FlushAgent) -> None:
     agent.do_work()
-    agent._pooled.syncing.turn()
+    agent._pooled.syncing.cycle()
 
 
 def positions(bench: Bench) -> tuple[int, int, int]:
@@ -146,7 +146,7 @@ def test_with_a_pool_too(pooled):
     agent = pooled.flush()
     path = pooled.make_segment(0)
     pooled.move(Position.ALLOCATED, SEGMENT, Duty.ALLOCATE)
-    turn(agent)
+    cycle(agent)
     assert is_mapped(path)
     agent.on_close()
 
@@ -195,16 +195,16 @@ def test_what_is_appended_is_committed_then_synced_each_by_its_own_rule(pooled):
     agent = pooled.flush()
     pooled.clock.ms += 10_000
     write(pooled, 0, 5000, 5)
-    turn(agent)
+    cycle(agent)
     assert positions(pooled) == (5000, 5000, 5000), "both thorough intervals were over"
     write(pooled, 5000, 9000, 6)
-    turn(agent)
+    cycle(agent)
     assert positions(pooled) == (9000, 5000, 5000), "too few pages, and too early"
     pooled.clock.ms += 200
-    turn(agent)
+    cycle(agent)
     assert positions(pooled) == (9000, 9000, 5000), "commit_commit_log_thorough_interval"
     pooled.clock.ms += 10_000
-    turn(agent)
+    cycle(agent)
     assert positions(pooled) == (9000, 9000, 9000)
     assert (np.fromfile(pooled.store.commitlog / f"{0:020d}", dtype=np.uint8)[:9000] == 7).all()
     agent.on_close()
@@ -212,14 +212,14 @@ def test_what_is_appended_is_committed_then_synced_each_by_its_own_rule(pooled):
 
 def test_a_writer_that_has_gone_leaves_nothing_uncommitted(pooled):
     agent = pooled.flush()
-    turn(agent)
+    cycle(agent)
     write(pooled, 0, SEGMENT + 100, 5)
-    turn(agent)
+    cycle(agent)
     write(pooled, SEGMENT + 100, SEGMENT + 200, 5)
-    turn(agent)
+    cycle(agent)
     assert positions(pooled)[:2] == (SEGMENT + 200, SEGMENT + 100)
     pooled.positions.duty(Duty.PUT).state = State.STOPPED
-    turn(agent)
+    cycle(agent)
     assert positions(pooled)[:2] == (SEGMENT + 200, SEGMENT + 200)
     agent.on_close()
 
@@ -233,11 +233,11 @@ def test_a_commit_that_fails_ends_acknowledgements_and_promises_nothing(pooled, 
 
     with monkeypatch.context() as broken:
         broken.setattr("flush.committing.copy_committed", copy)
-        turn(agent)
+        cycle(agent)
     assert pooled.positions.get(Position.SYNC_FAILED) == 1
     assert positions(pooled) == (50_000, 0, 0)
     assert pooled.durable().sync_failed
-    turn(agent)
+    cycle(agent)
     assert positions(pooled) == (50_000, 0, 0)
     agent.on_close()
 
@@ -246,12 +246,12 @@ def test_the_checkpoint_names_no_time_of_a_record_that_is_in_the_pool_alone(pool
     agent = pooled.flush()
     pooled.clock.ms += 10_000
     write(pooled, 0, 20_000, 50)
-    turn(agent)
+    cycle(agent)
     write(pooled, 20_000, 20_100, 60)  # too little for a commit
     pooled.clock.ms += 150
     write(pooled, 20_100, 20_200, 70)
     assert not agent.do_work()
-    agent._pooled.syncing.turn(all_of_it=True)
+    agent._pooled.syncing.cycle(all_of_it=True)
     agent._housekeeper.finish()
     assert pooled.checkpoint() == Checkpoint(physic_msg_timestamp=50, confirm_phy_offset=20_000)
     agent.on_close()

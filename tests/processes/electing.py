@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from ha.leader.leadership import Leadership, View
+from ha.leader.leadership import GroupView, Leadership
 from tests.etcd_server import EtcdServer
 from towline.errors import PositionsUnusable
 from towline.log.state.in_sync_file import ids_of
@@ -44,7 +44,7 @@ class ElectingGroup(Group):
         assert self.await_master(*range(len(self.nodes))) == 0, "the node that was started as master is the first"
         self.await_in_sync(*range(len(self.nodes)))
 
-    def recorded(self) -> View:
+    def recorded(self) -> GroupView:
         """What etcd has."""
         return Leadership(self._etcd, self.cluster, "towline").read()
 

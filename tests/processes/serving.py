@@ -81,9 +81,9 @@ class Serving:
 
     def hold(self, offset: int, **more: Any) -> None:
         """A pull that is held when this returns."""
-        before = len(self.agent._holding)
+        before = len(self.agent._held_pulls)
         self.pull(offset, suspend=1_000, **more)
-        self.until(lambda: len(self.agent._holding) == before + 1, "the held pull")
+        self.until(lambda: len(self.agent._held_pulls) == before + 1, "the held pull")
 
     def quiet(self) -> None:
         """No answer is under way: one that would have been sent is there before the answer to this question."""

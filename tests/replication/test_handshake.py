@@ -13,7 +13,7 @@ from towline.errors import LinkRefused
 from towline.format.files.epochs import Epoch
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.state.epoch_file import EpochFile
-from towline.replication.handshake import Greeted, Handshake, Ours
+from towline.replication.handshake import LogRange, SenderHandshake, SlaveGreeting
 from towline.runtime.positions import Position
 
 LOW = 5 * SEGMENT
@@ -44,11 +44,11 @@ def handshake(log):
     known = {Position.EPOCH: 770, Position.LOG_MIN: LOW}
     own = SimpleNamespace(mapped_file_size_commit_log=SEGMENT, broker_id=0)
     node = SimpleNamespace(store=log.store, settings=own, positions=SimpleNamespace(get=known.__getitem__))
-    return Handshake(node, CommitLogReader(log.store.commitlog, SEGMENT))
+    return SenderHandshake(node, CommitLogReader(log.store.commitlog, SEGMENT))
 
 
 def welcome(handshake, log, **facts):
-    return handshake.welcome(Greeted.of(HONEST | facts), Ours(LOW, log.end))
+    return handshake.welcome(SlaveGreeting.of(HONEST | facts), LogRange(LOW, log.end))
 
 
 def listed(count):
@@ -111,7 +111,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.li
 @settings(max_examples=200, deadline=None)
 def test_a_greeting_is_looked_at_or_refused_whatever_stands_in_it(facts):
     with contextlib.suppress(LinkRefused):
-        greeted = Greeted.of(HONEST | facts)
+        greeted = SlaveGreeting.of(HONEST | facts)
         assert 0 <= greeted.node <= 62
         assert all(number >= 0 for number in (greeted.end, greeted.promised, greeted.segment_size))
 

@@ -19,9 +19,9 @@ def written(directory, data):
 
 @pytest.mark.parametrize("size", [100, 3 * TAIL_CRC_MAX - 4, 3 * TAIL_CRC_MAX, SEGMENT - 8, SEGMENT - 100])
 def test_the_tail_of_a_full_segment_reaches_back_over_its_blank_to_records(tmp_path, size):
-    ours, theirs = (written(tmp_path / name, name.encode() * (size // 4)) for name in ("ours", "them"))
-    start = tail_start(ours, 0, SEGMENT)
-    assert bytes(ours.slice(start, SEGMENT)) != bytes(theirs.slice(start, SEGMENT))
+    log_range, theirs = (written(tmp_path / name, name.encode() * (size // 4)) for name in ("ours", "them"))
+    start = tail_start(log_range, 0, SEGMENT)
+    assert bytes(log_range.slice(start, SEGMENT)) != bytes(theirs.slice(start, SEGMENT))
 
 
 def test_the_tail_inside_a_segment_is_no_longer_than_it_must_be(tmp_path):

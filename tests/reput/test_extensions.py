@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from reput.extensions import Extensions
+from reput.extensions import ExtensionWriter
 from reput.queues import QueueDispatcher
 from tests.filter.bits import may_match
 from tests.log.stores import QUEUE_FILE
@@ -77,7 +77,7 @@ def test_a_kill_leaves_no_unit_missing_and_no_entry_astray(tmp_path, monkeypatch
     bench.fill(60)
     bench.work(bench.agent())
     bench.fill(60)
-    put, write = Extensions.put, QueueDispatcher._write
+    put, write = ExtensionWriter.put, QueueDispatcher._write
 
     def dying_put(self, batch, one):
         if step != "before the units":
@@ -90,7 +90,7 @@ def test_a_kill_leaves_no_unit_missing_and_no_entry_astray(tmp_path, monkeypatch
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Extensions, "put", dying_put)
+        patched.setattr(ExtensionWriter, "put", dying_put)
         patched.setattr(QueueDispatcher, "_write", dying_write)
         with pytest.raises(Killed):
             bench.work(bench.agent())

@@ -31,13 +31,13 @@ def settled(monkeypatch):
         reads.append(args)
         return read(self, *args)
 
-    def noted(self, *args):
+    def batches(self, *args):
         found.append(len(reads))
         publish(self, *args)
         reads.clear()
 
     monkeypatch.setattr(DispatchScan, "read", counted)
-    monkeypatch.setattr(service.ReputAgent, "_publish", noted)
+    monkeypatch.setattr(service.ReputAgent, "_publish", batches)
     return found
 
 

@@ -7,11 +7,10 @@ import pytest
 
 from serve import filtering
 from serve import pull as pulls
-from serve.extension import Extension
-from serve.filtering import Filters, PropertyFilterDisabled, facts_of
+from serve.catch_up import CatchUp
+from serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled, facts_of
 from serve.pull import Puller
 from serve.service import pull_rules
-from serve.settling import Settling
 from serve.topics import TopicsView
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression
@@ -42,7 +41,7 @@ class Reader:
         log = CommitLogReader(built.store.commitlog, built.segment)
         log.load()
         files = ConsumeQueueExtFiles(built.store.root / "consumequeue_ext", EXT_FILE, 16)
-        found = Extension(files) if extension else None
+        found = ExtensionUnits(files) if extension else None
         self.filters = Filters(True, found, lambda _topic, _group: data)
         self.puller = Puller(
             ConsumeQueueFiles(built.store.consumequeue, built.settings.mapped_file_size_consume_queue, 16),
@@ -51,7 +50,7 @@ class Reader:
             TopicsView(built.store.config / "topics.json"),
             built.positions.get,
             pull_rules(built.settings),
-            Settling(built.positions.get, StillClock()).settled,
+            CatchUp(built.positions.get, StillClock()).settled,
             found,
         )
 
@@ -252,12 +251,12 @@ class TestBitmaps:
         reader = Reader(built, self.subscribed("TRUE", born=0), extension=True)
         calls: list[int] = []
         pull = Pull(1, b"t", 0, 0, MANY, MANY, 0, (), "TRUE", "g")
-        passing = reader.filters.get(pull)
-        keep = passing.keep
+        record_filter = reader.filters.get(pull)
+        keep = record_filter.keep
         monkeypatch.setattr(
-            passing, "keep", lambda log, starts, sizes: calls.append(len(starts)) or keep(log, starts, sizes)
+            record_filter, "keep", lambda log, starts, sizes: calls.append(len(starts)) or keep(log, starts, sizes)
         )
-        assert reader.puller.run(pull, passing).next_offset == 8  # a file of the queue
+        assert reader.puller.run(pull, record_filter).next_offset == 8  # a file of the queue
         assert calls == [1]
         assert reader.read("TRUE") == wanted(built, lambda number: number % 8 == 7)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from serve.lookup import TIME_MAX, Found, Lookup
+from serve.catch_up import CATCH_UP_MAX_MS, CatchUp, StillStarting
+from serve.lookup import TIME_MAX, Lookup, LookupAnswer
 from serve.service import lookup_rules
-from serve.settling import SETTLE_MAX_MS, Settling, StillStarting
 from serve.topics import TopicsView
 from towline.errors import (
     IllegalMessageId,
@@ -50,12 +50,12 @@ def lookup(built: Built, clock: StillClock | None = None) -> Lookup:
         built.positions.get,
         lookup_rules(settings),
         EpochFile(built.store),
-        Settling(built.positions.get, clock or StillClock()),
+        CatchUp(built.positions.get, clock or StillClock()),
         lambda *_: None,
     )
 
 
-def ask(built: Built, op: str, **facts: Any) -> Found:
+def ask(built: Built, op: str, **facts: Any) -> LookupAnswer:
     return lookup(built).answer({"op": op, **facts})
 
 
@@ -187,7 +187,7 @@ class TestAfterAStart:
     def test_ends_are_not_refused_for_ever_for_what_may_never_be_visible(self, built):
         clock = StillClock()
         asked = lookup(built, clock)
-        clock.ms += SETTLE_MAX_MS
+        clock.ms += CATCH_UP_MAX_MS
         assert asked.answer({"op": "bounds", "topic": "t"}).facts["queues"][0]["max"] == 3
 
     def test_the_end_of_an_epoch_is_told_when_the_queues_reach_it(self, built):
@@ -195,7 +195,7 @@ class TestAfterAStart:
         built.positions.writer(Position.EPOCH, Duty.RECOVER).advance(256)
         clock = StillClock()
         asked = lookup(built, clock)
-        clock.ms += SETTLE_MAX_MS
+        clock.ms += CATCH_UP_MAX_MS
         with pytest.raises(StillStarting):
             asked.answer({"op": "epoch_ends", "topic": "t", "epoch": 0})
         built.dispatch()
@@ -310,7 +310,7 @@ class TestByKey:
         assert not ask(built, "query_key", topic="t", key="k", max=3).facts["truncated"]
 
     def test_a_lookup_looks_at_a_bounded_number_of_records_and_says_so(self, build, monkeypatch):
-        monkeypatch.setattr("serve.lookup.LOOKED_AT_MAX", 70)
+        monkeypatch.setattr("serve.lookup.LOOKUP_RECORDS_MAX", 70)
         built = build()
         offsets = built.fill(10, keys="AaAa")
         built.fill(65, keys="BBBB")
@@ -319,7 +319,7 @@ class TestByKey:
         assert found.facts["truncated"]
 
     def test_what_left_the_log_ends_the_looking(self, build, monkeypatch):
-        monkeypatch.setattr("serve.lookup.LOOKED_AT_MAX", QUERY_COUNT + 4)
+        monkeypatch.setattr("serve.lookup.LOOKUP_RECORDS_MAX", QUERY_COUNT + 4)
         built = build()
         offsets = built.fill(300, keys="k")
         built.forget_before(offsets[-2])

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from serve.pull import Outcome, Puller
+from serve.catch_up import CatchUp
+from serve.pull import Puller, PullResult
 from serve.service import pull_rules
-from serve.settling import Settling
 from serve.topics import TopicsView
 from towline.errors import QueueDamaged
 from towline.format.files.consume_queue import ENTRY, encode, tags_code
@@ -40,18 +40,18 @@ class Reader:
             TopicsView(built.store.config / "topics.json"),
             built.positions.get,
             pull_rules(settings),
-            Settling(built.positions.get, StillClock()).settled,
+            CatchUp(built.positions.get, StillClock()).settled,
         )
 
-    def pull(self, offset: int, *, topic: bytes = b"t", queue: int = 0, codes: tuple[int, ...] = ()) -> Outcome:
+    def pull(self, offset: int, *, topic: bytes = b"t", queue: int = 0, codes: tuple[int, ...] = ()) -> PullResult:
         return self.puller.run(Pull(1, topic, queue, offset, MANY, MANY, 0, codes))
 
-    def limited(self, offset: int, count: int, size: int) -> Outcome:
+    def limited(self, offset: int, count: int, size: int) -> PullResult:
         return self.puller.run(Pull(1, b"t", 0, offset, count, size, 0))
 
 
-def sizes(outcome: Outcome) -> list[int]:
-    return np.frombuffer(outcome.sizes, dtype=">u4").tolist()
+def sizes(result: PullResult) -> list[int]:
+    return np.frombuffer(result.sizes, dtype=">u4").tolist()
 
 
 class TestStatuses:

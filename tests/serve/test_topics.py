@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from serve.topics import LOOK_MS, TopicsView
+from serve.topics import CHECK_EVERY_MS, TopicsView
 from towline.errors import MalformedFile
 from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
 from towline.format.wire.status import GetStatus
@@ -46,11 +46,11 @@ def test_a_change_is_seen_when_it_is_looked_for_and_not_more_often_than_that(pat
     write(path, t=6)
     view = TopicsView(path)
     assert view.allows(b"t", 0) is True
-    assert view.look(LOOK_MS) is False
+    assert view.check(CHECK_EVERY_MS) is False
     write(path, t=2)
-    assert view.look(2 * LOOK_MS - 1) is False
+    assert view.check(2 * CHECK_EVERY_MS - 1) is False
     assert view.allows(b"t", 0) is True
-    assert view.look(2 * LOOK_MS) is True
+    assert view.check(2 * CHECK_EVERY_MS) is True
     assert view.allows(b"t", 0) is False
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_leaves_what_was_known(path):
     view = TopicsView(path)
     view.refresh()
     path.write_text("{")
-    assert view.look(LOOK_MS) is False
+    assert view.check(CHECK_EVERY_MS) is False
     assert view.allows(b"t", 0) is True
     with pytest.raises(MalformedFile):
         view.all()

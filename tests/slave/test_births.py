@@ -24,7 +24,7 @@ def following(tmp_path: Path) -> Following:
 def told(following: Following, text: str) -> dict[str, object] | None:
     """What the slave keeps of the master's subscriptions."""
     following.answers.append([ANSWER.pack(Kind.ANSWER, 0, 1, 0), json.dumps({"files": {FILE: text}}).encode()])
-    following.turn()
+    following.cycle()
     return ConfigFile(following.root / FILE).load()
 
 

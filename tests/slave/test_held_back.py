@@ -53,7 +53,7 @@ class Following:
         text = json.dumps({"offsetTable": {"1": offset}, LOG_END: end})
         self.answers.append([ANSWER.pack(Kind.ANSWER, 0, 1, 0), json.dumps({"files": {NAME: text}}).encode()])
 
-    def turn(self) -> None:
+    def cycle(self) -> None:
         cast(Any, self.agent)._follow(0)
 
     @property
@@ -73,14 +73,14 @@ def following(tmp_path: Path) -> Following:
 
 def test_it_is_kept_when_the_log_has_come_so_far(following: Following) -> None:
     following.says(1000, 5)
-    following.turn()
+    following.cycle()
     assert following.offset is None
     assert NAME in following.have, "nor is it asked for again meanwhile"
     following.flushed = 999
-    following.turn()
+    following.cycle()
     assert following.offset is None
     following.flushed = 1000
-    following.turn()
+    following.cycle()
     assert following.offset == 5
 
 
@@ -89,35 +89,35 @@ def test_a_log_that_is_always_behind_the_newest_comes_to_the_oldest_and_then_to_
 ) -> None:
     for end, offset in ((1000, 5), (2000, 7), (3000, 9)):
         following.says(end, offset)
-    following.turn()
+    following.cycle()
     assert following.offset is None
     for flushed, end, offset in ((1500, 4000, 5), (2500, 5000, 5), (3500, 6000, 9), (5500, 7000, 11)):
         following.flushed = flushed
-        following.turn()
+        following.cycle()
         assert following.offset == offset
         following.says(end, 11)
-        following.turn()
+        following.cycle()
 
 
 def test_one_that_the_log_holds_already_takes_the_place_of_those_that_wait(following: Following) -> None:
     following.says(1000, 5)
-    following.turn()
+    following.cycle()
     following.flushed = 1200
     following.says(1100, 6)
-    following.turn()
+    following.cycle()
     assert following.offset == 6
-    following.turn()
+    following.cycle()
     assert following.offset == 6
 
 
 def test_what_a_lost_master_said_is_kept_only_while_the_log_holds_it(following: Following) -> None:
     following.says(1000, 5)
-    following.turn()
+    following.cycle()
     following.link.connected = False
-    following.turn()  # it connects again
+    following.cycle()  # it connects again
     assert NAME not in following.have, "so it is asked for"
     following.link.connected, following.flushed = True, 1000
-    following.turn()
+    following.cycle()
     assert following.offset is None
 
 
@@ -136,24 +136,24 @@ def test_what_its_own_disk_refuses_is_asked_for_again(
 
     following.says(1000 if held_back else 0, 5)
     if held_back:
-        following.turn()
+        following.cycle()
     with monkeypatch.context() as broken:
         broken.setattr(ConfigFile, "save", fail)
         following.flushed = 1000
-        following.turn()
+        following.cycle()
     assert NAME not in following.have
     assert (following.link.connected, following.why) == (False, str(error))
-    following.turn()
+    following.cycle()
     following.link.connected = True
     following.says(1000, 7)
-    following.turn()
+    following.cycle()
     assert following.offset == 7
 
 
 def test_of_another_version_it_is_kept_at_once(following: Following) -> None:
     text = json.dumps({"offsetTable": {"1": 3}})
     following.answers.append([ANSWER.pack(Kind.ANSWER, 0, 1, 0), json.dumps({"files": {NAME: text}}).encode()])
-    following.turn()
+    following.cycle()
     assert following.offset == 3
     assert following.have == {NAME: zlib.crc32(text.encode())}
 
@@ -162,4 +162,4 @@ def test_of_another_version_it_is_kept_at_once(following: Following) -> None:
 def test_an_end_that_is_no_number_is_refused(following: Following, end: object) -> None:
     following.says(end, 5)
     with pytest.raises(MalformedFrame, match=NAME):
-        cast(Any, following.agent)._take_answers(0)
+        cast(Any, following.agent)._receive_answers(0)

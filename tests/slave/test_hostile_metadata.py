@@ -37,5 +37,5 @@ def agent_told(root: Path, files: object) -> FollowAgent:
 )
 def test_anything_but_metadata_files_is_refused_by_name(tmp_path: Path, files: object) -> None:
     with pytest.raises((MalformedFrame, MalformedFile)):
-        agent_told(tmp_path, files)._take_answers(0)
+        agent_told(tmp_path, files)._receive_answers(0)
     assert not list(tmp_path.iterdir())

@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pyarrow as pa
 
-from towline.format.record.compression import DecompressedTooLarge, UnreadableBody
+from towline.errors import DecompressedTooLarge, UnreadableBody
 from towline.format.record.record import COMPRESSED
 from towline.limits import DECOMPRESSED_SIZE_MAX
 

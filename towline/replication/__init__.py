@@ -1,1 +1,1 @@
-"""What both ends of replication need: the handshake of a sender with a receiver."""
+"""The replication handshake, as far as sender and receiver share it."""

@@ -1,8 +1,8 @@
-"""How a link begins, on the master's side: whether a slave's log fits ours, and up to where (spec 9.5; H18).
+"""The master's side of the replication handshake: whether a slave's log fits, and up to where (spec 9.5; H18).
 
-The slave's newest epoch that we have too, with the same start, gives the common point; the CRC of our bytes before it
-goes into the welcome, and the slave compares it with its own. Where they differ it greets again with `before`, one
-epoch back.
+The slave's newest epoch that the master has too, with the same start, gives the common point; the CRC of the master's
+bytes before it goes into the welcome, and the slave compares it with its own. Where they differ it greets again with
+`before`, one epoch back.
 """
 
 import zlib
@@ -30,8 +30,8 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Greeted:
-    """What a slave's greeting says. `before`: the tail behind the common point of that epoch was not ours."""
+class SlaveGreeting:
+    """A slave's greeting. `before`: the tail behind the common point of that epoch did not match."""
 
     node: int
     instance: int
@@ -47,12 +47,12 @@ class Greeted:
 
     @property
     def newest(self) -> int:
-        """The highest epoch that it knows of: of its bytes, or promised."""
+        """The highest epoch that it knows: of its bytes, or promised."""
         return max([self.promised, *(epoch.number for epoch in self.epochs)])
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Greeted":
-        """Raises LinkRefused FACTS."""
+    def of(cls, facts: dict[str, Any]) -> "SlaveGreeting":
+        """Reads a greeting. Raises LinkRefused FACTS."""
         try:
             before = facts.get("before")
             made = cls(
@@ -75,37 +75,37 @@ class Greeted:
         return made
 
 
-class Ours(NamedTuple):
-    """The master's log as slaves may have it: [low, end)."""
+class LogRange(NamedTuple):
+    """The part of the master's log that slaves may have: [low, end)."""
 
     low: int
     end: int
 
 
-class Handshake:
-    """Of one master's start. `log` is the sender's own reader."""
+class SenderHandshake:
+    """The handshakes of one start of a master. `log` is the sender's own reader."""
 
     def __init__(self, node: Node, log: CommitLogReader) -> None:
         self._node, self._log = node, log
         self.epochs = EpochFile(node.store).load()
         self.epoch = node.positions.get(Position.EPOCH)
 
-    def welcome(self, slave: Greeted, ours: Ours) -> dict[str, Any]:
+    def welcome(self, slave: SlaveGreeting, log_range: LogRange) -> dict[str, Any]:
         """The facts of a welcome. Raises LinkRefused with both sides' values where the two logs do not fit together."""
         self._check(slave)
-        facts = {"epoch": self.epoch, "epochs": self.epochs, "end": ours.end}
+        facts = {"epoch": self.epoch, "epochs": self.epochs, "end": log_range.end}
         if slave.empty:
-            return facts | {START: self._first(slave, ours), "common": 0, "tail_size": 0, "tail_crc": 0}
-        common = common_point(self.epochs, ours.end, slave.epochs, slave.end, slave.before)
-        if common is None and slave.end <= ours.low:
-            raise self.cleaned(slave.end, ours.low)
+            return facts | {START: self._first(slave, log_range), "common": 0, "tail_size": 0, "tail_crc": 0}
+        common = common_point(self.epochs, log_range.end, slave.epochs, slave.end, slave.before)
+        if common is None and slave.end <= log_range.low:
+            raise self.cleaned(slave.end, log_range.low)
         if common is None:
             raise LinkRefused("DIVERGED", self._diverged(slave))
-        if common.point <= ours.low and common.point != slave.end:
-            raise self.cleaned(common.point, ours.low)
-        if common.point < ours.low:
-            raise self.cleaned(slave.end, ours.low)
-        tail = self._tail(common.point, ours.low)
+        if common.point <= log_range.low and common.point != slave.end:
+            raise self.cleaned(common.point, log_range.low)
+        if common.point < log_range.low:
+            raise self.cleaned(slave.end, log_range.low)
+        tail = self._tail(common.point, log_range.low)
         return facts | {
             START: common.point,
             "common": common.number,
@@ -114,21 +114,21 @@ class Handshake:
         }
 
     def cleaned(self, theirs: int, low: int) -> LinkRefused:
-        """What a slave is told that needs bytes which have been deleted."""
+        """The refusal of a slave that needs deleted bytes."""
         return LinkRefused(
             "OFFSET",
             f"your log is ours up to {theirs} and ours begins at {low}: what follows yours was deleted; stop this "
             "slave, move its store directory away and start it on an empty one, which joins where our log begins",
         )
 
-    def _check(self, slave: Greeted) -> None:
+    def _check(self, slave: SlaveGreeting) -> None:
         settings = self._node.settings
-        ours = settings.mapped_file_size_commit_log
-        if slave.segment_size != ours:
+        log_range = settings.mapped_file_size_commit_log
+        if slave.segment_size != log_range:
             raise LinkRefused(
                 SEGMENT_SIZE,
-                f"your segments have {slave.segment_size} bytes and ours {ours}: start the slave with "
-                f"mapped_file_size_commit_log={ours}, on an empty store directory",
+                f"your segments have {slave.segment_size} bytes and ours {log_range}: start the slave with "
+                f"mapped_file_size_commit_log={log_range}, on an empty store directory",
             )
         if slave.node == settings.broker_id:
             raise LinkRefused("NODE_TAKEN", f"you call yourself node {slave.node}, and that is what we are")
@@ -140,40 +140,41 @@ class Handshake:
                 f"ours is {self.epoch}: node {node_of(slave.newest)} is master, or was after us",
             )
 
-    def _first(self, slave: Greeted, ours: Ours) -> int:
-        """Where an empty log begins: at our oldest segment, or at the one that the slave is told to begin with.
+    def _first(self, slave: SlaveGreeting, log_range: LogRange) -> int:
+        """The beginning of an empty log: the master's oldest segment, or the one that the slave is configured to begin
+        with.
 
-        One that begins further on already stays there.
+        A slave's log that begins further on keeps its beginning.
         """
-        begin = self._chosen(slave, ours, self._node.positions.get(Position.LOG_MIN))
+        begin = self._chosen(slave, log_range, self._node.positions.get(Position.LOG_MIN))
         if slave.end > begin:
             begin = slave.end
-        if begin > ours.end:
-            raise LinkRefused("OFFSET", f"your log is to begin at {begin}, and ours ends at {ours.end}")
+        if begin > log_range.end:
+            raise LinkRefused("OFFSET", f"your log is to begin at {begin}, and ours ends at {log_range.end}")
         return begin
 
-    def _chosen(self, slave: Greeted, ours: Ours, low: int) -> int:
-        """What was deleted cannot be begun with: then it is the oldest segment."""
+    def _chosen(self, slave: SlaveGreeting, log_range: LogRange, low: int) -> int:
+        """The configured segment, or the oldest one where that is deleted."""
         begin, at = slave.seed
         if begin is SeedFrom.OFFSET:
-            if at > ours.end:
-                raise LinkRefused("OFFSET", f"your log is to begin with offset {at}, and ours ends at {ours.end}")
+            if at > log_range.end:
+                raise LinkRefused("OFFSET", f"your log is to begin with offset {at}, and ours ends at {log_range.end}")
             return max(low, self._log.segment_of(at))
         if begin is SeedFrom.TIME:
-            return max(low, self._at_time(at, ours))
+            return max(low, self._at_time(at, log_range))
         if begin is SeedFrom.LAST or slave.from_last:
-            return max(low, self._log.segment_of(ours.end))
+            return max(low, self._log.segment_of(log_range.end))
         return low
 
-    def _at_time(self, time_ms: int, ours: Ours) -> int:
-        """The newest segment that begins before that time: what was stored then or later stands in it, or behind it."""
+    def _at_time(self, time_ms: int, log_range: LogRange) -> int:
+        """The newest segment that begins before that time: records stored then or later stand in it, or behind it."""
         self._log.refresh()
-        bases = [base for base in self._log.queue.bases if base < ours.end]
+        bases = [base for base in self._log.queue.bases if base < log_range.end]
         try:
             after = bisect_left(bases, time_ms, key=lambda base: first_timestamp(self._log, base))
         except NotInLog:  # deleted meanwhile, so all of the beginning has gone
-            return ours.low
-        return bases[max(0, after - 1)] if bases else ours.low
+            return log_range.low
+        return bases[max(0, after - 1)] if bases else log_range.low
 
     def _tail(self, point: int, low: int) -> bytes:
         try:
@@ -182,21 +183,21 @@ class Handshake:
         except NotInLog:
             raise self.cleaned(point, low) from None
 
-    def _diverged(self, slave: Greeted) -> str:
+    def _diverged(self, slave: SlaveGreeting) -> str:
         theirs = ", ".join(f"{number} at {start}" for number, start in slave.epochs[-5:]) or "none"
-        ours = ", ".join(f"{number} at {start}" for number, start in self.epochs[-5:])
+        log_range = ", ".join(f"{number} at {start}" for number, start in self.epochs[-5:])
         back = "" if slave.before is None else f" below {slave.before}, from where on the bytes differ"
         return (
             f"the logs of node {slave.node} and of node {self._node.settings.broker_id}, the master, have no epoch in "
-            f"common{back}: yours are {theirs}, ours {ours}; move the store of the one that is wrong away"
+            f"common{back}: yours are {theirs}, ours {log_range}; move the store of the one that is wrong away"
         )
 
 
 def tail_start(log: CommitLogReader, low: int, end: int) -> int:
-    """Where the bytes before `end` begin that tell two histories apart: TAIL_CRC_MAX of them that are not all zero.
+    """The beginning of the bytes before `end` that tell two histories apart: TAIL_CRC_MAX bytes that are not all zero.
 
-    Behind the blank of a full segment there are only zeros, up to a request's size of them, and they are everywhere
-    the same. Not before the segment or `low`.
+    Behind the blank of a full segment are only zeros, up to a request's size of them, the same in every log. The tail
+    does not begin before the segment or `low`.
     """
     first = max(low, log.segment_of(end - 1))
     zeros = True
@@ -208,7 +209,7 @@ def tail_start(log: CommitLogReader, low: int, end: int) -> int:
 
 
 def number(facts: dict[str, Any], name: str, most: int = _INT64_MAX) -> int:
-    """A fact of a greeting or a welcome. Raises KeyError, ValueError."""
+    """A number among the facts of a greeting or a welcome. Raises KeyError, ValueError."""
     value = facts[name]
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{name} is {value!r}")

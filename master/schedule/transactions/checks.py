@@ -1,9 +1,9 @@
-"""Rounds of checks: who left a transaction open is asked how it is to end, and not for ever.
+"""Rounds of checks: producers are asked how their open transactions end, a limited number of times.
 
 A check first stores the half again with its count, as RocketMQ does, and then asks one producer of the group. So the
-count outlives a restart, and no half stays behind while the log is cleaned. It counts whether anybody was there to ask.
-A half that is not to be checked for long is stored again too, without a count, once many op records lie behind it:
-they are kept in mind as long as it stands before them.
+count survives a restart, and no half stays behind while the log is cleaned. The check counts even when no producer was
+there to ask. A half that will not be checked for long is stored again too, without a count, once many op records lie
+behind it: they stay in memory as long as it stands before them.
 """
 
 import logging
@@ -32,10 +32,10 @@ from towline.format.wire.status import PutStatus
 from towline.limits import MIB
 from towline.runtime.failpoints import ARMED, reach
 
-from .endings import Settling, Writing
-from .ledger import Ledger, Open
-from .links import Batch, Outbox
-from .reading import Reader
+from ..local_links import Batch, Outbox
+from .endings import LostPuts, RecordOptions
+from .ledger import Ledger, OpenTransaction
+from .topic_reader import TopicReader
 
 CHECKS_MAX: Final = 32  # of one answer
 BYTES_MAX: Final = MIB  # of one answer; the first half comes whatever its size
@@ -44,30 +44,30 @@ PEER_WATCHES_MAX: Final = 16
 OPS_MAX: Final = 10_000  # op records that are kept in mind, and as many as transactions are open
 HOLD_MAX_MS: Final = 10_000
 BLOCKED_MS: Final = 50  # while put takes nothing
-MOVE_AGAIN_MS: Final = 1_000  # after put could not store it
+MOVE_RETRY_MS: Final = 1_000  # after put could not store it
 
 
 @dataclass(slots=True)
-class Watch:
-    """A producer that waits to be asked. `until_ms` is monotonic."""
+class ProducerWatch:
+    """A request of a producer that waits for checks. `until_ms` is monotonic."""
 
     peer: bytes
     request_id: int
     until_ms: int
 
 
-class Watches:
-    """Producers by group, and what they are to be asked."""
+class ProducerWatches:
+    """Waiting producers by group, and the checks they are sent."""
 
     def __init__(
         self,
         ledger: Ledger,
-        reader: Reader,
-        answer: Callable[[Watch, dict[str, Any], list[bytes]], bool],
+        reader: TopicReader,
+        answer: Callable[[ProducerWatch, dict[str, Any], list[bytes]], bool],
     ) -> None:
-        """`answer` says whether the producer is still there."""
+        """`answer` returns whether the producer is still connected."""
         self._ledger, self._reader, self._answer = ledger, reader, answer
-        self._watches: dict[str, deque[Watch]] = {}
+        self._watches: dict[str, deque[ProducerWatch]] = {}
         self._peers: Counter[bytes] = Counter()  # watches of each
 
     def __len__(self) -> int:
@@ -76,23 +76,23 @@ class Watches:
     def has_room(self, peer: bytes) -> bool:
         return len(self) < WATCHES_MAX and self._peers[peer] < PEER_WATCHES_MAX
 
-    def add(self, group: str, watch: Watch) -> None:
+    def add(self, group: str, watch: ProducerWatch) -> None:
         self._watches.setdefault(group, deque()).append(watch)
         self._peers[watch.peer] += 1
 
-    def turn(self, now_ms: int) -> int:
-        """How many producers were answered. Those of a group take turns."""
+    def cycle(self, now_ms: int) -> int:
+        """Answers producers, those of a group by turns; returns how many."""
         done = 0
         for group in list(self._watches):
             waiting = self._watches[group]
-            while waiting and (asked := self._take(group)):
-                if self._tell(self._next(waiting), asked):
+            while waiting and (asked := self._next_checks(group)):
+                if self._send_checks(self._pop(waiting), asked):
                     done += 1
                 else:
                     for half, _ in asked:
                         self._ledger.ask(half)
             while waiting and waiting[0].until_ms <= now_ms:
-                self._tell(self._next(waiting), [])
+                self._send_checks(self._pop(waiting), [])
                 done += 1
             if not waiting:
                 del self._watches[group]
@@ -102,22 +102,22 @@ class Watches:
         return min((waiting[0].until_ms - now_ms for waiting in self._watches.values()), default=otherwise)
 
     def release_all(self) -> None:
-        """Whoever waits is answered, so that nobody waits for a process that has gone."""
+        """Answers every waiting producer, so that none waits for a process that has ended."""
         for waiting in self._watches.values():
             for watch in waiting:
-                self._tell(watch, [])
+                self._send_checks(watch, [])
         self._watches.clear()
         self._peers.clear()
 
-    def _next(self, waiting: deque[Watch]) -> Watch:
+    def _pop(self, waiting: deque[ProducerWatch]) -> ProducerWatch:
         watch = waiting.popleft()
         self._peers[watch.peer] -= 1
         if not self._peers[watch.peer]:
             del self._peers[watch.peer]
         return watch
 
-    def _take(self, group: str) -> list[tuple[Half, Record]]:
-        """What the next producer of the group is asked about."""
+    def _next_checks(self, group: str) -> list[tuple[Half, Record]]:
+        """The transactions that the next producer of the group is asked about."""
         found: list[tuple[Half, Record]] = []
         size = 0
         while len(found) < CHECKS_MAX and size < BYTES_MAX and (asked := self._ledger.next_asked(group)):
@@ -127,121 +127,122 @@ class Watches:
                 size += len(record.body)
         return found
 
-    def _tell(self, watch: Watch, asked: list[tuple[Half, Record]]) -> bool:
+    def _send_checks(self, watch: ProducerWatch, asked: list[tuple[Half, Record]]) -> bool:
         facts = {"checks": [{"first": half.first, "checks": half.checks} for half, _ in asked]}
         return self._answer(watch, facts, [as_sent(record) for _, record in asked])
 
 
 class Checks:
-    """`interval_ms` from one round to the next; a round is over before another begins."""
+    """Starts a round every `interval_ms`; a round ends before another begins."""
 
     def __init__(
         self,
         ledger: Ledger,
-        reader: Reader,
+        reader: TopicReader,
         outbox: Outbox,
-        settling: Settling,
-        writing: Writing,
-        watches: Watches,
+        lost_puts: LostPuts,
+        record_options: RecordOptions,
+        watches: ProducerWatches,
         interval_ms: int,
         now_ms: int,
         log: logging.Logger,
     ) -> None:
-        self._ledger, self._reader, self._outbox, self._settling = ledger, reader, outbox, settling
-        self._writing, self._watches, self._log = writing, watches, log
+        self._ledger, self._reader, self._outbox, self._lost_puts = ledger, reader, outbox, lost_puts
+        self._record_options, self._watches, self._log = record_options, watches, log
         self._interval_ms = interval_ms
         self._round_at = now_ms + interval_ms
         self._left: deque[int] = deque()
         self._now_ms = now_ms
         self._move_at = now_ms
-        self._told = ""
+        self._last_warning = ""
         self.lost = 0  # open ones that left the log
         self.checked = self.put_aside = 0  # by this process
 
-    def turn(self, now_ms: int) -> int:
-        """How many checks began."""
+    def cycle(self, now_ms: int) -> int:
+        """Starts checks that are due; returns how many."""
         self._now_ms = now_ms
         if now_ms >= self._round_at and not self._left:
             self._round_at = now_ms + self._interval_ms
-            self._left.extend(found.half.first for found in self._ledger.due(self._writing.wall_ms()))
+            self._left.extend(found.half.first for found in self._ledger.due(self._record_options.wall_ms()))
         done = 0
         while self._left and self._outbox.has_room:
             if not self._check(self._left[0]):
                 break
             self._left.popleft()
             done += 1
-        return done + self._move()
+        return done + self._move_oldest()
 
     def due_ms(self, now_ms: int) -> int:
         return BLOCKED_MS if self._left else max(0, self._round_at - now_ms)
 
     def _check(self, first: int) -> bool:
-        """False when it could not be sent."""
+        """Starts the check of one transaction; False when it could not be sent."""
         found = self._ledger.get(first)
         if found is None or found.busy:
             return True
         half = found.half
         record = self._reader.record(HALF, half.offset)
         if record is None:
-            self._lose(half)
+            self._count_lost(half)
             return True
-        if not self._ledger.is_checked_out(half):
-            again = self._again(half, record, checked_again)
+        if not self._ledger.is_check_limit_reached(half):
+            again = self._copy_of(half, record, checked_again)
             if again is not None:
-                return self._store(found, again, lambda: self._ask(half))
+                return self._store(found, again, lambda: self._on_checked(half))
         return self._put_aside(found, record)
 
-    def _move(self) -> int:
-        """Op records that are kept in mind for the oldest open half alone would be without number."""
+    def _move_oldest(self) -> int:
+        """Stores the oldest open half again when too many op records are held in memory because of it."""
         ledger = self._ledger
         found = ledger.oldest
-        crowded = ledger.ops_kept > OPS_MAX + len(ledger)
+        crowded = ledger.ops_held > OPS_MAX + len(ledger)
         if not crowded or self._now_ms < self._move_at or not self._outbox.has_room:
             return 0
         if found is None or found.busy or found.outcome is not None:
             return 0
         record = self._reader.record(HALF, found.half.offset)
         if record is None:
-            self._lose(found.half)
+            self._count_lost(found.half)
             return 1
-        again = self._again(found.half, record, moved)
+        again = self._copy_of(found.half, record, moved)
         if again is None:
             return int(self._put_aside(found, record))
         return int(self._store(found, again, lambda: None))  # it stands elsewhere when the copy was read
 
     def rescue(self, log_min: int, now_ms: int) -> None:
-        """What the log begins behind is put aside while its bytes can be read, else it is lost."""
+        """Puts halves aside that are being cleaned away, while their bytes are readable; else they are lost."""
         self._now_ms = now_ms
         for found in self._ledger.before(log_min):
             if found.busy:  # of an end, or of a check that stores it anew
                 continue
             record = self._reader.record(HALF, found.half.offset)
             if record is None:
-                self._lose(found.half)
+                self._count_lost(found.half)
             else:
                 self._put_aside(found, record)
 
-    def _lose(self, half: Half) -> None:
+    def _count_lost(self, half: Half) -> None:
         self.lost += 1
-        told = "the half message of transaction %s of %s was cleaned away while it was open: it is lost"
-        self._log.error(told, half.unique_key, half.group)
+        message = "the half message of transaction %s of %s was cleaned away while it was open: it is lost"
+        self._log.error(message, half.unique_key, half.group)
         self._ledger.gone(half.first)
 
-    def _again(self, half: Half, record: Record, make: Callable[[Record, Host], bytes]) -> Batch | None:
-        """The half to be stored again; None when there is no room in its properties: it cannot be checked."""
+    def _copy_of(self, half: Half, record: Record, make: Callable[[Record, Host], bytes]) -> Batch | None:
+        """The half to be stored again; None when its properties have no room for the count, so that it cannot be
+        checked."""
         try:
-            return [(HALF, 0, [make(record, self._writing.host)])]
+            return [(HALF, 0, [make(record, self._record_options.host)])]
         except MalformedRecord:
             self._log.warning("a half message of %s has no room for the count of its checks", half.group)
             return None
 
-    def _put_aside(self, found: Open, record: Record) -> bool:
-        aside = put_aside(record, self._writing.host)
-        ops = self._writing.ops(found.half, Outcome.PUT_ASIDE)
-        return self._store(found, [(CHECKED, 0, [aside]), (OP, 0, ops)], lambda: self._is_aside(found.half))
+    def _put_aside(self, found: OpenTransaction, record: Record) -> bool:
+        aside = put_aside(record, self._record_options.host)
+        ops = self._record_options.ops(found.half, Outcome.PUT_ASIDE)
+        return self._store(found, [(CHECKED, 0, [aside]), (OP, 0, ops)], lambda: self._on_put_aside(found.half))
 
-    def _store(self, found: Open, batch: Batch, stored: Callable[[], None]) -> bool:
-        """False when it could not be sent. `stored` is called when put has stored it."""
+    def _store(self, found: OpenTransaction, batch: Batch, stored: Callable[[], None]) -> bool:
+        """Sends a batch; False when it could not be sent. `stored` is called when put has stored it."""
         half = found.half
         if not self._outbox.send(batch, self._now_ms, lambda answer: self._answered(half, stored, answer)):
             return False
@@ -252,26 +253,26 @@ class Checks:
         if ARMED:
             reach("schedule.after_check")
         if answer is None:
-            self._settling.add(half.first, self._now_ms)
+            self._lost_puts.add(half.first, self._now_ms)
         elif PutStatus(answer.status).stored:
             stored()
         else:
             self._ledger.released(half.first)  # the next round tries again
-            self._move_at = self._now_ms + MOVE_AGAIN_MS
-            if answer.sentence != self._told:
+            self._move_at = self._now_ms + MOVE_RETRY_MS
+            if answer.sentence != self._last_warning:
                 self._log.warning("a transaction cannot be checked: %s", answer.sentence)
-            self._told = answer.sentence
+            self._last_warning = answer.sentence
 
-    def _ask(self, half: Half) -> None:
-        """It is open to endings when the copy was read."""
+    def _on_checked(self, half: Half) -> None:
+        """Asks a producer. The transaction can be ended again when the copy was read."""
         self.checked += 1
         self._ledger.ask(half)
 
-    def _is_aside(self, half: Half) -> None:
+    def _on_put_aside(self, half: Half) -> None:
         self.put_aside += 1
         self._ledger.ended(half.first, Outcome.PUT_ASIDE)
-        told = "transaction %s of %s was checked %d times and is put aside"
-        self._log.warning(told, half.unique_key, half.group, half.checks)
+        message = "transaction %s of %s was checked %d times and is put aside"
+        self._log.warning(message, half.unique_key, half.group, half.checks)
 
 
 def sizes_of(records: list[bytes]) -> bytes:

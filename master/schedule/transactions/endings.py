@@ -1,4 +1,4 @@
-"""Commits and rollbacks: each is one request to put, message and op record together, so both are stored or none.
+"""Commits and rollbacks: each is one put of message and op record together, so both are stored or none.
 
 Only a power cut can separate them, where recovery ends the log between the two: then the message is there, the half is
 checked again and its message stored twice, with one unique key.
@@ -15,21 +15,21 @@ from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.runtime.failpoints import ARMED, reach
 
-from .ledger import ALREADY, Ledger, Open, Verdict
-from .links import DEADLINE_MS, Batch, Outbox
-from .reading import Reader
+from ..local_links import DEADLINE_MS, Batch, Outbox
+from .ledger import ALREADY, EndRefusal, Ledger, OpenTransaction
+from .topic_reader import TopicReader
 
 HELD_MS: Final = 10_000  # an ending that cannot be stored by then is refused
-AGAIN_MS: Final = 10
+RETRY_MS: Final = 10
 WAITING_MAX: Final = 10_000
 ENDINGS: Final = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
 
 
 @dataclass(slots=True)
 class Ending:
-    """A question to end a transaction. Times are monotonic ms.
+    """A request to end a transaction. Times are monotonic ms.
 
-    `end` is the log's end when it came: a half that is not there when that is dispatched does not exist.
+    `end` is the log's end at its arrival: a half that is missing when that is dispatched does not exist.
     """
 
     peer: bytes
@@ -45,7 +45,7 @@ class Ending:
 
 
 def read_ending(peer: bytes, request_id: int, question: dict[str, Any], until_ms: int, end: int) -> Ending:
-    """Raises MalformedFrame."""
+    """Reads a request. Raises MalformedFrame."""
     match question:
         case {"first": int(first), "group": str(group), "key": str(key), "outcome": "commit" | "rollback" as outcome}:
             return Ending(peer, request_id, first, group, key, ENDINGS[str(outcome)], until_ms, end)
@@ -53,15 +53,15 @@ def read_ending(peer: bytes, request_id: int, question: dict[str, Any], until_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """What records that this process makes need: the broker's address family, its clock, whether a CRC ends them."""
+class RecordOptions:
+    """Options of the records that this process builds: the broker's address, its clock, whether a CRC ends them."""
 
     host: Host
     wall_ms: Callable[[], int]
     append_property_crc: bool
 
     def ops(self, half: Half, outcome: Outcome) -> list[bytes]:
-        """For the newest record, and for the first, which another broker may read again."""
+        """The op records of a half: for its newest record, and for the first, which another broker may read again."""
         return [
             op_record(
                 offset, half.first, outcome, self.host, self.wall_ms(), append_property_crc=self.append_property_crc
@@ -70,11 +70,11 @@ class Writing:
         ]
 
 
-class Settling:
-    """Transactions for which a put was lost. When it is certain that nothing more of it comes, they are released."""
+class LostPuts:
+    """Transactions whose put got no answer. They are released once it is certain that the put will not be stored."""
 
     def __init__(self, ledger: Ledger, appended: Callable[[], int], read_to: Callable[[], int]) -> None:
-        """`read_to`: the log before it was dispatched and read."""
+        """`read_to`: the log's offset up to which it was dispatched and read."""
         self._ledger, self._appended, self._read_to = ledger, appended, read_to
         self._lost: list[tuple[int, int]] = []  # first, when put would refuse it as expired
         self._ends: list[tuple[int, int]] = []  # first, the log's end then
@@ -82,7 +82,7 @@ class Settling:
     def add(self, first: int, now_ms: int) -> None:
         self._lost.append((first, now_ms + DEADLINE_MS))
 
-    def turn(self, now_ms: int) -> None:
+    def cycle(self, now_ms: int) -> None:
         if not self._lost and not self._ends:
             return
         end = self._appended()
@@ -96,21 +96,21 @@ class Settling:
 
 
 class Endings:
-    """Endings that wait, in the order they came."""
+    """Endings in the order of their arrival."""
 
     def __init__(
         self,
         ledger: Ledger,
-        reader: Reader,
+        reader: TopicReader,
         outbox: Outbox,
-        settling: Settling,
-        writing: Writing,
+        lost_puts: LostPuts,
+        record_options: RecordOptions,
         read_to: Callable[[], int],
         answer: Callable[[Ending, dict[str, Any]], None],
         refuse: Callable[[Ending, str, str], None],
     ) -> None:
-        self._ledger, self._reader, self._outbox, self._settling = ledger, reader, outbox, settling
-        self._writing, self._read_to = writing, read_to
+        self._ledger, self._reader, self._outbox, self._lost_puts = ledger, reader, outbox, lost_puts
+        self._record_options, self._read_to = record_options, read_to
         self._answer, self._refuse = answer, refuse
         self._waiting: list[Ending] = []
         self.lost = 0  # open transactions whose half messages had left the log
@@ -125,8 +125,8 @@ class Endings:
         else:
             self._waiting.append(ending)
 
-    def turn(self, now_ms: int) -> int:
-        """How many are through, or on their way."""
+    def cycle(self, now_ms: int) -> int:
+        """Tries the waiting endings; returns how many are answered or sent."""
         self._now_ms = now_ms
         waiting, self._waiting = self._waiting, []
         left = [ending for ending in waiting if ending.not_before_ms > now_ms or not self._step(ending)]
@@ -135,11 +135,11 @@ class Endings:
         return done
 
     def _step(self, ending: Ending) -> bool:
-        """False while it has to wait."""
+        """Tries one ending; False while it has to wait."""
         found = self._ledger.find(ending.first, ending.group, ending.unique_key)
         if found is None:
             found = self._unknown(ending)
-        if isinstance(found, Verdict):
+        if isinstance(found, EndRefusal):
             if ending.tried and found is ALREADY[ending.outcome]:
                 self._done(ending, PutStatus.PUT_OK)  # it was its own put, without an answer; its op record was read
             else:
@@ -149,36 +149,36 @@ class Endings:
             return self._store(ending, found)
         if self._now_ms < ending.until_ms:
             return False
-        self._refuse(ending, Verdict.NOT_READABLE_YET.name, Verdict.NOT_READABLE_YET.value)
+        self._refuse(ending, EndRefusal.NOT_READABLE_YET.name, EndRefusal.NOT_READABLE_YET.value)
         return True
 
-    def _unknown(self, ending: Ending) -> Verdict | None:
-        """Of a transaction that is not open, from its record. None while it may still appear."""
+    def _unknown(self, ending: Ending) -> EndRefusal | None:
+        """The refusal for a transaction that is not open, from its record; None while that may still appear."""
         if ending.first >= self._ledger.half_next:
-            return Verdict.NO_SUCH_TRANSACTION if self._read_to() >= ending.end else None
+            return EndRefusal.NO_SUCH_TRANSACTION if self._read_to() >= ending.end else None
         record = self._reader.record(HALF, ending.first)
         if record is None:
-            return Verdict.NO_SUCH_TRANSACTION
+            return EndRefusal.NO_SUCH_TRANSACTION
         half = read_half(record)
         if (half.first, half.unique_key) != (ending.first, ending.unique_key):
-            return Verdict.NO_SUCH_TRANSACTION
+            return EndRefusal.NO_SUCH_TRANSACTION
         if half.group != ending.group:
-            return Verdict.ANOTHER_GROUP
+            return EndRefusal.ANOTHER_GROUP
         return ALREADY[self._ledger.outcome_of(ending.first)]
 
-    def _store(self, ending: Ending, found: Open) -> bool:
+    def _store(self, ending: Ending, found: OpenTransaction) -> bool:
         half = found.half
         record = self._reader.record(HALF, half.offset)
         if record is None:  # it left the log, unresolved for longer than messages are kept
             self._ledger.gone(half.first)
-            self._refuse(ending, Verdict.NO_SUCH_TRANSACTION.name, "its half message has left the log")
+            self._refuse(ending, EndRefusal.NO_SUCH_TRANSACTION.name, "its half message has left the log")
             self.lost += 1
             return True
         twins = self._ledger.twins(found)
-        ops = [op for twin in twins for op in self._writing.ops(twin.half, ending.outcome)]
+        ops = [op for twin in twins for op in self._record_options.ops(twin.half, ending.outcome)]
         batch: Batch = [(OP, 0, ops)]
         if ending.outcome is Outcome.COMMITTED:
-            message = (half.topic.encode(), half.queue_id, [committed(record, self._writing.host)])
+            message = (half.topic.encode(), half.queue_id, [committed(record, self._record_options.host)])
             batch = [message, *batch]
         if ARMED:
             reach("schedule.before_end")
@@ -195,7 +195,7 @@ class Endings:
         if answer is None:
             ending.tried = True
             for first in firsts:
-                self._settling.add(first, self._now_ms)
+                self._lost_puts.add(first, self._now_ms)
             self._waiting.append(ending)
             return
         status = PutStatus(answer.status)
@@ -207,7 +207,7 @@ class Endings:
         for first in firsts:
             self._ledger.released(first)
         if status.retryable and self._now_ms < ending.until_ms:
-            ending.not_before_ms = self._now_ms + max(AGAIN_MS, answer.retry_after)
+            ending.not_before_ms = self._now_ms + max(RETRY_MS, answer.retry_after)
             self._waiting.append(ending)
         else:
             self._refuse(ending, status.name, answer.sentence)

@@ -1,10 +1,10 @@
-"""Which transactions are open, how the others ended, and what has to be read again after a start: from records alone.
+"""The state of transactions, derived from records alone: which are open, how others ended, what a start reads again.
 
-A transaction is known by the queue offset of the half that its producer sent. A check stores the half again at the end
-of the half queue, so open transactions stand in the order of their newest records, and everything before the first of
-them is through. Op records are kept in mind until what they name is before that, too.
+A transaction is named by the queue offset of the half that its producer sent. A check stores the half again at the end
+of the half queue, so open transactions are ordered by their newest records, and everything before the first of them has
+ended. Op records are held until the halves they name are before that, too.
 
-What put answers ends a transaction at once for who asks about it. What need not be read again moves by op records alone
+An answer of put ends a transaction at once for its producer. The offsets for the next start move only by op records
 that were read: those nobody can take back (H15).
 """
 
@@ -20,8 +20,8 @@ from towline.format.record.transactions import Half, Op, Outcome
 ENDED_MAX: Final = 100_000  # transactions whose end is remembered by name
 
 
-class Verdict(Enum):
-    """What is said to who wants to end a transaction, and cannot."""
+class EndRefusal(Enum):
+    """Why a transaction cannot be ended."""
 
     ALREADY_COMMITTED = "it was committed before"
     ALREADY_ROLLED_BACK = "it was rolled back before"
@@ -33,24 +33,24 @@ class Verdict(Enum):
 
 
 ALREADY: Final = {
-    Outcome.COMMITTED: Verdict.ALREADY_COMMITTED,
-    Outcome.ROLLED_BACK: Verdict.ALREADY_ROLLED_BACK,
-    Outcome.PUT_ASIDE: Verdict.ALREADY_PUT_ASIDE,
-    Outcome.ENDED: Verdict.ALREADY_ENDED,
+    Outcome.COMMITTED: EndRefusal.ALREADY_COMMITTED,
+    Outcome.ROLLED_BACK: EndRefusal.ALREADY_ROLLED_BACK,
+    Outcome.PUT_ASIDE: EndRefusal.ALREADY_PUT_ASIDE,
+    Outcome.ENDED: EndRefusal.ALREADY_ENDED,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Times in ms: age from which an open transaction is checked; how often at most."""
+class CheckRules:
+    """The age in ms from which an open transaction is checked, and how often at most."""
 
     time_out: int
     check_max: int
 
 
 @dataclass(slots=True)
-class Open:
-    """A transaction by its newest record. While it is `busy`, something is being stored for it.
+class OpenTransaction:
+    """A transaction by its newest record. `busy` while a put for it is under way.
 
     `outcome`: it ended so, and its op record is not read yet.
     """
@@ -61,21 +61,21 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """`whose` is the hash of group and unique key; None where its half was not read."""
+class EndedTransaction:
+    """An ended transaction. `owner_hash` is that of group and unique key; None where its half was not read."""
 
     outcome: Outcome
-    whose: int | None
+    owner_hash: int | None
 
 
 class Ledger:
-    """`half_next` and `op_next` are the offsets to be read next of either queue."""
+    """All transactions. `half_next` and `op_next` are the next offsets to be read of either queue."""
 
-    def __init__(self, rules: Rules, half_next: int, op_next: int) -> None:
-        self._rules = rules
-        self._open: OrderedDict[int, Open] = OrderedDict()
+    def __init__(self, rules: CheckRules, half_next: int, op_next: int) -> None:
+        self._check_rules = rules
+        self._open: OrderedDict[int, OpenTransaction] = OrderedDict()
         self._unread = 0  # of those in `_open` that have ended
-        self._ended: OrderedDict[int, Ended] = OrderedDict()
+        self._ended: OrderedDict[int, EndedTransaction] = OrderedDict()
         self._asked: dict[str, OrderedDict[int, None]] = {}  # by group, whom its producers are to be asked about
         self._by_key: dict[tuple[str, str], set[int]] = {}
         self._first_of: dict[int, int] = {}  # of halves that were stored again
@@ -84,7 +84,7 @@ class Ledger:
         self.op_next = op_next
 
     def __len__(self) -> int:
-        """How many are open."""
+        """The number of open transactions."""
         return len(self._open) - self._unread
 
     @property
@@ -97,31 +97,32 @@ class Ledger:
         return half_floor, self._ops[0][0] if self._ops else self.op_next
 
     @property
-    def oldest(self) -> Open | None:
-        """It holds the floors."""
+    def oldest(self) -> OpenTransaction | None:
+        """The oldest open transaction, which holds the floors back."""
         return next(iter(self._open.values()), None)
 
     @property
-    def ops_kept(self) -> int:
-        """Op records that have to be kept in mind, and read again after a start."""
-        _ = self.floors  # lets go of the others
+    def ops_held(self) -> int:
+        """The number of op records held in memory, which a start reads again."""
+        _ = self.floors  # drops the others
         return len(self._ops)
 
-    def read_again(self) -> None:
-        """From the beginning, before anything was done: the offsets it was made with do not fit what is there."""
+    def restart(self) -> None:
+        """Begins at offset 0 when the stored offsets do not fit the log; before anything else was done."""
         for known in (self._open, self._ended, self._asked, self._by_key, self._first_of, self._ops):
             known.clear()
         self._unread = self.half_next = self.op_next = 0
 
     # --- what is read
 
-    def see_half(self, half: Half) -> None:
-        """The record at `half_next` or later; what lies between is gone. That it is a copy of `first` was checked."""
+    def add_half(self, half: Half) -> None:
+        """Adds the record at `half_next` or later; records between have gone. Its claim to be a copy of `first` was
+        verified."""
         self.half_next = half.offset + 1
         ended = self._ended.get(half.first)
         if ended is not None:
-            if ended.whose is None:
-                self._ended[half.first] = Ended(ended.outcome, hash((half.group, half.unique_key)))
+            if ended.owner_hash is None:
+                self._ended[half.first] = EndedTransaction(ended.outcome, hash((half.group, half.unique_key)))
             return
         known = self._open.get(half.first)
         if known is not None and (known.half.group, known.half.unique_key) != (half.group, half.unique_key):
@@ -134,11 +135,11 @@ class Ledger:
             self._first_of[half.offset] = half.first
         if outcome is None:
             self._by_key.setdefault((half.group, half.unique_key), set()).add(half.first)
-        self._open[half.first] = Open(half, outcome=outcome)
+        self._open[half.first] = OpenTransaction(half, outcome=outcome)
         self._open.move_to_end(half.first)
 
-    def see_op(self, offset: int, op: Op) -> None:
-        """The record at `op_next` or later. Halves that were dispatched before it must have been seen."""
+    def add_op(self, offset: int, op: Op) -> None:
+        """Adds the record at `op_next` or later, after all halves that were dispatched before it."""
         self.op_next = offset + 1
         for named in op.offsets:
             self._end(op.first if op.first >= 0 else self._first_of.get(named, named), op.outcome)
@@ -146,69 +147,69 @@ class Ledger:
 
     # --- what is done
 
-    def find(self, first: int, group: str, unique_key: str) -> Open | Verdict | None:
-        """An open transaction, why it is not to be ended, or None for one that only its record can tell of."""
+    def find(self, first: int, group: str, unique_key: str) -> OpenTransaction | EndRefusal | None:
+        """An open transaction, why it cannot be ended, or None where only its record can tell."""
         found = self._open.get(first)
         if found is None:
             ended = self._ended.get(first)
-            if ended is None or ended.whose != hash((group, unique_key)):
+            if ended is None or ended.owner_hash != hash((group, unique_key)):
                 return None
             return ALREADY[ended.outcome]
         if found.half.unique_key != unique_key:
-            return Verdict.NO_SUCH_TRANSACTION
+            return EndRefusal.NO_SUCH_TRANSACTION
         if found.half.group != group:
-            return Verdict.ANOTHER_GROUP
+            return EndRefusal.ANOTHER_GROUP
         return found if found.outcome is None else ALREADY[found.outcome]
 
     def outcome_of(self, first: int) -> Outcome:
-        """Of one that has ended, to whoever it belongs."""
+        """The outcome of an ended transaction, whoever it belongs to."""
         ended = self._ended.get(first)
         return Outcome.ENDED if ended is None else ended.outcome
 
-    def get(self, first: int) -> Open | None:
-        """An open one."""
+    def get(self, first: int) -> OpenTransaction | None:
+        """An open transaction."""
         found = self._open.get(first)
         return found if found is not None and found.outcome is None else None
 
-    def before(self, physical: int) -> list[Open]:
-        """Those whose newest records stand before this offset of the log."""
+    def before(self, physical: int) -> list[OpenTransaction]:
+        """The open transactions whose newest records stand before this offset of the log."""
         behind = takewhile(lambda found: found.half.physical < physical, self._open.values())
         return [found for found in behind if found.outcome is None]
 
     def open_of(self, group: str, count: int) -> list[Half]:
-        """So many of a group, or of all where it is empty, in the order of their newest records."""
+        """Up to `count` halves of a group, or of all for an empty name, in the order of their newest records."""
         halves = (each.half for each in self._open.values() if each.outcome is None)
         return list(islice((half for half in halves if group in ("", half.group)), count))
 
-    def twins(self, found: Open) -> list[Open]:
-        """It and all that have its unique key: a producer that got no answer stores its half again."""
+    def twins(self, found: OpenTransaction) -> list[OpenTransaction]:
+        """The transaction and all with its unique key: a producer without an answer stores its half again."""
         half = found.half
         firsts = self._by_key[half.group, half.unique_key] if half.unique_key else {half.first}
         return [self._open[first] for first in sorted(firsts)]
 
     def ended(self, first: int, outcome: Outcome) -> None:
-        """Its op record is stored, and was not read yet."""
+        """Ends a transaction whose op record is stored but not read yet."""
         found = self.get(first)
         if found is not None:
             found.outcome, found.busy = outcome, False
             self._unread += 1
-            self._forget(found.half)
+            self._remove_open(found.half)
 
     def gone(self, first: int) -> None:
-        """Its half has left the log, so no op record will ever tell of it."""
+        """Ends a transaction whose half has left the log, so that no op record will name it."""
         self._end(first, Outcome.ENDED)
 
     def released(self, first: int) -> None:
-        """What was to be stored for it is not, for certain."""
+        """Clears `busy` after a put that was certainly not stored."""
         found = self._open.get(first)
         if found is not None:
             found.busy = False
 
-    def due(self, now_ms: int) -> Iterator[Open]:
-        """Those that a round of checks is for. A clock that was set back makes nothing wait."""
+    def due(self, now_ms: int) -> Iterator[OpenTransaction]:
+        """The transactions of a round of checks. A clock that went back makes none of them wait."""
         for found in self._open.values():
             half = found.half
-            limit = half.immunity_ms if half.immunity_ms >= 0 else self._rules.time_out
+            limit = half.immunity_ms if half.immunity_ms >= 0 else self._check_rules.time_out
             if (
                 found.outcome is None
                 and not found.busy
@@ -216,19 +217,19 @@ class Ledger:
             ):
                 yield found
 
-    def is_checked_out(self, half: Half) -> bool:
-        """Whether it has been checked as often as it may be."""
-        return half.checks >= self._rules.check_max
+    def is_check_limit_reached(self, half: Half) -> bool:
+        """Whether the half has been checked as often as it may be."""
+        return half.checks >= self._check_rules.check_max
 
     # --- who is to be asked
 
     def ask(self, half: Half) -> None:
-        """A producer of its group, unless it has ended."""
+        """Queues the half for a check by a producer of its group, unless it has ended."""
         if self.get(half.first) is not None:
             self._asked.setdefault(half.group, OrderedDict())[half.first] = None
 
-    def next_asked(self, group: str) -> Open | None:
-        """Taken from those of the group."""
+    def next_asked(self, group: str) -> OpenTransaction | None:
+        """Removes and returns the next transaction that a producer of the group is to be asked about."""
         asked = self._asked.get(group)
         if not asked:
             return None
@@ -239,24 +240,26 @@ class Ledger:
 
     def _end(self, first: int, outcome: Outcome) -> None:
         found = self._open.pop(first, None)
-        whose = None
+        owner_hash = None
         if found is not None:
             half = found.half
-            whose = hash((half.group, half.unique_key))
+            owner_hash = hash((half.group, half.unique_key))
             self._first_of.pop(half.offset, None)
             if found.outcome is None:
-                self._forget(half)
+                self._remove_open(half)
             else:
                 self._unread -= 1
                 outcome = found.outcome if outcome is Outcome.ENDED else outcome
         known = self._ended.get(first)
         if known is None or known.outcome is Outcome.ENDED:
-            self._ended[first] = Ended(outcome, whose if whose is not None or known is None else known.whose)
+            self._ended[first] = EndedTransaction(
+                outcome, owner_hash if owner_hash is not None or known is None else known.owner_hash
+            )
         if len(self._ended) > ENDED_MAX:
             self._ended.popitem(last=False)
 
-    def _forget(self, half: Half) -> None:
-        """It is not open any more."""
+    def _remove_open(self, half: Half) -> None:
+        """Removes a half from the indexes of open ones."""
         alike = self._by_key[half.group, half.unique_key]
         alike.discard(half.first)
         if not alike:

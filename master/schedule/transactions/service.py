@@ -1,6 +1,6 @@
-"""Transactions of a master, as a part of the schedule process: `turn` it, and sleep no longer than `due_ms`.
+"""Transactions of a master within the schedule process, which calls `cycle` and sleeps no longer than `due_ms`.
 
-It has a socket of its own: producers end their transactions there, and wait there to be asked about those left open.
+Its own socket serves producers: they end their transactions there, and wait there for checks of open ones.
 
     transaction_end    {first, group, key, outcome: commit | rollback} -> {outcome, status of the put}
     transaction_watch  {group, wait_ms} -> {checks: [{first, checks}]} and the halves; held while there are none
@@ -9,8 +9,8 @@ It has a socket of its own: producers end their transactions there, and wait the
 
 Where more wait than there is room for, a watch is refused (TOO_MANY); its producer asks again a little later.
 
-After a start nothing ends before the log's end of that moment was dispatched and read: what the process that was before
-had stored is known then.
+After a start no transaction ends before the log of that moment was dispatched and read: only then everything that the
+previous process had stored is known.
 """
 
 import socket
@@ -35,32 +35,32 @@ from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Duty, Position
 
-from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, Watch, Watches, sizes_of
-from .endings import HELD_MS, WAITING_MAX, Ending, Endings, Settling, Writing, read_ending
-from .floors import Floors, FloorsFile
-from .ledger import Ledger, Rules, Verdict
-from .links import AGAIN_MS, DEADLINE_MS, LocalLink, Offsets, Outbox
-from .reading import Reader
+from ..local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
+from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, ProducerWatch, ProducerWatches, sizes_of
+from .endings import HELD_MS, WAITING_MAX, Ending, Endings, LostPuts, RecordOptions, read_ending
+from .ledger import CheckRules, EndRefusal, Ledger
+from .offsets_file import TransactionOffsets, TransactionOffsetsFile
+from .topic_reader import TopicReader
 
 RECORDS_PER_TURN: Final = 512
 REQUESTS_PER_TURN: Final = 256
 OPS_READ_AGAIN: Final = 1_000  # so that after a start, too, it is known how the newest transactions ended
 SOON_MS: Final = 2  # while somebody waits for what reput has not dispatched
-WAITING_LOOK_MS: Final = 20  # while an answer is due, which wakes the process by itself
-LOOK_MS: Final = 1_000
+WAITING_POLL_MS: Final = 20  # while an answer is due, which wakes the process by itself
+POLL_MS: Final = 1_000
 ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
 SERVICE: Final = "schedule"
 LISTED_MAX: Final = 256
 
 
 class TransactionService:
-    """`poller` is what the process sleeps on: sockets are added to it and taken from it."""
+    """Transactions within the schedule process. `poller`: what the process sleeps on; sockets are added and removed."""
 
     def __init__(self, node: Node, context: Context, poller: Poller) -> None:
         settings = node.settings
         self._node, self._poller = node, poller
         self._get = node.positions.get
-        self._reader = Reader(node)
+        self._reader = TopicReader(node)
         own = own_facts(node, SCHEDULE_ROLE)
         secret = node.runtime.secret
 
@@ -73,8 +73,8 @@ class TransactionService:
         answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout) + ANSWER_MS
         self._outbox = Outbox(self._put, node.clock.now_ms, answer_ms)
         pause_ms = settings.flush_consumer_offset_interval
-        self._offsets = Offsets(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
-        self._file = FloorsFile(node, node.ringer(Duty.SCHEDULE).ring)
+        self._offsets = GroupOffsetsReporter(self._serve, TRANSACTION_GROUP, (HALF_TOPIC, OP_TOPIC), pause_ms, node.log)
+        self._file = TransactionOffsetsFile(node, node.ringer(Duty.SCHEDULE).ring)
         self._server = Server(
             context,
             endpoints_of(settings, node.runtime, "master")[SERVICE],
@@ -85,60 +85,62 @@ class TransactionService:
             counted=lambda: node.line.count(Counter.REFUSED),
         )
         poller.add(self._server)
-        self._topics_made = self._topics_asked = False
+        self._topics_created = self._topics_asked = False
         self._topics_at = 0
         self._draining = False
         self._read_to = 0
         self._halves_to = 0  # the newest half that was read stands there in the log
         self._lost = 0
-        self._compared = False
+        self._offsets_checked = False
         self._start_end = self._get(Position.APPENDED)
         self._quiet_until = self._now() + DEADLINE_MS
-        self._early: list[Ending] = []
+        self._before_start: list[Ending] = []
         found = self._file.load(self._start_end)
-        self._speaks_of = 0 if found is None else found.end
+        self._covered_end = 0 if found is None else found.end
         self._ledger = self._begin(*((0, 0) if found is None else found.offsets))
 
-    def turn(self) -> int:
-        """How many things it did; 0 means nothing to do before `due_ms`."""
+    def cycle(self) -> int:
+        """Does what there is to do and returns how much; 0 means nothing before `due_ms`."""
         now = self._now()
-        self._watch_cleaning(now)
-        self._reader.turn(now)
-        done = self._outbox.turn(now)
-        done += self._file.turn(now, self._floors, at_once=self._draining)
-        if self._topics_made and self._file.written is not None:
-            self._offsets.turn(now, self._file.written.offsets)
-        done += self._read() + self._take_requests(now)
-        self._settling.turn(now)
-        if not self._compared and self._read_to >= self._start_end:
-            self._compare()
+        self._rescue_from_cleaning(now)
+        self._reader.cycle(now)
+        done = self._outbox.cycle(now)
+        done += self._file.cycle(now, self._floors, at_once=self._draining)
+        if self._topics_created and self._file.written is not None:
+            self._offsets.cycle(now, self._file.written.offsets)
+        done += self._read() + self._receive_requests(now)
+        self._lost_puts.cycle(now)
+        if not self._offsets_checked and self._read_to >= self._start_end:
+            self._check_offsets()
         if self._is_ready(now) and not self._draining:
-            for ending in self._early:
+            for ending in self._before_start:
                 self._endings.add(ending)
-            self._early = []
-            done += self._endings.turn(now) + self._checks.turn(now)
-        return done + self._refuse_late(now) + self._watches.turn(now)
+            self._before_start = []
+            done += self._endings.cycle(now) + self._checks.cycle(now)
+        return done + self._refuse_expired(now) + self._watches.cycle(now)
 
     def due_ms(self) -> int:
         if self._file.awaits_flush:
             return SOON_MS
-        if self._early or self._draining:
-            return WAITING_LOOK_MS
+        if self._before_start or self._draining:
+            return WAITING_POLL_MS
         now = self._now()
-        due = max(0, min(self._checks.due_ms(now), self._watches.due_ms(now, LOOK_MS), LOOK_MS))
+        due = max(0, min(self._checks.due_ms(now), self._watches.due_ms(now, POLL_MS), POLL_MS))
         if len(self._endings):
             return min(due, SOON_MS)
-        return min(due, WAITING_LOOK_MS) if len(self._outbox) else due
+        return min(due, WAITING_POLL_MS) if len(self._outbox) else due
 
     def drain(self) -> bool:
-        """Nothing more ends. True when every put that is under way was answered and the floors are noted; who still
-        waits asks again."""
+        """Ends no more transactions; True when every put was answered and the offsets are written.
+
+        Producers that still wait ask again.
+        """
         if not self._draining:
             self._watches.release_all()
         self._draining = True
-        if len(self._outbox) or not self._file.says(self._floors()):
+        if len(self._outbox) or not self._file.is_written(self._floors()):
             return False
-        if self._topics_made and self._file.written is not None:
+        if self._topics_created and self._file.written is not None:
             self._offsets.save(self._now(), self._file.written.offsets)
         return True
 
@@ -154,26 +156,26 @@ class TransactionService:
 
     def _begin(self, half_floor: int, op_floor: int) -> Ledger:
         settings, node = self._node.settings, self._node
-        rules = Rules(settings.transaction_time_out, settings.transaction_check_max)
+        rules = CheckRules(settings.transaction_time_out, settings.transaction_check_max)
         ledger = Ledger(rules, half_floor, max(0, op_floor - OPS_READ_AGAIN))
         family = socket.AF_INET6 if ":" in settings.broker_ip1 else socket.AF_INET
         host = Host(socket.inet_pton(family, settings.broker_ip1), settings.listen_port)
-        writing = Writing(host, node.clock.now_ms, settings.enabled_append_prop_crc)
+        record_options = RecordOptions(host, node.clock.now_ms, settings.enabled_append_prop_crc)
 
         def read_to() -> int:
             return self._read_to
 
-        self._settling = Settling(ledger, lambda: self._get(Position.APPENDED), read_to)
+        self._lost_puts = LostPuts(ledger, lambda: self._get(Position.APPENDED), read_to)
         self._endings = Endings(
-            ledger, self._reader, self._outbox, self._settling, writing, read_to, self._answer, self._refuse
+            ledger, self._reader, self._outbox, self._lost_puts, record_options, read_to, self._answer, self._refuse
         )
-        self._watches = Watches(ledger, self._reader, self._answer_watch)
+        self._watches = ProducerWatches(ledger, self._reader, self._answer_watch)
         self._checks = Checks(
             ledger,
             self._reader,
             self._outbox,
-            self._settling,
-            writing,
+            self._lost_puts,
+            record_options,
             self._watches,
             settings.transaction_check_interval,
             self._now(),
@@ -181,11 +183,11 @@ class TransactionService:
         )
         return ledger
 
-    def _floors(self) -> Floors:
-        return Floors(*self._ledger.floors, self._speaks_of)
+    def _floors(self) -> TransactionOffsets:
+        return TransactionOffsets(*self._ledger.floors, self._covered_end)
 
-    def _watch_cleaning(self, now_ms: int) -> None:
-        """Before the reader lets go of what is being cleaned away."""
+    def _rescue_from_cleaning(self, now_ms: int) -> None:
+        """Rescues halves that are being cleaned away, before the reader closes their segments."""
         log_min = self._get(Position.LOG_MIN)
         if not self._is_ready(now_ms) or self._draining:
             return
@@ -195,31 +197,32 @@ class TransactionService:
         self._node.line.lose(lost - self._lost)
         self._lost = lost
 
-    def _compare(self) -> None:
-        """What the log held at the start is dispatched: offsets that fit it not are not believed (H15)."""
-        self._compared = True
+    def _check_offsets(self) -> None:
+        """Checks the stored offsets once the log of the start is dispatched; offsets that do not fit it are dropped
+        (H15)."""
+        self._offsets_checked = True
         known = self._file.written
         for topic, offset in zip((HALF, OP), (0, 0) if known is None else known.offsets, strict=True):
             low, end = self._reader.bounds(topic)
             if offset > end:
-                told = "%s: %d counted as through that the log does not hold; it is read from the beginning"
-                self._node.log.warning(told, topic.decode(), offset - end)
+                message = "%s: %d counted as through that the log does not hold; it is read from the beginning"
+                self._node.log.warning(message, topic.decode(), offset - end)
                 self._node.line.count(Counter.FALLBACKS, offset - end)
-                self._ledger.read_again()
+                self._ledger.restart()
                 self._read_to = 0
             elif topic == HALF and offset < low:
-                told = "%d half messages have left the log: those of them that were open are lost"
-                self._node.log.warning(told, low - offset)
+                message = "%d half messages have left the log: those of them that were open are lost"
+                self._node.log.warning(message, low - offset)
 
-    def _refuse_late(self, now_ms: int) -> int:
-        """Of those that wait for the start: too long, or too many."""
-        waiting, self._early = self._early, []
+    def _refuse_expired(self, now_ms: int) -> int:
+        """Refuses requests that have waited too long for the start, or are too many; returns how many."""
+        waiting, self._before_start = self._before_start, []
         done = 0
         for ending in waiting:
-            if ending.until_ms > now_ms and len(self._early) < WAITING_MAX:
-                self._early.append(ending)
+            if ending.until_ms > now_ms and len(self._before_start) < WAITING_MAX:
+                self._before_start.append(ending)
             else:
-                self._refuse(ending, Verdict.NOT_READABLE_YET.name, Verdict.NOT_READABLE_YET.value)
+                self._refuse(ending, EndRefusal.NOT_READABLE_YET.name, EndRefusal.NOT_READABLE_YET.value)
                 done += 1
         return done
 
@@ -227,15 +230,15 @@ class TransactionService:
         return self._read_to >= self._start_end and now_ms >= self._quiet_until
 
     def _read(self) -> int:
-        """What was dispatched, in the order of the log: of halves, only what is open is kept in mind."""
+        """Reads what was dispatched, in the order of the log; of halves, only open ones are kept in memory."""
         ledger = self._ledger
         dispatched = self._get(Position.DISPATCHED)
         op_end = self._reader.bounds(OP)[1]
         half_end = self._reader.bounds(HALF)[1]
-        if half_end and not self._topics_made:
-            self._make_topics()
+        if half_end and not self._topics_created:
+            self._create_topics()
         done = 0
-        if ledger.half_next < half_end and not self._ops_behind(op_end):
+        if ledger.half_next < half_end and not self._must_read_ops_first(op_end):
             done += self._read_halves()
         if ledger.op_next < op_end:
             done += self._read_ops(op_end, all_halves=ledger.half_next >= half_end)
@@ -243,43 +246,43 @@ class TransactionService:
             self._read_to = dispatched
         return done
 
-    def _ops_behind(self, op_end: int) -> bool:
-        """Whether op records are to be read that stand before halves which were read."""
+    def _must_read_ops_first(self, op_end: int) -> bool:
+        """Whether unread op records stand before halves that were read."""
         next_op = self._reader.record(OP, self._ledger.op_next) if self._ledger.op_next < op_end else None
         return next_op is not None and next_op.physical_offset < self._halves_to
 
     def _read_halves(self) -> int:
         run = self._reader.records(HALF, self._ledger.half_next, RECORDS_PER_TURN)
         for record in run.records:
-            self._ledger.see_half(self._checked(read_half(record)))
+            self._ledger.add_half(self._verified_copy(read_half(record)))
             self._halves_to = record.physical_offset
-        self._speaks_of = max(self._speaks_of, run.end)
+        self._covered_end = max(self._covered_end, run.end)
         self._ledger.half_next = max(self._ledger.half_next, run.following)
         return max(1, len(run.records))
 
     def _read_ops(self, op_end: int, *, all_halves: bool) -> int:
-        """Those whose halves were read."""
+        """Reads op records whose halves were read."""
         ledger = self._ledger
         run = self._reader.records(OP, ledger.op_next, min(RECORDS_PER_TURN, op_end - ledger.op_next))
         known = [record for record in run.records if all_halves or record.physical_offset < self._halves_to]
         for record in known:
-            ledger.see_op(record.queue_offset, read_op(record))
+            ledger.add_op(record.queue_offset, read_op(record))
         if len(known) == len(run.records):
             ledger.op_next = max(ledger.op_next, run.following)
-        self._speaks_of = max(self._speaks_of, run.end)
+        self._covered_end = max(self._covered_end, run.end)
         return len(known) or int(not run.records)
 
-    def _make_topics(self) -> None:
-        """Serve keeps no offsets of a topic that is not in topics.json."""
+    def _create_topics(self) -> None:
+        """Has put create the topics: serve keeps no offsets of a topic that is not in topics.json."""
         if not self._topics_asked and self._now() >= self._topics_at:
-            self._topics_at = self._now() + AGAIN_MS
-            self._topics_asked = self._outbox.ask("transaction_topics", self._are_topics_made)
+            self._topics_at = self._now() + RETRY_MS
+            self._topics_asked = self._outbox.ask("transaction_topics", self._on_topics_created)
 
-    def _are_topics_made(self, done: bool) -> None:
-        self._topics_made, self._topics_asked = done, False
+    def _on_topics_created(self, done: bool) -> None:
+        self._topics_created, self._topics_asked = done, False
 
-    def _checked(self, half: Half) -> Half:
-        """A half that says it is another's copy is one when the other, as far as it is still there, says so too."""
+    def _verified_copy(self, half: Half) -> Half:
+        """The half, on its own if it claims to be a copy of a half that, as far as it still exists, is another's."""
         if half.first == half.offset:
             return half
         record = self._reader.record(HALF, half.first) if half.first < half.offset else None
@@ -296,7 +299,7 @@ class TransactionService:
 
     # --- questions
 
-    def _take_requests(self, now_ms: int) -> int:
+    def _receive_requests(self, now_ms: int) -> int:
         done = 0
         while done < REQUESTS_PER_TURN:
             request = self._server.receive()
@@ -319,10 +322,10 @@ class TransactionService:
         match question:
             case {"op": "transaction_end"}:
                 until, end = now_ms + HELD_MS, self._get(Position.APPENDED)
-                self._early.append(read_ending(request.peer, request_id, question, until, end))
+                self._before_start.append(read_ending(request.peer, request_id, question, until, end))
             case {"op": "transaction_watch", "group": str(group), "wait_ms": int(wait_ms)}:
                 until = now_ms + max(0, min(wait_ms, HOLD_MAX_MS))
-                self._watch(group, Watch(request.peer, request_id, until))
+                self._watch(group, ProducerWatch(request.peer, request_id, until))
             case {"op": "transaction_status"}:
                 self._send(request.peer, request_id, self._status())
             case {"op": "transaction_list", "group": str(group)}:
@@ -331,18 +334,18 @@ class TransactionService:
             case _:
                 raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
 
-    def _watch(self, group: str, watch: Watch) -> None:
+    def _watch(self, group: str, watch: ProducerWatch) -> None:
         if self._draining:
             return  # an answer now would only make it ask again
         if self._watches.has_room(watch.peer):
             self._watches.add(group, watch)
             return
         self._node.line.count(Counter.REFUSED)
-        told = f"{PEER_WATCHES_MAX} of one producer, or {WATCHES_MAX} of all, wait for checks already"
-        self._send(watch.peer, watch.request_id, {"error": "TOO_MANY", "sentence": told}, status=1)
+        message = f"{PEER_WATCHES_MAX} of one producer, or {WATCHES_MAX} of all, wait for checks already"
+        self._send(watch.peer, watch.request_id, {"error": "TOO_MANY", "sentence": message}, status=1)
 
     def _status(self) -> dict[str, int]:
-        """`checked`, `put_aside` and `lost` since the process started."""
+        """Counters for `transaction_status`; `checked`, `put_aside` and `lost` since the process started."""
         half_floor, op_floor = self._ledger.floors
         return {
             "open": len(self._ledger),
@@ -365,7 +368,7 @@ class TransactionService:
         self._node.line.count(Counter.REFUSED)
         self._send(ending.peer, ending.request_id, {"error": error, "sentence": sentence}, status=1)
 
-    def _answer_watch(self, watch: Watch, facts: dict[str, Any], records: list[bytes]) -> bool:
+    def _answer_watch(self, watch: ProducerWatch, facts: dict[str, Any], records: list[bytes]) -> bool:
         return self._send(watch.peer, watch.request_id, facts, records=records)
 
     def _send(
@@ -377,7 +380,7 @@ class TransactionService:
         status: int = 0,
         records: list[bytes] | None = None,
     ) -> bool:
-        """A peer that does not read its answers is cut off (H20)."""
+        """Sends an answer; a peer that does not read its answers is cut off (H20)."""
         records = records or []
         parts = [ANSWER.pack(Kind.ANSWER, status, request_id, len(records)), json_part(facts)]
         if records:

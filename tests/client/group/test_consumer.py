@@ -330,7 +330,7 @@ class TestSharing:
             found = read(a, 5)  # in its hand
             settle(b, until=lambda: a.members == ["a", "b"] or len(node.group.members) == 2)
             a._node_groups.all[0].member._closing = 0.0  # its thread ends without a word
-            a._node_groups.all[0].member.ring()
+            a._node_groups.all[0].member.wake()
             a._node_groups.all[0].member.join(DEADLINE_S)
             node.expel("a")
             again = read(b, 10)

@@ -50,7 +50,7 @@ def long_held(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask_again_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """So that a node that did not fit is not being asked once more when the time is over."""
     monkeypatch.setattr("towline.client.link.connection.AGAIN_S", seconds)
-    monkeypatch.setattr(Connection._put_off, "__defaults__", (seconds,))
+    monkeypatch.setattr(Connection._postpone, "__defaults__", (seconds,))
 
 
 @pytest.fixture

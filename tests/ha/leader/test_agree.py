@@ -91,7 +91,7 @@ class TestANodeInDoubt:
     @pytest.fixture(autouse=True)
     def in_doubt(self, node, monkeypatch):
         begin_doubt(node.store)
-        monkeypatch.setattr("ha.leader.agree.AGAIN_S", 0.2)
+        monkeypatch.setattr("ha.leader.agree.PEERS_WAIT_S", 0.2)
 
     def test_does_not_go_on_before_the_other_one_was_heard(self, node):
         with pytest.raises(DoubtRefused, match="node 1 may hold it"):

@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, Pulse, listens
-from ha.leader.leadership import Leader, Leadership, RecordedSet, Standing, View, better, may_stand, next_epoch
-from ha.leader.lease import NS_PER_MS, Keeper
+from ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, LeaderProbe, listens
+from ha.leader.leadership import (
+    GroupView,
+    Leader,
+    Leadership,
+    NodeProgress,
+    RecordedSet,
+    better_candidate,
+    may_stand,
+    next_epoch,
+)
+from ha.leader.lease import NS_PER_MS, LeaseKeeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
 from towline.errors import EtcdUnavailable, MalformedFile
@@ -26,7 +35,7 @@ from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 
-EMPTY = View(None, 0, 0, None)
+EMPTY = GroupView(None, 0, 0, None)
 WHERE = {"ha": ["tcp://127.0.0.1:1"], "put": [], "serve": []}
 
 
@@ -158,12 +167,12 @@ class TestLeadership:
         etcd.revoke(old.leader.lease)
         claimed(etcd, leadership, node=1)
         assert not leadership.record(leadership_view(old, leadership), RecordedSet(256, 0b001))
-        assert not leadership.take(leadership_view(old, leadership), RecordedSet(512, 0b001), WHERE)
+        assert not leadership.begin_term(leadership_view(old, leadership), RecordedSet(512, 0b001), WHERE)
         assert leadership.read().in_sync.members == 0b111
 
     def test_who_leads_says_its_epoch_and_keeps_its_lease(self, etcd, leadership):
         view = claimed(etcd, leadership)
-        assert leadership.take(view, RecordedSet(1024, 0b1), WHERE)
+        assert leadership.begin_term(view, RecordedSet(1024, 0b1), WHERE)
         found = leadership.read()
         assert (found.in_sync.epoch, found.in_sync.members) == (1024, 0b1)
         assert (found.leader.epoch, found.leader.lease, found.term) == (1024, view.leader.lease, 4)
@@ -177,11 +186,11 @@ class TestLeadership:
 
 def leadership_view(old, leadership):
     """What a paused master believes: itself, and the set as it is now."""
-    return View(old.leader, old.term, old.term_changed, leadership.read().in_sync)
+    return GroupView(old.leader, old.term, old.term_changed, leadership.read().in_sync)
 
 
 class TestWhoMayStand:
-    RECORDED = View(None, 3, 7, RecordedSet(768, 0b011, 9))
+    RECORDED = GroupView(None, 3, 7, RecordedSet(768, 0b011, 9))
 
     def test_only_the_founder_where_nothing_was_recorded(self):
         assert may_stand(EMPTY, 0, founder=True) == ""
@@ -191,11 +200,11 @@ class TestWhoMayStand:
         assert [node for node in range(4) if not may_stand(self.RECORDED, node, founder=True)] == [0, 1]
 
     def test_the_one_that_holds_most_goes_first_if_it_is_a_member(self):
-        own = Standing(1, 768, 500)
-        assert better(self.RECORDED, own, [Standing(0, 768, 501)]).node == 0
-        assert better(self.RECORDED, own, [Standing(0, 769, 10)]).node == 0
-        assert better(self.RECORDED, own, [Standing(0, 768, 500)]).node == 0  # of equals the smallest id
-        assert better(self.RECORDED, own, [Standing(0, 768, 499), Standing(2, 9999, 9999)]) is None
+        own = NodeProgress(1, 768, 500)
+        assert better_candidate(self.RECORDED, own, [NodeProgress(0, 768, 501)]).node == 0
+        assert better_candidate(self.RECORDED, own, [NodeProgress(0, 769, 10)]).node == 0
+        assert better_candidate(self.RECORDED, own, [NodeProgress(0, 768, 500)]).node == 0  # of equals the smallest id
+        assert better_candidate(self.RECORDED, own, [NodeProgress(0, 768, 499), NodeProgress(2, 9999, 9999)]) is None
 
     def test_the_epoch_of_a_new_leader_is_above_all_that_is_known(self):
         assert next_epoch(self.RECORDED, 1, 0) == 4 * 256 + 1
@@ -208,7 +217,7 @@ class TestThePulseOfALeader:
 
     def feel(self, leader, *seen):
         """`seen`: (ms, whether somebody listens) in turn."""
-        pulse = Pulse()
+        pulse = LeaderProbe()
         return [pulse.is_dead(leader, listens=listening, now_ms=now) for now, listening in seen]
 
     def test_one_that_listened_and_does_not_for_a_second_is_dead(self):
@@ -223,7 +232,7 @@ class TestThePulseOfALeader:
         assert not any(self.feel(self.SPOKEN, (0, False), (60_000, False)))
 
     def test_the_life_of_one_leadership_says_nothing_about_the_next(self):
-        pulse = Pulse()
+        pulse = LeaderProbe()
         pulse.is_dead(self.SPOKEN, listens=True, now_ms=0)
         following = Leader(1, 769, 2, created=20, changed=21, role="SYNC_MASTER")
         assert not any(pulse.is_dead(following, listens=False, now_ms=now) for now in (1, 60_000))
@@ -245,12 +254,14 @@ class TestThePulseOfALeader:
         given |= {"total_replicas": "2", "in_sync_replicas": "2", "min_in_sync_replicas": str(least)}
         log = logging.getLogger("election")
         node: Any = SimpleNamespace(settings=read_settings(None, given, {}), runtime=Runtime(tmp_path), log=log)
-        assert leadership.take(claimed(etcd, leadership), RecordedSet(512, members), WHERE | {"broker_role": role})
+        assert leadership.begin_term(
+            claimed(etcd, leadership), RecordedSet(512, members), WHERE | {"broker_role": role}
+        )
         candidate = Candidate(node, etcd, leadership)
         for now_ms, listening in ((0, True), (100, False), (1200, False)):
             monkeypatch.setattr("ha.leader.election.listens", lambda _, listening=listening: listening)
             assert leadership.read().leader is not None
-            candidate.turn(now_ms)
+            candidate.cycle(now_ms)
         assert (leadership.read().leader is None) == ended
 
     def test_only_a_host_that_answers_says_that_nobody_listens(self):
@@ -293,7 +304,7 @@ def test_a_master_counts_its_lease_from_before_etcd_was_asked(etcd, leadership, 
     positions.writer(Position.EPOCH, Duty.RECOVER).advance(view.leader.epoch)
     log, store = logging.getLogger("lease"), Store(tmp_path)
     node = Node(store, runtime, settings, positions, Duty.LEASE, 1, log, SystemClock())
-    Keeper(node, etcd, leadership).turn(0)
+    LeaseKeeper(node, etcd, leadership).cycle(0)
     until_ns = positions.get(Position.LEASE_UNTIL)
     positions.close()
     assert until_ns == clock.asked_ns + 9000 * 9 // 10 * NS_PER_MS
@@ -346,7 +357,7 @@ class TestAMemberThatStands:
 
     def stand(self, candidate, *, for_ms=2 * GIVE_WAY_MS):
         for now_ms in range(0, for_ms, 100):
-            candidate.turn(now_ms)
+            candidate.cycle(now_ms)
 
     @pytest.mark.parametrize(
         ("others", "stands"),
@@ -377,20 +388,20 @@ class TestAMemberThatStands:
         del said[0]
         for now_ms in range(0, 2 * GIVE_WAY_MS, 100):
             if not orders:
-                candidate.turn(now_ms)
+                candidate.cycle(now_ms)
         assert orders[0]["until_ns"] == clock.asked_ns + 60_000 * NS_PER_MS
 
     def test_nor_one_that_it_takes_up_again(self, candidate, etcd, leadership, clock, said, orders):
         del said[0]
         claimed(etcd, leadership, node=1)
-        candidate.turn(0)
+        candidate.cycle(0)
         assert orders[0]["until_ns"] == clock.asked_ns + 60_000 * NS_PER_MS
 
     def test_in_doubt_it_gives_back_what_it_won_before(self, candidate, etcd, leadership, said, orders):
         claimed(etcd, leadership, node=1)
         said |= {1: self.state(1, doubted=True)}
         del said[0], said[2]
-        candidate.turn(0)
+        candidate.cycle(0)
         assert (orders, leadership.read().leader) == ([], None)
 
     @pytest.mark.parametrize("of_this_leadership", [True, False])
@@ -406,7 +417,7 @@ class TestAMemberThatStands:
             "elected": epoch if of_this_leadership else epoch - 256,
         }
         candidate._node.store.order_result.write_text(json.dumps(failed))
-        candidate.turn(0)
+        candidate.cycle(0)
         assert (len(orders), leadership.read().leader is None) == ((0, True) if of_this_leadership else (1, False))
 
     def test_lets_others_stand_when_its_supervisor_does_not_begin(
@@ -417,10 +428,10 @@ class TestAMemberThatStands:
         self.stand(candidate)
         order = orders[0]
         assert order["elected"] == leadership.read().leader.epoch
-        candidate.turn(10_000)
+        candidate.cycle(10_000)
         assert leadership.read().leader is not None
         monkeypatch.setattr("ha.leader.election.boottime_ns", lambda: order["until_ns"])
-        candidate.turn(20_000)
+        candidate.cycle(20_000)
         assert leadership.read().leader is None
-        candidate.turn(20_000 + BACK_OFF_MS - 1)
+        candidate.cycle(20_000 + BACK_OFF_MS - 1)
         assert (len(orders), leadership.read().leader) == (1, None)

@@ -7,19 +7,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ha.sender.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, Rules, began_with, first_record
+from ha.sender.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, InSyncRules, began_with, first_record
 from towline.errors import MalformedFile, MalformedFrame
 from towline.format.wire.frames import HA_SET, Kind, expect_set
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, facts_of, ids_of, mask_of, record_of
 from towline.places import Store
 
-RULES = Rules(own=0, floor=2, least=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)
+RULES = InSyncRules(own=0, floor=2, least=2, enough=2, gap_max=10_000, near=100, catch_up_ms=15_000, late_ms=1500)
 LATER = START_MS  # when those who were never there may be left out
 
 
 @dataclass
-class Slave:
+class SlaveState:
     held: int = 0
     caught_up_ms: int = LATER
     learner: bool = False
@@ -30,13 +30,13 @@ def recorded(members, rules=RULES, now=0):
     made = InSync(rules, InSyncRecord(256, 0, rules.own, mask_of(members)), now)
     for node in members:
         made.acknowledged(node, (256, 0))
-    made.settle()
+    made.commit()
     return made
 
 
-def turn(in_sync, slaves, end=1000, now=LATER, **facts):
+def cycle(in_sync, slaves, end=1000, now=LATER, **facts):
     given = {"replicated": 0, "epoch_start": 0} | facts
-    return in_sync.turn(slaves, end=end, now_ms=now, **given)
+    return in_sync.cycle(slaves, end=end, now_ms=now, **given)
 
 
 def ids(record):
@@ -45,32 +45,32 @@ def ids(record):
 
 class TestWhatIsReplicated:
     def test_the_least_that_every_member_holds(self):
-        slaves = {1: Slave(900), 2: Slave(700), 3: Slave(10)}
+        slaves = {1: SlaveState(900), 2: SlaveState(700), 3: SlaveState(10)}
         assert recorded([0, 1, 2]).replicated(slaves, 1000) == 700
 
     def test_nothing_new_while_a_member_is_away(self):
-        assert recorded([0, 1, 2]).replicated({1: Slave(900)}, 1000) == 0
+        assert recorded([0, 1, 2]).replicated({1: SlaveState(900)}, 1000) == 0
 
     def test_nothing_while_the_set_is_smaller_than_the_floor(self):
-        assert recorded([0]).replicated({1: Slave(900)}, 1000) == 0
+        assert recorded([0]).replicated({1: SlaveState(900)}, 1000) == 0
 
     def test_everything_where_the_master_may_be_alone(self):
         assert recorded([0], replace(RULES, floor=1)).replicated({}, 1000) == 1000
 
     def test_nothing_before_the_first_set_of_this_master_stands_on_its_members(self):
         made = InSync(RULES, InSyncRecord(256, 0, 0, 0b11), 0)
-        assert (made.complete, made.replicated({1: Slave(1000)}, 1000)) == (False, 0)
+        assert (made.complete, made.replicated({1: SlaveState(1000)}, 1000)) == (False, 0)
         made.acknowledged(1, (256, 0))
-        made.settle()
-        assert made.replicated({1: Slave(1000)}, 1000) == 1000
+        made.commit()
+        assert made.replicated({1: SlaveState(1000)}, 1000) == 1000
 
     def test_while_a_change_is_recorded_both_sets_are_waited_for(self):
         made = recorded([0, 1])
-        slaves = {1: Slave(1000), 2: Slave(900)}
-        assert ids(turn(made, slaves, replicated=900)) == [0, 1, 2]
+        slaves = {1: SlaveState(1000), 2: SlaveState(900)}
+        assert ids(cycle(made, slaves, replicated=900)) == [0, 1, 2]
         assert made.replicated(slaves, 1000) == 900
         made.acknowledged(2, made.asked.order)
-        made.settle()
+        made.commit()
         assert (made.record.ids, made.replicated(slaves, 1000)) == ([0, 1, 2], 900)
 
 
@@ -86,101 +86,101 @@ def test_what_a_promoted_master_began_with_is_shown_at_once_only_where_it_cannot
 
 class TestWhoJoins:
     def test_a_slave_that_holds_what_is_confirmed(self):
-        assert ids(turn(recorded([0]), {1: Slave(500)}, replicated=500)) == [0, 1]
+        assert ids(cycle(recorded([0]), {1: SlaveState(500)}, replicated=500)) == [0, 1]
 
     @pytest.mark.parametrize(
         ("slave", "facts"),
         [
-            pytest.param(Slave(499), {"replicated": 500}, id="it lacks a confirmed byte"),
-            pytest.param(Slave(499), {"epoch_start": 500}, id="it lacks a byte of the master before this one"),
-            pytest.param(Slave(0), {"end": 10_001}, id="it is too far behind"),
-            pytest.param(Slave(1000, learner=True), {}, id="async_learner"),
+            pytest.param(SlaveState(499), {"replicated": 500}, id="it lacks a confirmed byte"),
+            pytest.param(SlaveState(499), {"epoch_start": 500}, id="it lacks a byte of the master before this one"),
+            pytest.param(SlaveState(0), {"end": 10_001}, id="it is too far behind"),
+            pytest.param(SlaveState(1000, learner=True), {}, id="async_learner"),
         ],
     )
     def test_nobody_else(self, slave, facts):
-        assert turn(recorded([0]), {1: slave}, **facts) is None
+        assert cycle(recorded([0]), {1: slave}, **facts) is None
 
     def test_one_that_is_near_is_waited_for_a_moment(self):
         made = recorded([0], replace(RULES, floor=1))
-        slaves = {1: Slave(950)}
-        assert turn(made, slaves, replicated=1000) is None
+        slaves = {1: SlaveState(950)}
+        assert cycle(made, slaves, replicated=1000) is None
         assert made.replicated(slaves, 1000) == 950  # what is confirmed stays at 1000 until it holds that
         slaves[1].held = 1000
-        assert ids(turn(made, slaves, replicated=1000)) == [0, 1]
+        assert ids(cycle(made, slaves, replicated=1000)) == [0, 1]
 
     def test_one_that_stays_near_holds_nobody_up(self):
         made = recorded([0], replace(RULES, floor=1))
-        slaves = {1: Slave(950)}
+        slaves = {1: SlaveState(950)}
         for now in (LATER, LATER + JOIN_MS, LATER + JOIN_MS + 1):
-            turn(made, slaves, replicated=1000, now=now)
+            cycle(made, slaves, replicated=1000, now=now)
         assert made.replicated(slaves, 1000) == 1000
-        turn(made, slaves, replicated=1000, now=LATER + JOIN_MS + 1 + PAUSE_MS)
+        cycle(made, slaves, replicated=1000, now=LATER + JOIN_MS + 1 + PAUSE_MS)
         assert made.replicated(slaves, 1000) == 950
 
 
 class TestWhoLeaves:
     def test_a_slave_that_is_away_once_the_smaller_set_stands_on_those_who_remain(self):
         made = recorded([0, 1, 2])
-        slaves = {1: Slave(1000)}
-        assert ids(turn(made, slaves)) == [0, 1]
+        slaves = {1: SlaveState(1000)}
+        assert ids(cycle(made, slaves)) == [0, 1]
         assert (made.complete, made.replicated(slaves, 1000)) == (False, 0)
         made.acknowledged(1, made.asked.order)
         assert made.complete
-        made.settle()
+        made.commit()
         assert made.replicated(slaves, 1000) == 1000
 
     def test_nobody_right_after_a_start_but_who_was_there(self):
-        assert turn(recorded([0, 1, 2]), {1: Slave(1000)}, now=START_MS - 1) is None
+        assert cycle(recorded([0, 1, 2]), {1: SlaveState(1000)}, now=START_MS - 1) is None
         made = recorded([0, 1, 2])
-        assert turn(made, {1: Slave(1000), 2: Slave(1000)}, now=100) is None
-        assert ids(turn(made, {1: Slave(1000)}, now=200)) == [0, 1]
+        assert cycle(made, {1: SlaveState(1000), 2: SlaveState(1000)}, now=100) is None
+        assert ids(cycle(made, {1: SlaveState(1000)}, now=200)) == [0, 1]
 
     def test_nobody_below_the_floor(self):
-        assert turn(recorded([0, 1]), {}) is None
-        assert turn(recorded([0, 1, 2]), {}) is None
+        assert cycle(recorded([0, 1]), {}) is None
+        assert cycle(recorded([0, 1, 2]), {}) is None
 
     def test_nobody_where_one_that_has_to_stay_is_away(self):
-        slaves = {1: Slave(1000, caught_up_ms=0), 3: Slave(1000)}
-        assert turn(recorded([0, 1, 2, 3], replace(RULES, floor=4)), slaves, now=60_000) is None
+        slaves = {1: SlaveState(1000, caught_up_ms=0), 3: SlaveState(1000)}
+        assert cycle(recorded([0, 1, 2, 3], replace(RULES, floor=4)), slaves, now=60_000) is None
 
     def test_a_late_slave_at_once_while_enough_remain_and_else_after_longer(self):
         late = RULES.late_ms + 1
-        slaves = {1: Slave(1000, LATER + late), 2: Slave(500, LATER)}
-        assert turn(recorded([0, 1, 2]), slaves, now=LATER + late - 1) is None
-        assert ids(turn(recorded([0, 1, 2]), slaves, now=LATER + late)) == [0, 1]
+        slaves = {1: SlaveState(1000, LATER + late), 2: SlaveState(500, LATER)}
+        assert cycle(recorded([0, 1, 2]), slaves, now=LATER + late - 1) is None
+        assert ids(cycle(recorded([0, 1, 2]), slaves, now=LATER + late)) == [0, 1]
         three = replace(RULES, enough=3)
-        assert turn(recorded([0, 1, 2], three), slaves, now=LATER + late) is None
+        assert cycle(recorded([0, 1, 2], three), slaves, now=LATER + late) is None
         slaves[1].caught_up_ms = LATER + RULES.catch_up_ms
-        assert ids(turn(recorded([0, 1, 2], three), slaves, now=LATER + RULES.catch_up_ms + 1)) == [0, 1]
+        assert ids(cycle(recorded([0, 1, 2], three), slaves, now=LATER + RULES.catch_up_ms + 1)) == [0, 1]
 
     def test_the_one_that_is_latest_where_the_floor_keeps_some(self):
-        slaves = {1: Slave(500, caught_up_ms=200), 2: Slave(400, caught_up_ms=100)}
-        assert ids(turn(recorded([0, 1, 2]), slaves, now=60_000)) == [0, 1]
+        slaves = {1: SlaveState(500, caught_up_ms=200), 2: SlaveState(400, caught_up_ms=100)}
+        assert ids(cycle(recorded([0, 1, 2]), slaves, now=60_000)) == [0, 1]
 
     def test_one_that_lost_what_it_acknowledged_whatever_the_floor_is(self):
         made = recorded([0, 1])
-        assert turn(made, {1: Slave(900)}, replicated=900) is None
-        slaves = {1: Slave(899)}
-        assert ids(turn(made, slaves, replicated=900)) == [0]
-        made.settle()
+        assert cycle(made, {1: SlaveState(900)}, replicated=900) is None
+        slaves = {1: SlaveState(899)}
+        assert ids(cycle(made, slaves, replicated=900)) == [0]
+        made.commit()
         assert made.replicated(slaves, 1000) == 0
         slaves[1].held = 1000
-        assert turn(made, slaves, replicated=900, now=LATER + PAUSE_MS - 1) is None
-        assert ids(turn(made, slaves, replicated=900, now=LATER + PAUSE_MS)) == [0, 1]
+        assert cycle(made, slaves, replicated=900, now=LATER + PAUSE_MS - 1) is None
+        assert ids(cycle(made, slaves, replicated=900, now=LATER + PAUSE_MS)) == [0, 1]
 
     def test_one_that_lost_it_though_another_one_is_away(self):
         made = recorded([0, 1, 2])
-        assert ids(turn(made, {1: Slave(899)}, replicated=900, now=START_MS - 1)) == [0, 2]
+        assert ids(cycle(made, {1: SlaveState(899)}, replicated=900, now=START_MS - 1)) == [0, 2]
         assert not made.complete, "node 2 has not recorded it"
 
     def test_one_that_is_too_far_behind(self):
-        assert ids(turn(recorded([0, 1, 2]), {1: Slave(20_000), 2: Slave(9999)}, end=20_000)) == [0, 1]
+        assert ids(cycle(recorded([0, 1, 2]), {1: SlaveState(20_000), 2: SlaveState(9999)}, end=20_000)) == [0, 1]
 
     def test_a_slave_that_goes_while_it_joins_has_to_be_left_out_like_any_other(self):
         made = recorded([0, 1])
-        turn(made, {1: Slave(1000), 2: Slave(1000)})
+        cycle(made, {1: SlaveState(1000), 2: SlaveState(1000)})
         first = made.asked
-        again = turn(made, {1: Slave(1000)})
+        again = cycle(made, {1: SlaveState(1000)})
         assert (again.ids, again.version) == ([0, 1], first.version + 1)
         made.acknowledged(2, first.order)
         assert not made.complete
@@ -189,41 +189,41 @@ class TestWhoLeaves:
 
     def test_another_one_takes_the_place_of_the_slave_that_is_away(self):
         made = recorded([0, 1])
-        slaves = {2: Slave(1000)}
-        assert ids(turn(made, slaves)) == [0, 1, 2]
+        slaves = {2: SlaveState(1000)}
+        assert ids(cycle(made, slaves)) == [0, 1, 2]
         made.acknowledged(2, made.asked.order)
-        made.settle()
-        assert ids(turn(made, slaves)) == [0, 2]
+        made.commit()
+        assert ids(cycle(made, slaves)) == [0, 2]
 
 
 class TestInEtcd:
     RULES = replace(RULES, in_etcd=True)
     BEGIN = InSyncRecord(256, VERSIONS, 0, 0b001)
 
-    def kept(self, members):
+    def recorded(self, members):
         made = InSync(self.RULES, None, 0)
-        made.kept(mask_of(members), self.BEGIN, 0)
+        made.recorded(mask_of(members), self.BEGIN, 0)
         return made
 
     def test_before_etcd_has_said_which_set_there_is_nothing_is_replicated(self):
         made = InSync(self.RULES, None, 0)
-        assert (made.replicated({1: Slave(1000)}, 1000), turn(made, {1: Slave(1000)})) == (0, None)
+        assert (made.replicated({1: SlaveState(1000)}, 1000), cycle(made, {1: SlaveState(1000)})) == (0, None)
 
     def test_a_change_counts_when_etcd_has_it_and_nothing_else_is_asked_until_then(self):
-        made = self.kept([0, 1, 2])
-        slaves = {1: Slave(1000)}
-        assert ids(turn(made, slaves)) == [0, 1]
-        made.kept(0b111, self.BEGIN, 0b11)
+        made = self.recorded([0, 1, 2])
+        slaves = {1: SlaveState(1000)}
+        assert ids(cycle(made, slaves)) == [0, 1]
+        made.recorded(0b111, self.BEGIN, 0b11)
         assert not made.complete
-        assert turn(made, {1: Slave(1000), 2: Slave(1000)}) is None
-        made.kept(0b011, self.BEGIN, 0b11)
+        assert cycle(made, {1: SlaveState(1000), 2: SlaveState(1000)}) is None
+        made.recorded(0b011, self.BEGIN, 0b11)
         assert made.complete
 
     def test_a_sender_that_starts_again_waits_for_what_the_one_before_asked_for(self):
         made = InSync(self.RULES, None, 0)
-        made.kept(0b011, self.BEGIN, 0b111)
+        made.recorded(0b011, self.BEGIN, 0b111)
         assert (made.counted, made.complete) == (0b111, False)
-        made.kept(0b111, self.BEGIN, 0b111)
+        made.recorded(0b111, self.BEGIN, 0b111)
         assert made.complete
 
 
@@ -274,7 +274,7 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
     @initialize(floor=st.integers(2, 3))
     def begin(self, floor):
         times = {"catch_up_ms": 3000, "late_ms": 300}
-        self.rules = Rules(own=0, floor=floor, least=floor, enough=floor, gap_max=400, near=50, **times)
+        self.rules = InSyncRules(own=0, floor=floor, least=floor, enough=floor, gap_max=400, near=50, **times)
         self.now = self.end = self.replicated = self.epoch = 0
         self.logs = dict.fromkeys(range(1, 5), 0)  # what each has, connected or not
         self.fallen = set()
@@ -310,12 +310,12 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
 
     @rule(node=SLAVES)
     def connect(self, node):
-        self.connected[node] = Slave(self.logs[node], self.now)
+        self.connected[node] = SlaveState(self.logs[node], self.now)
         self.tell(node, self.set.asked or self.set.record)
         self.work()
 
     @rule(node=SLAVES)
-    def part(self, node):
+    def leave(self, node):
         self.connected.pop(node, None)
         self.on_their_way = [(to, record) for to, record in self.on_their_way if to != node]
         self.work()
@@ -323,7 +323,7 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
     @rule(node=SLAVES, left=st.integers(0, 400))
     def set_back(self, node, left):
         """Its machine goes back to an earlier state: it has lost what it acknowledged since, and does not know."""
-        self.part(node)
+        self.leave(node)
         self.logs[node] = min(self.logs[node], left)
         self.fallen.add(node)
 
@@ -358,13 +358,13 @@ class ASetOfNodesThatComeAndGo(RuleBasedStateMachine):
             if slave.held == self.end:
                 slave.caught_up_ms = self.now
         counted = self.set.counted
-        asked = self.set.turn(self.connected, replicated=self.replicated, end=self.end, epoch_start=0, now_ms=self.now)
+        asked = self.set.cycle(self.connected, replicated=self.replicated, end=self.end, epoch_start=0, now_ms=self.now)
         if asked is not None:
             for node in asked.ids:
                 self.tell(node, asked)
         if self.set.complete:
             before = self.set.record
-            settled = self.set.settle()
+            settled = self.set.commit()
             self.own = settled
             dropped = mask_of(ids_of(counted)) & ~settled.members
             if dropped:

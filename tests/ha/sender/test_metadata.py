@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from ha.sender.metadata import HOLD_MAX_MS, LOOK_MS, Metadata
+from ha.sender.metadata import CHECK_EVERY_MS, HOLD_MAX_MS, Metadata
 from tests.log.stores import QUEUE_FILE
 from towline.errors import MalformedFrame
 from towline.places import Store
@@ -43,22 +43,22 @@ def test_what_differs_is_answered_at_once(store, metadata):
 
 def test_what_is_the_same_is_answered_when_it_changes(store, metadata):
     assert metadata.ask(PEER, 1, question(store, "topics.json"), 0) is None
-    assert list(metadata.due(LOOK_MS)) == []
+    assert list(metadata.due(CHECK_EVERY_MS)) == []
     save(store, "topics.json", {"orders": 8})
-    assert list(metadata.due(2 * LOOK_MS)) == [(PEER, 1, {"files": {"topics.json": '{"orders": 8}'}})]
+    assert list(metadata.due(2 * CHECK_EVERY_MS)) == [(PEER, 1, {"files": {"topics.json": '{"orders": 8}'}})]
     assert list(metadata.due(10_000)) == [], "one answer"
 
 
 def test_a_file_that_was_not_there_is_a_change(store, metadata):
     metadata.ask(PEER, 1, question(store, "topics.json"), 0)
     save(store, "delayOffset.json", {})
-    assert list(metadata.due(LOOK_MS)) == [(PEER, 1, {"files": {"delayOffset.json": "{}"}})]
+    assert list(metadata.due(CHECK_EVERY_MS)) == [(PEER, 1, {"files": {"delayOffset.json": "{}"}})]
 
 
 def test_a_file_that_is_written_anew_with_the_same_content_is_none(store, metadata):
     metadata.ask(PEER, 1, question(store, "topics.json"), 0)
     save(store, "topics.json", {"orders": 4})
-    assert list(metadata.due(LOOK_MS)) == []
+    assert list(metadata.due(CHECK_EVERY_MS)) == []
     assert list(metadata.due(1000)) == [(PEER, 1, {"files": {}})], "its time is over"
 
 
@@ -66,8 +66,8 @@ def test_the_files_are_not_looked_at_each_turn(store, metadata):
     metadata.ask(PEER, 1, question(store, "topics.json"), 0)
     assert list(metadata.due(0)) == []
     save(store, "topics.json", {"orders": 8})
-    assert list(metadata.due(LOOK_MS - 1)) == []
-    assert len(list(metadata.due(LOOK_MS))) == 1
+    assert list(metadata.due(CHECK_EVERY_MS - 1)) == []
+    assert len(list(metadata.due(CHECK_EVERY_MS))) == 1
 
 
 def test_one_that_is_not_to_be_held_is_answered_at_once(store, metadata):

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, Flow, Peer
+from ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, FlowControl, Peer
 
 
 def slave(**facts: object) -> Peer:
@@ -62,9 +62,9 @@ def test_what_may_go_out_next_is_bounded(facts, end, expected):
 
 def test_a_slave_that_takes_its_credit_back_stops_and_is_sent_nothing_more():
     peer = slave()
-    assert not peer.stops
+    assert not peer.is_stopping
     assert peer.acknowledge(300, 300, 300, now_ms=7) is None
-    assert peer.stops
+    assert peer.is_stopping
     assert peer.room(10_000, batch_size=100) == 0
 
 
@@ -74,7 +74,7 @@ class TestCatchingUp:
     def test_a_slave_that_holds_everything_has_caught_up_now(self):
         peer = slave(on_disk=False)
         peer.begin(end=100, now_ms=10)
-        peer.measure(end=100, now_ms=5000, stood_ms=0)
+        peer.measure(end=100, now_ms=5000, paused_ms=0)
         assert peer.caught_up_ms == 5000
 
     def test_a_slave_always_a_little_behind_a_growing_log_is_not_late(self):
@@ -82,21 +82,21 @@ class TestCatchingUp:
         peer.begin(end=100, now_ms=0)
         for now in range(100, 5000, 100):
             peer.appended = 100 + now - 100  # what we had a turn ago
-            peer.measure(end=100 + now, now_ms=now, stood_ms=0)
+            peer.measure(end=100 + now, now_ms=now, paused_ms=0)
             assert now - peer.caught_up_ms <= 200
 
     def test_a_slave_that_stands_still_while_the_log_grows_gets_later_and_later(self):
         peer = slave()
         peer.begin(end=100, now_ms=0)
         for now in range(100, 5000, 100):
-            peer.measure(end=100 + now, now_ms=now, stood_ms=0)
+            peer.measure(end=100 + now, now_ms=now, paused_ms=0)
         assert peer.caught_up_ms <= 100
 
     def test_a_pause_of_the_master_itself_is_no_slaves_fault(self):
         peer = slave()
         peer.begin(end=100, now_ms=0)
-        peer.measure(end=500, now_ms=100, stood_ms=0)
-        peer.measure(end=500, now_ms=60_100, stood_ms=60_000)
+        peer.measure(end=500, now_ms=100, paused_ms=0)
+        peer.measure(end=500, now_ms=60_100, paused_ms=60_000)
         assert 60_100 - peer.caught_up_ms <= 100
 
     def test_what_counts_under_sync_flush_is_what_is_on_the_disk(self):
@@ -105,13 +105,13 @@ class TestCatchingUp:
 
 class TestFlow:
     def test_without_a_limit_everything_may_go(self):
-        flow = Flow(0)
+        flow = FlowControl(0)
         flow.spent(1 << 40)
         assert flow.room(0) > 1 << 50
-        assert not flow.holds_back
+        assert not flow.is_throttled
 
     def test_over_any_second_no_more_goes_than_the_rate_and_a_portion(self):
-        flow, sent = Flow(100_000, now_ms=0), 0
+        flow, sent = FlowControl(100_000, now_ms=0), 0
         for now in range(0, 3000, 7):
             size = flow.room(now)
             flow.spent(size)
@@ -119,13 +119,13 @@ class TestFlow:
         assert 0.98 * 300_000 <= sent <= 310_000
 
     def test_what_was_not_used_is_not_saved_up(self):
-        assert Flow(100_000, now_ms=0).room(60_000) == 10_000
+        assert FlowControl(100_000, now_ms=0).room(60_000) == 10_000
 
     def test_one_that_has_used_its_portion_is_held_back_until_it_earned_more(self):
-        flow = Flow(1000, now_ms=0)
+        flow = FlowControl(1000, now_ms=0)
         flow.spent(flow.room(0))
-        assert (flow.room(0), flow.holds_back) == (0, True)
-        assert (flow.room(50), flow.holds_back) == (50, False)
+        assert (flow.room(0), flow.is_throttled) == (0, True)
+        assert (flow.room(50), flow.is_throttled) == (50, False)
 
     def test_a_slave_is_sent_no_more_than_its_flow_allows(self):
-        assert slave(flow=Flow(300, now_ms=0)).room(10_000, 100, now_ms=0) == 30
+        assert slave(flow=FlowControl(300, now_ms=0)).room(10_000, 100, now_ms=0) == 30

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.put.fast_append import Known
+from master.put.fast_append import KnownQueues
 from tests.kernels.order import dies_of_a_store_to, shared
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.frames import Group, decode_put_answer, encode_put
@@ -52,8 +52,8 @@ class Desk:
         self.log = np.zeros(LOG, np.uint8)
         self.positions = np.zeros(3, np.int64)
         self.state = np.zeros(kernel.STATE_SIZE, np.int64)
-        self.known = Known()
-        self.known.take(Group(TOPIC, 0, 1, 1), 100, plain=True)
+        self.known = KnownQueues()
+        self.known.update(Group(TOPIC, 0, 1, 1), 100, plain=True)
         self.kept = np.zeros(2 * kernel.ANSWER_MAX, np.uint8)
         self.rows = np.zeros(100 * kernel.KEPT_SIZE, np.int64)
         self.log_end = LOG - 8
@@ -228,7 +228,7 @@ class TestWhatIsPlain:
             os.close(desk.bell)
 
     def test_may_be_for_several_queues(self, desk):
-        desk.known.take(Group(TOPIC, 1, 1, 1), 7, plain=True)
+        desk.known.update(Group(TOPIC, 1, 1, 1), 7, plain=True)
         first, second = record(1), record(2, 30, queue_id=1)
         desk.offer_groups((0, first), (1, second))
         assert desk.serve() == kernel.EMPTY
@@ -239,7 +239,7 @@ class TestWhatIsPlain:
 
 class TestAnswersThatAreNotDue:
     def test_are_kept_and_told_in_parts_when_they_are(self, desk):
-        desk.known.take(Group(TOPIC, 1, 1, 1), 7, plain=True)
+        desk.known.update(Group(TOPIC, 1, 1, 1), 7, plain=True)
         first, second, third = record(1), record(2, 30, queue_id=1), record(3)
         desk.offer(first, id_=1)
         desk.offer_groups((0, third), (1, second), id_=2)

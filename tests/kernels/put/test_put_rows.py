@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.put.fast_append import Known
+from master.put.fast_append import KnownQueues
 from tests.kernels.order import dies_of_a_store_to, shared
 from towline.fence import fence
 from towline.format.record.record import MessageEncoder
@@ -51,9 +51,9 @@ class Desk:
         self.marks = np.zeros(kernel.MARKS_SIZE, np.int64)
         self.answers = np.zeros(kernel.ANSWERS_SIZE, np.uint8)
         self.state = np.zeros(put_ring.STATE_SIZE, np.int64)
-        self.known = Known()
+        self.known = KnownQueues()
         for topic, queue_id in QUEUES:
-            self.known.take(Group(topic, queue_id, 1, 1), FIRST, plain=True)
+            self.known.update(Group(topic, queue_id, 1, 1), FIRST, plain=True)
         self.log_end = LOG - 8
         self.oldest = 0
 
@@ -309,7 +309,7 @@ class TestWhatIsNotPlain:
         assert desk.serve() == put_ring.CHANGED
         assert desk.end == 0
 
-    def test_is_everything_once_the_front_has_said_stop(self, desk):
+    def test_is_everything_once_the_stall_responder_has_said_stop(self, desk):
         desk.offer((QUEUES[0], [record(1)]))
         desk.marks[kernel.STOP] = 1
         assert desk.serve() == kernel.STOPPED

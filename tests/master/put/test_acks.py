@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.put.acks import Progress, Promise, Stored, Waiting, verdict
+from master.put.acks import AckPolicy, PendingAcks, PendingBatch, Progress, ack_status
 from towline.format.wire.status import PutStatus
 
-BOTH = Promise(flushed=True, replicated=True, flush_timeout_ms=5000, slave_timeout_ms=3000)
-FLUSHED_ONLY = Promise(flushed=True, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)
-NEITHER = Promise(flushed=False, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)
+BOTH = AckPolicy(flushed=True, replicated=True, flush_timeout_ms=5000, slave_timeout_ms=3000)
+FLUSHED_ONLY = AckPolicy(flushed=True, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)
+NEITHER = AckPolicy(flushed=False, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)
 END, STORED_MS = 100, 1000
 
 
@@ -23,11 +23,11 @@ class Told:
         self.found.append((first, count, status))
 
 
-def stored(*ends: int, at_ms: int = 0) -> Stored:
-    return Stored(ends, at_ms, Told(), [at_ms] * len(ends))
+def stored(*ends: int, at_ms: int = 0) -> PendingBatch:
+    return PendingBatch(ends, at_ms, Told(), [at_ms] * len(ends))
 
 
-def told(waiting: Waiting, progress: Progress, now_ms: int = 0) -> list[tuple[tuple[int, ...], PutStatus]]:
+def told(waiting: PendingAcks, progress: Progress, now_ms: int = 0) -> list[tuple[tuple[int, ...], PutStatus]]:
     """The ends of those that are released together, and their status."""
     return [
         (tuple(each.ends[first : first + count]), status)
@@ -53,7 +53,7 @@ def told(waiting: Waiting, progress: Progress, now_ms: int = 0) -> list[tuple[tu
 )
 def test_the_answer_follows_from_positions_and_time(promise, flushed, replicated, slaveless, waited, expected):
     progress = Progress(flushed, replicated, slaveless)
-    assert verdict(promise, END, STORED_MS, progress, STORED_MS + waited) == expected
+    assert ack_status(promise, END, STORED_MS, progress, STORED_MS + waited) == expected
 
 
 @pytest.mark.parametrize("promise", [NEITHER, FLUSHED_ONLY, BOTH], ids=["nothing", "the disk", "disk and slaves"])
@@ -69,11 +69,11 @@ def test_the_answer_follows_from_positions_and_time(promise, flushed, replicated
 )
 def test_whoever_does_not_lead_acknowledges_nothing_wherever_it_lies(promise, leads, fenced, waited, expected):
     progress = Progress(flushed=100, replicated=100, slaveless_ms=0, leads=leads, fenced=fenced)
-    assert verdict(promise, END, STORED_MS, progress, STORED_MS + waited) == expected
+    assert ack_status(promise, END, STORED_MS, progress, STORED_MS + waited) == expected
 
 
 def test_requests_are_released_in_the_order_of_the_log_and_the_first_that_waits_holds_the_rest():
-    waiting = Waiting(FLUSHED_ONLY)
+    waiting = PendingAcks(FLUSHED_ONLY)
     for end in (10, 20, 30):
         waiting.add(stored(end))
     assert told(waiting, Progress(20, 0, 0)) == [((10,), PutStatus.PUT_OK), ((20,), PutStatus.PUT_OK)]
@@ -81,7 +81,7 @@ def test_requests_are_released_in_the_order_of_the_log_and_the_first_that_waits_
 
 
 def test_of_those_that_were_stored_together_as_many_are_released_as_are_safe():
-    waiting = Waiting(FLUSHED_ONLY)
+    waiting = PendingAcks(FLUSHED_ONLY)
     waiting.add(stored(10, 20, 30))
     waiting.add(stored(40, 50))
     assert told(waiting, Progress(9, 0, 0)) == []
@@ -101,7 +101,7 @@ def test_of_those_that_were_stored_together_as_many_are_released_as_are_safe():
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(0, 9000)), min_size=1, max_size=4),
 )
 def test_whether_requests_were_stored_together_changes_no_answer(ends, sizes, promise, steps):
-    together, alone = Waiting(promise), Waiting(promise)
+    together, alone = PendingAcks(promise), PendingAcks(promise)
     at = 0
     for size in sizes:
         if at < len(ends):
@@ -117,7 +117,7 @@ def test_whether_requests_were_stored_together_changes_no_answer(ends, sizes, pr
 
 
 def test_the_next_deadline_is_that_of_the_oldest_request():
-    waiting = Waiting(BOTH)
+    waiting = PendingAcks(BOTH)
     assert waiting.due_ms(0) > 100_000
     waiting.add(stored(10, at_ms=1000))
     waiting.add(stored(20, at_ms=2000))
@@ -125,7 +125,7 @@ def test_the_next_deadline_is_that_of_the_oldest_request():
 
 
 def test_between_the_two_time_outs_of_a_request_nobody_is_woken():
-    waiting = Waiting(BOTH)
+    waiting = PendingAcks(BOTH)
     waiting.add(stored(10, at_ms=1000))
     assert waiting.due_ms(4500) == 1500
     assert waiting.due_ms(7000) == 1

@@ -6,8 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from master.put.admission import CHECKS, NEVER, Gate, Limits, Moment, expired, no_room, page_cache_busy, waited_too_long
-from master.put.fast_append import Express
+from master.put.admission import (
+    CHECKS,
+    NEVER,
+    Gate,
+    Limits,
+    StoreState,
+    expired,
+    no_room,
+    page_cache_busy,
+    waited_too_long,
+)
+from master.put.fast_append import FastAppend
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format.wire.refusals import Cause, read_sentence
 from towline.format.wire.status import PutStatus
@@ -48,7 +58,7 @@ def test_what_the_gate_looks_at_is_in_rocketmqs_order():
 
 
 def test_an_open_gate_refuses_nobody(positions):
-    assert Gate(positions, LIMITS).look(9, stopping=False) is None
+    assert Gate(positions, LIMITS).check(9, stopping=False) is None
 
 
 def late_flush(positions: Positions) -> None:
@@ -115,7 +125,7 @@ CLOSED = [
 @pytest.mark.parametrize(("happens", "status", "cause", "numbers"), CLOSED)
 def test_a_closed_gate_names_cause_and_numbers(positions, happens, status, cause, numbers):
     happens(positions)
-    refused = Gate(positions, LIMITS).look(0, stopping=False)
+    refused = Gate(positions, LIMITS).check(0, stopping=False)
     said, found, words = read_sentence(refused.sentence)
     assert (refused.status, refused.cause, said) == (status, cause, cause)
     retry_after = {"retry_after_ms": refused.retry_after_ms} if refused.retry_after_ms else {}
@@ -128,47 +138,47 @@ def test_with_a_lease_puts_are_taken_until_it_ends(positions):
     gate = Gate(positions, Limits(waiting_max=10, flush_backlog_max=1000, leased=True))
     lease, now_ns = positions.writer(Position.LEASE_UNTIL, Duty.LEASE), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     lease.replace(now_ns + 3600 * 10**9)
-    assert gate.look(0, stopping=False) is None
+    assert gate.check(0, stopping=False) is None
     lease.replace(now_ns - 5_000_000)
-    refused = gate.look(0, stopping=False)
+    refused = gate.check(0, stopping=False)
     assert (refused.status, refused.cause) == (PutStatus.NOT_MASTER, Cause.LEASE)
     assert read_sentence(refused.sentence)[1]["over_ms"] >= 5
 
 
 def test_a_master_that_never_had_the_lease_takes_nothing(positions):
     gate = Gate(positions, Limits(waiting_max=10, flush_backlog_max=1000, leased=True))
-    assert gate.look(0, stopping=False).cause is Cause.LEASE
+    assert gate.check(0, stopping=False).cause is Cause.LEASE
 
 
 def test_the_first_step_that_is_broken_answers(positions):
     gate, causes = Gate(positions, LIMITS), []
     for happens in (late_flush, slave_gone, sync_failed, raised(Duty.ALLOCATE, Flag.DISK_FULL)):
         happens(positions)
-        causes.append(gate.look(0, stopping=False).cause)
-    causes.append(gate.look(0, stopping=True).cause)
+        causes.append(gate.check(0, stopping=False).cause)
+    causes.append(gate.check(0, stopping=True).cause)
     assert causes == [Cause.FLUSH_BACKLOG, Cause.REPLICAS, Cause.SYNC_FAILED, Cause.DISK_FULL, Cause.STOPPING]
 
 
 def test_a_flag_that_is_lowered_opens_the_gate_again(positions):
     gate = Gate(positions, LIMITS)
     positions.duty(Duty.ALLOCATE).raise_flag(Flag.DISK_FULL)
-    assert gate.look(0, stopping=False).cause is Cause.DISK_FULL
+    assert gate.check(0, stopping=False).cause is Cause.DISK_FULL
     positions.duty(Duty.ALLOCATE).lower_flag(Flag.DISK_FULL)
-    assert gate.look(0, stopping=False) is None
+    assert gate.check(0, stopping=False) is None
 
 
 def changing_behind_the_checks(
     gate: Gate, happens: Callable[[Positions], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the next look judges is read, then this happens, then the look ends."""
-    judged = gate._moment
+    judged = gate._store_state
 
-    def moment(waiting: int, stopping: bool) -> Moment:
+    def state(waiting: int, stopping: bool) -> StoreState:
         found = judged(waiting, stopping)
         happens(gate._positions)
         return found
 
-    monkeypatch.setattr(gate, "_moment", moment)
+    monkeypatch.setattr(gate, "_store_state", state)
 
 
 NEITHER_LEASED_NOR_REPLICATED = Limits(waiting_max=10, flush_backlog_max=1000)
@@ -185,40 +195,40 @@ IN_BETWEEN = pytest.mark.parametrize(
 
 
 @IN_BETWEEN
-def test_what_changes_behind_the_checks_is_seen_by_the_next_look(positions, happens, cause, monkeypatch):
+def test_what_changes_behind_the_checks_is_seen_by_the_next_check(positions, happens, cause, monkeypatch):
     gate = Gate(positions, NEITHER_LEASED_NOR_REPLICATED)
     with monkeypatch.context() as patched:
         changing_behind_the_checks(gate, happens, patched)
-        assert gate.look(0, stopping=False) is None
-    assert gate.look(0, stopping=False).cause is cause
+        assert gate.check(0, stopping=False) is None
+    assert gate.check(0, stopping=False).cause is cause
 
 
 @pytest.mark.parametrize("happens", [sync_failed, dispatch_stopped, promised])
 def test_what_changes_between_a_look_and_a_kernels_call_is_seen_by_the_kernel(positions, happens):
     gate = Gate(positions, NEITHER_LEASED_NOR_REPLICATED)
-    express = Express(positions, gate, 0, 1 << 20)
-    assert gate.look(0, stopping=False) is None
-    express.begin(0, 0, 0)
-    assert is_as_before(express.positions, express.watched)
+    fast_append = FastAppend(positions, gate, 0, 1 << 20)
+    assert gate.check(0, stopping=False) is None
+    fast_append.begin(0, 0, 0)
+    assert is_as_before(fast_append.positions, fast_append.watched)
     happens(positions)
-    express.begin(0, 0, 0)
-    assert not is_as_before(express.positions, express.watched)
+    fast_append.begin(0, 0, 0)
+    assert not is_as_before(fast_append.positions, fast_append.watched)
 
 
 def test_too_many_requests_wait_for_the_disk_or_for_the_slaves(positions):
-    assert Gate(positions, LIMITS).look(10, stopping=False).cause is Cause.WAITING_REQUESTS
+    assert Gate(positions, LIMITS).check(10, stopping=False).cause is Cause.WAITING_REQUESTS
     for position, duty in ((Position.APPENDED, Duty.PUT), (Position.FLUSHED, Duty.FLUSH)):
         positions.writer(position, duty).advance(END + 30)
     positions.slaves()[3].set(connected=True, appended=END + 30, flushed=0)
-    refused = Gate(positions, LIMITS).look(10, stopping=False)
+    refused = Gate(positions, LIMITS).check(10, stopping=False)
     assert (refused.status, refused.cause) == (PutStatus.SYSTEM_BUSY, Cause.REPLICA_WAIT)
     assert read_sentence(refused.sentence)[1] == {"waiting": 10, "limit": 10, "behind_bytes": 30, "retry_after_ms": 20}
     alone = Limits(waiting_max=10, flush_backlog_max=1000)
-    assert Gate(positions, alone).look(10, stopping=False).cause is Cause.WAITING_REQUESTS
+    assert Gate(positions, alone).check(10, stopping=False).cause is Cause.WAITING_REQUESTS
 
 
 def test_a_broker_without_the_permission_to_write_takes_nothing(positions):
-    refused = Gate(positions, Limits(waiting_max=1, flush_backlog_max=1, permission=4)).look(0, stopping=False)
+    refused = Gate(positions, Limits(waiting_max=1, flush_backlog_max=1, permission=4)).check(0, stopping=False)
     assert (refused.status, refused.cause) == (PutStatus.NO_PERMISSION, Cause.PERMISSION)
 
 

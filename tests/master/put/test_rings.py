@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from master.put.put_request import Arrived
-from master.put.rings import Rings, Spin, Terms, shortened
+from master.put.put_request import PutRequest
+from master.put.rings import Rings, RingTerms, SpinWait, shortened
 from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_answer, encode_put_refusal
 from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
 
 SIZE = 64 * 1024
-TERMS = Terms(SIZE, 2, 5, "put.bell")
+TERMS = RingTerms(SIZE, 2, 5, "put.bell")
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def send(client: ClientRing, number: int) -> None:
     assert client.send(head, bytes(50))
 
 
-def taken(rings: Rings) -> Arrived:
-    arrived = rings.next()
-    assert arrived is not None
-    return arrived
+def taken(rings: Rings) -> PutRequest:
+    request = rings.next()
+    assert request is not None
+    return request
 
 
 def test_requests_are_taken_from_rings_in_turns(rings, clients):
@@ -67,8 +67,8 @@ def test_requests_are_taken_from_rings_in_turns(rings, clients):
 
 def test_an_answer_goes_to_the_ring_that_the_request_came_from(rings, clients):
     send(clients[1], 7)
-    arrived = taken(rings)
-    rings.answer(arrived.peer, encode_put_answer(7, 0, [(1, 2)]), 1)
+    request = taken(rings)
+    rings.answer(request.peer, encode_put_answer(7, 0, [(1, 2)]), 1)
     assert clients[0].receive() is None
     assert decode_put_answer(clients[1].receive()).places == [(1, 2)]
 
@@ -79,8 +79,8 @@ def test_nothing_is_taken_from_whoever_does_not_read_its_answers(rings, clients)
         send(clients[0], count)
         if not rings.waits:
             break
-        arrived = taken(rings)
-        rings.answer(arrived.peer, encode_put_refusal(count, 6, 1, 0, 0, "x" * 400), 1)
+        request = taken(rings)
+        rings.answer(request.peer, encode_put_refusal(count, 6, 1, 0, 0, "x" * 400), 1)
         count += 1
     assert count > 400
     send(clients[1], 1)
@@ -114,9 +114,9 @@ def test_a_ring_is_taken_once(told, bell):
 
 
 def test_a_switched_off_node_offers_and_takes_none(told, bell):
-    rings, client = Rings(Terms(SIZE, 0, 5, ""), told.append), ClientRing(Offer(SIZE, 5, bell))
+    rings, client = Rings(RingTerms(SIZE, 0, 5, ""), told.append), ClientRing(Offer(SIZE, 5, bell))
     try:
-        assert Terms(SIZE, 0, 5, "").offer() == {}
+        assert RingTerms(SIZE, 0, 5, "").offer() == {}
         with pytest.raises(RingRefused, match="off"):
             rings.open(client.facts)
     finally:
@@ -127,7 +127,7 @@ def test_garbage_cuts_one_ring_off_by_name_and_the_other_goes_on(rings, clients,
     clients[0].memory.words[Word.REQUESTS_TAIL] = 1 << 40
     send(clients[1], 3)
     found = [rings.next(), rings.next()]
-    assert [arrived.request_id for arrived in found if arrived is not None] == [3]
+    assert [request.request_id for request in found if request is not None] == [3]
     assert len(rings) == 1
     assert "position" in told[0]
     assert clients[0].memory.words[Word.CUT] == Cut.POSITION
@@ -149,11 +149,11 @@ def test_the_ring_of_a_client_that_died_is_let_go_and_one_that_lives_is_not(ring
     with subprocess.Popen(command, **pipes) as process:
         said = process.stdout.readline().split()
         rings.open(dict(zip(("pid", "ring", "bell", "token"), map(int, said), strict=True)))
-        rings.tend(now=True)
+        rings.reap(now=True)
         assert len(rings) == 1
         process.send_signal(signal.SIGKILL)
         process.wait()
-        rings.tend(now=True)
+        rings.reap(now=True)
         assert len(rings) == 0
 
 
@@ -164,7 +164,7 @@ def test_put_goes_to_sleep_only_where_nothing_waits(rings, clients):
     assert clients[0].memory.words[Word.PUT_SLEEPS] == 0
     send(clients[0], 1)
     assert not rings.arm()
-    rings.express = True  # a kernel takes it: it is work all the same
+    rings.fast_append = True  # a kernel takes it: it is work all the same
     assert not rings.waits
     assert not rings.arm()
 
@@ -176,12 +176,12 @@ def test_a_refusal_fits_the_room_that_is_kept_for_it():
 
 
 def test_waiting_for_the_next_request_is_given_up_where_none_comes_and_tried_now_and_then():
-    spin = Spin()
-    looks = [spin.looks() for _ in range(64)]
-    assert 1 <= sum(map(bool, looks)) <= 8
+    spin = SpinWait()
+    spins = [spin.spins() for _ in range(64)]
+    assert 1 <= sum(map(bool, spins)) <= 8
     for _ in range(10):
         spin.found(True)
-    assert all(spin.looks() for _ in range(10))
+    assert all(spin.spins() for _ in range(10))
     for _ in range(40):
         spin.found(False)
-    assert sum(bool(spin.looks()) for _ in range(64)) <= 8
+    assert sum(bool(spin.spins()) for _ in range(64)) <= 8

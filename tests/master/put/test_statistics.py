@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from master.put.statistics import TELL_MS, PutStatistics
+from master.put.statistics import REPORT_EVERY_MS, PutStatistics
 from tests.serve.building import Built
 from towline.format.wire.frames import Group
 from towline.runtime.store_stats import StoreStats, Total
@@ -35,7 +35,7 @@ def test_the_log_hears_of_slow_puts_once_in_a_while_and_of_others_never(built, c
         assert caplog.messages == [
             "1 puts took more than 500 ms from their arrival to their answer, the slowest 501 ms"
         ]
-        statistics.answered(501 + TELL_MS - 600, 501 + TELL_MS)
+        statistics.answered(501 + REPORT_EVERY_MS - 600, 501 + REPORT_EVERY_MS)
     assert caplog.messages[1:] == [
         "3 puts took more than 500 ms from their arrival to their answer, the slowest 900 ms"
     ]

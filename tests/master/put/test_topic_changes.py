@@ -7,8 +7,7 @@ from collections import deque
 import pytest
 
 from master.put.request_queue import Question
-from master.put.topic_changes import TopicChanges
-from master.put.topic_questions import TopicQuestions
+from master.put.topic_changes import TopicChanges, TopicQuestions
 from master.put.topics import Topics
 from towline.errors import DiskFull, StoreNotWritable, TopicExists, UnknownTopic
 from towline.log.state.topics_file import TopicsConfig
@@ -61,7 +60,7 @@ class Desk:
     def _tell(self):
         self.told += 1
 
-    def numbers_of(self, topic):
+    def next_offsets_of(self, topic):
         return self.numbers
 
     def ask(self, op, topic="", **facts):
@@ -70,10 +69,10 @@ class Desk:
         self.changes.add(Question(b"peer", self.asked, b"", "", "admin"), {"op": op, "topic": topic, **facts})
         return self.asked
 
-    def turn(self):
+    def cycle(self):
         """What was answered in one turn."""
         self.answers.clear()
-        self.changes.turn()
+        self.changes.cycle()
         return dict(self.answers)
 
     def let_go(self):
@@ -81,7 +80,7 @@ class Desk:
         self.rung.clear()
         self.file.may.release()
         assert self.rung.wait(DEADLINE_S)
-        return self.turn()
+        return self.cycle()
 
     def close(self):
         for _ in range(10):
@@ -109,7 +108,7 @@ def on_disk(desk):
 def test_a_change_is_answered_when_it_is_written_and_no_turn_waits_for_that(desk):
     number = desk.ask("create_topic", "orders", queues=2)
     began = time.monotonic()
-    assert [desk.turn() for _ in range(100)] == [{}] * 100
+    assert [desk.cycle() for _ in range(100)] == [{}] * 100
     assert time.monotonic() - began < DEADLINE_S / 2  # the write has not ended in this time, and never would
     assert desk.topics.write_queues(b"orders") == -1
     assert len(desk.changes) == 1
@@ -120,7 +119,7 @@ def test_a_change_is_answered_when_it_is_written_and_no_turn_waits_for_that(desk
 
 def test_what_comes_while_one_is_written_is_written_together(desk):
     first = desk.ask("create_topic", "first", queues=1)
-    desk.turn()
+    desk.cycle()
     later = [desk.ask("route", f"topic-{number}", queues=1) for number in range(50)]
     assert list(desk.let_go()) == [first]
     assert desk.file.begun.acquire(timeout=DEADLINE_S)
@@ -134,7 +133,7 @@ def test_what_comes_while_one_is_written_is_written_together(desk):
 
 def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(desk):
     desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     desk.let_go()
     desk.numbers = {0: 7, 3: 2}
     deleted, again, twice = (
@@ -142,7 +141,7 @@ def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(des
         desk.ask("create_topic", "orders", queues=2),
         desk.ask("create_topic", "orders", queues=2),
     )
-    assert desk.turn() == {}
+    assert desk.cycle() == {}
     assert (desk.topics.get("orders"), desk.topics.write_queues(b"orders")) == (None, -1)
     found = desk.let_go()
     assert (found[deleted], found[again]["write_queues"]) == ({"topic": "orders", "log_offset": 1000}, 2)
@@ -156,7 +155,7 @@ def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(des
 @pytest.mark.parametrize("error", [DiskFull("topics.json", 10), StoreNotWritable("topics.json", "read-only")])
 def test_a_write_that_fails_is_told_to_all_of_it_and_changes_nothing(desk, error):
     desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     desk.let_go()
     desk.file.fails.append(error)
     asked = [
@@ -165,19 +164,19 @@ def test_a_write_that_fails_is_told_to_all_of_it_and_changes_nothing(desk, error
         desk.ask("delete_topic", "orders"),
         desk.ask("alter_topic", "orders", perm=6),
     ]
-    assert desk.turn() == {}
+    assert desk.cycle() == {}
     assert desk.let_go() == dict.fromkeys(asked, error)
     for topics in (desk.topics, on_disk(desk)):
         assert (topics.names(), topics.write_queues(b"orders"), topics.floors()) == (["orders"], 4, {})
     number = desk.ask("create_topic", "refunds", queues=3)  # the disk has room again
-    desk.turn()
+    desk.cycle()
     assert desk.let_go()[number]["write_queues"] == 3
 
 
 def test_an_error_that_nobody_foresaw_reaches_who_asked(desk):
     desk.file.fails.append(PermissionError(13, "Permission denied"))
     number = desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     found = desk.let_go()[number]
     assert isinstance(found, StoreNotWritable)
     assert "Permission denied" in str(found)
@@ -185,39 +184,39 @@ def test_an_error_that_nobody_foresaw_reaches_who_asked(desk):
 
 def test_what_needs_no_write_is_answered_at_once(desk):
     unknown = desk.ask("alter_topic", "unknown", perm=4)
-    found = desk.turn()
+    found = desk.cycle()
     assert isinstance(found[unknown], UnknownTopic)
     assert not desk.file.begun.acquire(blocking=False)
 
 
 def test_a_topic_is_not_deleted_in_the_middle_of_an_append_to_it(desk):
     desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     desk.let_go()
     desk.appending = True
     number = desk.ask("delete_topic", "orders")
-    assert desk.turn() == {}
+    assert desk.cycle() == {}
     assert desk.topics.write_queues(b"orders") == 4
     desk.appending, desk.numbers = False, {0: 8}
-    desk.turn()
+    desk.cycle()
     assert number in desk.let_go()
     assert desk.topics.floors() == {(b"orders", 0): 8}
 
 
 def test_after_a_stop_nothing_begins_and_what_is_written_is_answered(desk):
     number = desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     desk.ask("create_topic", "refunds", queues=4)
     desk.changes.stop()
-    assert desk.changes.writes
+    assert desk.changes.is_writing
     assert list(desk.let_go()) == [number]
-    assert not desk.changes.writes
+    assert not desk.changes.is_writing
     assert on_disk(desk).names() == ["orders"]
 
 
 def test_the_end_waits_for_what_is_being_written_and_answers_it(desk):
     number = desk.ask("create_topic", "orders", queues=4)
-    desk.turn()
+    desk.cycle()
     desk.file.may.release()
     desk.answers.clear()
     desk.changes.close()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from master.put.topics import Change, Topics
+from master.put.topics import TopicChange, Topics
 from towline.errors import (
     IllegalTopic,
     MalformedFile,
@@ -35,8 +35,8 @@ class StillClock:
 class Settled(Topics):
     """Every change is written and holds at once."""
 
-    def _make(self, *tables):
-        super()._make(*tables)
+    def _stage(self, *tables):
+        super()._stage(*tables)
         self._save()
 
 
@@ -223,7 +223,7 @@ class TestMadeByThemselves:
 
     def test_any_topic_may_be_the_template_that_lets_others_inherit(self, tmp_path):
         made = topics(tmp_path, auto_create=False)
-        made.create("parent", 3, Change(perm=7))
+        made.create("parent", 3, TopicChange(perm=7))
         assert made.route("child", 8, "parent").write_queue_nums == 3
         assert made.route("grandchild-of-none", 1, "parent").perm == 6
         for template in ("child", "unknown", TEMPLATE_TOPIC):
@@ -243,31 +243,31 @@ class TestAltering:
         return found
 
     def test_what_is_not_named_stays_and_everything_is_kept(self, made, tmp_path):
-        made.alter("orders", Change(perm=4, order=True))
+        made.alter("orders", TopicChange(perm=4, order=True))
         kept = topics(tmp_path).get("orders")
         assert (kept.read_queue_nums, kept.write_queue_nums, kept.perm, kept.order) == (4, 4, 4, True)
         assert made.write_queues(b"orders") == 0
 
     def test_a_change_to_the_same_is_not_written(self, made, tmp_path):
         before = (tmp_path / "topics.json").read_bytes()
-        made.alter("orders", Change(perm=6))
+        made.alter("orders", TopicChange(perm=6))
         assert (tmp_path / "topics.json").read_bytes() == before
 
     def test_read_queues_become_fewer_after_the_write_queues(self, made):
         with pytest.raises(TopicChangeRefused, match="lower the write queues"):
-            made.alter("orders", Change(read_queues=2, write_queues=2))
-        made.alter("orders", Change(write_queues=2))
+            made.alter("orders", TopicChange(read_queues=2, write_queues=2))
+        made.alter("orders", TopicChange(write_queues=2))
         assert made.write_queues(b"orders") == 2
-        assert made.alter("orders", Change(read_queues=2)).read_queue_nums == 2
+        assert made.alter("orders", TopicChange(read_queues=2)).read_queue_nums == 2
 
     @pytest.mark.parametrize(
         ("change", "sentence"),
         [
-            (Change(write_queues=5), "raise the read queues too"),
-            (Change(read_queues=0, write_queues=0), "lower the write queues"),
-            (Change(write_queues=0), "1 to 16384"),
-            (Change(read_queues=16385), "1 to 16384"),
-            (Change(perm=8), "sum of 4 read"),
+            (TopicChange(write_queues=5), "raise the read queues too"),
+            (TopicChange(read_queues=0, write_queues=0), "lower the write queues"),
+            (TopicChange(write_queues=0), "1 to 16384"),
+            (TopicChange(read_queues=16385), "1 to 16384"),
+            (TopicChange(perm=8), "sum of 4 read"),
         ],
     )
     def test_what_makes_no_sense_is_refused_and_changes_nothing(self, made, change, sentence):
@@ -278,12 +278,12 @@ class TestAltering:
 
     def test_more_queues_than_the_node_holds_are_refused(self, made):
         with pytest.raises(TooManyQueues, match="20"):
-            made.alter("orders", Change(read_queues=21))
+            made.alter("orders", TopicChange(read_queues=21))
 
     def test_unknown_topics_and_the_brokers_own_are_refused(self, made):
         with pytest.raises(UnknownTopic):
-            made.alter("unknown", Change(perm=6))
-        for refused in (lambda: made.alter("TBW102", Change(perm=6)), lambda: made.delete("RMQ_SYS_X", 1, {})):
+            made.alter("unknown", TopicChange(perm=6))
+        for refused in (lambda: made.alter("TBW102", TopicChange(perm=6)), lambda: made.delete("RMQ_SYS_X", 1, {})):
             with pytest.raises(TopicProtected):
                 refused()
 
@@ -313,7 +313,7 @@ class TestDeleting:
             "orders": DeletedTopic(log_offset=1000)
         }
         assert made.floors() == {}
-        made.forget(1000, set())
+        made.purge_deleted(1000, set())
         assert "towlineDeletedTopics" not in (tmp_path / "topics.json").read_text()
 
     def test_it_is_forgotten_when_neither_log_nor_queues_hold_anything(self, tmp_path):
@@ -322,7 +322,7 @@ class TestDeleting:
             made.create(name, 2)
             made.delete(name, 2000 if name == "late" else 1000, {0: 1})
         made.create("again", 2)
-        made.forget(1500, {b"held"})
+        made.purge_deleted(1500, {b"held"})
         assert {topic for topic, _ in topics(tmp_path).floors()} == {b"held", b"late", b"again"}
 
     def test_its_queues_count_until_it_is_forgotten(self, tmp_path):
@@ -331,7 +331,7 @@ class TestDeleting:
         made.delete("orders", 1000, dict.fromkeys(range(6), 1))
         with pytest.raises(TooManyQueues):
             made.create("others", 5)
-        made.forget(1000, ())
+        made.purge_deleted(1000, ())
         made.create("others", 5)
 
 
@@ -343,32 +343,32 @@ class TestUntilItIsWritten:
 
     def test_a_new_topic_is_there_for_the_next_change_alone(self, made):
         made.create("refunds", 2)
-        assert (made.get("refunds"), made.settled("refunds"), made.write_queues(b"refunds")) == (None, None, -1)
+        assert (made.get("refunds"), made.committed("refunds"), made.write_queues(b"refunds")) == (None, None, -1)
         with pytest.raises(TopicExists):
             made.create("refunds", 2)
         assert made.changed
-        made.settle()
+        made.commit()
         assert (made.get("refunds").write_queue_nums, made.write_queues(b"refunds"), made.changed) == (2, 2, False)
 
     def test_an_altered_one_is_what_it_was(self, made):
-        made.alter("orders", Change(perm=4))
+        made.alter("orders", TopicChange(perm=4))
         assert (made.get("orders").perm, made.write_queues(b"orders")) == (6, 4)
-        assert made.settled("orders") is None
-        made.settle()
-        assert (made.settled("orders").perm, made.write_queues(b"orders")) == (4, 0)
+        assert made.committed("orders") is None
+        made.commit()
+        assert (made.committed("orders").perm, made.write_queues(b"orders")) == (4, 0)
 
     def test_one_that_is_to_go_takes_no_more_puts_and_may_come_back(self, made):
-        seen = made.queues_of_clients
+        seen = made.client_queues
         made.delete("orders", 1000, {0: 7})
         assert (made.get("orders"), made.write_queues(b"orders"), made.floors()) == (None, -1, {})
-        assert made.queues_of_clients is not seen
-        made.withdraw()
-        assert (made.settled("orders").write_queue_nums, made.write_queues(b"orders"), made.changed) == (4, 4, False)
+        assert made.client_queues is not seen
+        made.rollback()
+        assert (made.committed("orders").write_queue_nums, made.write_queues(b"orders"), made.changed) == (4, 4, False)
         made.create("refunds", 1)
         made.delete("orders", 1000, {0: 9})
         made.create("orders", 2)
         assert made.write_queues(b"orders") == -1
-        made.settle()
+        made.commit()
         assert (made.write_queues(b"orders"), made.floors()) == (2, {(b"orders", 0): 9})
 
     def test_a_route_that_would_be_refused_says_so_without_a_change(self, made):

@@ -38,8 +38,8 @@ def test_an_append_wakes_who_has_something_to_do(settings, pooled, woken):
     assert set(woken_by_put(given, pooled=pooled)) == woken
 
 
-class Stood:
-    """A front that takes one request off the socket whenever the main thread is in the mapping."""
+class Responder:
+    """A stall responder that takes one request off the socket whenever the main thread is in the mapping."""
 
     def __init__(self) -> None:
         self.taken: list[int] = []
@@ -47,21 +47,21 @@ class Stood:
     def enter(self, now_ns: int) -> None:
         self.taken.append(now_ns)
 
-    def leave(self) -> None:
+    def exit(self) -> None:
         return
 
 
-def test_put_does_not_sleep_on_what_its_front_took_while_it_populated() -> None:
+def test_put_does_not_sleep_on_what_its_stall_responder_took_while_it_populated() -> None:
     """It is not in the socket any more, and wakes nobody."""
-    front = Stood()
+    responder = Responder()
     positions = SimpleNamespace(get=lambda position: 0)
     idle = SimpleNamespace(
         _node=SimpleNamespace(positions=positions),
         _prepared=None,
-        _front=front,
+        _stall_responder=responder,
         _appender=SimpleNamespace(prepare=lambda: False),
-        _intake=front.taken,
+        _requests=responder.taken,
     )
     assert PutAgent._prepare(cast(PutAgent, idle)) == 1
-    front.taken.clear()
+    responder.taken.clear()
     assert PutAgent._prepare(cast(PutAgent, idle)) == 0, "nothing is left to populate, and nothing came"

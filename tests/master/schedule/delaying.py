@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.schedule.delays import Level
-from master.schedule.delivery import Lane
+from master.schedule.delay_levels import DelayLevel
+from master.schedule.delivery import DeliveryLane
 from master.schedule.restoring import MissingTopics, RealQueues, Restorer
-from master.schedule.timers import ROWS_MAX, Through, Timers
+from master.schedule.timers import ROWS_MAX, Timers, TimerState
 from tests.serve.building import HOST, NOON, Built
 from towline.client.send.forms import StoredForm
 from towline.format.record.forms import SCHEDULE_TOPIC
@@ -67,12 +67,12 @@ class Delaying(Built):
         queues = RealQueues(ConfigFile(self.store.config / "topics.json"))
         return Restorer(self.log, queues, with_crc=with_crc)
 
-    def level(self, number: int, store_time: int = -1) -> Level:
+    def level(self, number: int, store_time: int = -1) -> DelayLevel:
         delay_ms = DELAYS_MS[number - 1]
-        return Level(number, delay_ms, self.queues, self.ends, lambda offset: store_time, lambda: self.monotonic)
+        return DelayLevel(number, delay_ms, self.queues, self.ends, lambda offset: store_time, lambda: self.monotonic)
 
-    def timers(self, through: Through | None = None, rows_max: int = ROWS_MAX) -> Timers:
-        return Timers(self.queues, self.ends, self.restorer(), through or Through(), rows_max)
+    def timers(self, through: TimerState | None = None, rows_max: int = ROWS_MAX) -> Timers:
+        return Timers(self.queues, self.ends, self.restorer(), through or TimerState(), rows_max)
 
 
 @dataclass
@@ -124,9 +124,9 @@ class FakePut:
         return self._done is not None
 
 
-def lane_of(source, restorer: Restorer, put: FakePut, *, follows: bool = False) -> Lane:
+def lane_of(source, restorer: Restorer, put: FakePut, *, follows: bool = False) -> DeliveryLane:
     log = logging.getLogger("schedule")
-    return Lane(source, restorer, put, log, MissingTopics(put, 8, log) if follows else None)
+    return DeliveryLane(source, restorer, put, log, MissingTopics(put, 8, log) if follows else None)
 
 
 def made(tmp_path: Path, **queues: int) -> Delaying:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from master.schedule.delay_offsets import SLOW_MS, DelayOffsets, State
-from master.schedule.timers import Through
+from master.schedule.delay_offsets import SLOW_MS, DelayOffsets, DeliveryState
+from master.schedule.timers import TimerState
 from towline.errors import StoreNotWritable
 from towline.log.files.config_file import ConfigFile
 from towline.node.process.context import Node
@@ -20,7 +20,7 @@ from towline.runtime.settings import read_settings
 
 INTERVAL = 500
 DEADLINE_S = 20.0
-NOTHING = Through(0, -1, 0, 0, 0)
+NOTHING = TimerState(0, -1, 0, 0, 0)
 
 
 class Disk:
@@ -69,25 +69,25 @@ class Deliveries:
         self.delivered = self.noted = 0
         self.now = 10_000
 
-    def _state(self) -> State:
+    def _state(self) -> DeliveryState:
         self.noted = self.delivered
-        return State({1: self.delivered}, NOTHING, self.delivered)
+        return DeliveryState({1: self.delivered}, NOTHING, self.delivered)
 
-    def turn(self, *, after: int = 0, delivered: int = 0) -> None:
+    def cycle(self, *, after: int = 0, delivered: int = 0) -> None:
         self.now += after
         self.delivered += delivered
-        self.offsets.turn(self.now, changed=self.delivered != self.noted)
+        self.offsets.cycle(self.now, changed=self.delivered != self.noted)
 
     def written(self) -> None:
         """Turns until the thread is through with what was said last."""
         while self.offsets.busy:
             assert self._wrote.wait(DEADLINE_S)
             self._wrote.clear()
-            self.turn()
+            self.cycle()
 
     @property
-    def holds(self) -> bool:
-        return self.offsets.holds(self.now)
+    def must_wait(self) -> bool:
+        return self.offsets.must_wait(self.now)
 
     @property
     def on_disk(self) -> int | None:
@@ -109,26 +109,26 @@ def deliveries(tmp_path: Path, disk: Disk) -> Iterator[Deliveries]:
 
 
 def test_nothing_is_noted_before_the_log_is_on_the_disk_so_far(deliveries: Deliveries, disk: Disk) -> None:
-    deliveries.turn(delivered=100)
+    deliveries.cycle(delivered=100)
     assert deliveries.offsets.awaits_flush
     deliveries.flushed.advance(99)
-    deliveries.turn(after=INTERVAL)
+    deliveries.cycle(after=INTERVAL)
     assert deliveries.offsets.awaits_flush
     assert not disk.begun.is_set()
     deliveries.flushed.advance(100)
-    deliveries.turn()
+    deliveries.cycle()
     deliveries.written()
     assert deliveries.on_disk == 100
 
 
 def test_the_files_are_written_once_an_interval(deliveries: Deliveries) -> None:
     deliveries.flushed.advance(1000)
-    deliveries.turn(delivered=1)
+    deliveries.cycle(delivered=1)
     deliveries.written()
-    deliveries.turn(after=INTERVAL - 1, delivered=1)
+    deliveries.cycle(after=INTERVAL - 1, delivered=1)
     assert not deliveries.offsets.busy
     assert deliveries.on_disk == 1
-    deliveries.turn(after=1, delivered=1)
+    deliveries.cycle(after=1, delivered=1)
     deliveries.written()
     assert deliveries.on_disk == 3
 
@@ -136,27 +136,27 @@ def test_the_files_are_written_once_an_interval(deliveries: Deliveries) -> None:
 def test_deliveries_go_on_beside_a_slow_disk_for_a_while_and_then_wait(deliveries: Deliveries, disk: Disk) -> None:
     deliveries.flushed.advance(1000)
     disk.runs.clear()
-    deliveries.turn(delivered=1)
+    deliveries.cycle(delivered=1)
     assert disk.begun.wait(DEADLINE_S)
-    deliveries.turn(after=INTERVAL + SLOW_MS - 1, delivered=1)
-    assert not deliveries.holds
-    deliveries.turn(after=1)
-    assert deliveries.holds
+    deliveries.cycle(after=INTERVAL + SLOW_MS - 1, delivered=1)
+    assert not deliveries.must_wait
+    deliveries.cycle(after=1)
+    assert deliveries.must_wait
     disk.runs.set()
     deliveries.written()
-    assert not deliveries.holds  # what came second is not so old yet
+    assert not deliveries.must_wait  # what came second is not so old yet
     assert deliveries.on_disk == 1
-    deliveries.turn(after=INTERVAL)
+    deliveries.cycle(after=INTERVAL)
     deliveries.written()
     assert deliveries.on_disk == 2
 
 
 def test_a_flush_that_stands_still_holds_deliveries_too(deliveries: Deliveries) -> None:
-    deliveries.turn(delivered=100)
-    deliveries.turn(after=INTERVAL + SLOW_MS - 1)
-    assert not deliveries.holds
-    deliveries.turn(after=1)
-    assert deliveries.holds
+    deliveries.cycle(delivered=100)
+    deliveries.cycle(after=INTERVAL + SLOW_MS - 1)
+    assert not deliveries.must_wait
+    deliveries.cycle(after=1)
+    assert deliveries.must_wait
 
 
 def test_where_nothing_can_be_written_deliveries_go_on_and_it_is_tried_again(
@@ -165,12 +165,12 @@ def test_where_nothing_can_be_written_deliveries_go_on_and_it_is_tried_again(
     deliveries.flushed.advance(1000)
     disk.refuses = True
     for _ in range(3):
-        deliveries.turn(after=INTERVAL + SLOW_MS, delivered=1)
+        deliveries.cycle(after=INTERVAL + SLOW_MS, delivered=1)
         deliveries.written()
-        assert not deliveries.holds
+        assert not deliveries.must_wait
     assert deliveries.on_disk is None
     assert len(caplog.records) == 1, "the same trouble is told once"
     disk.refuses = False
-    deliveries.turn(after=INTERVAL)
+    deliveries.cycle(after=INTERVAL)
     deliveries.written()
     assert deliveries.on_disk == 3

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from master.schedule import wheel
-from master.schedule.timers import ROWS_MAX, Mark, Through
+from master.schedule.timers import ROWS_MAX, DeliveredMark, TimerState
 from tests.serve.building import NOON
 from towline.client.send.forms import Handle, StoredForm, cancelling, delayed, timed
 from towline.format.record.properties import CRC32, decode
@@ -134,14 +134,14 @@ class TestTimers:
             pass
         place = store.ends.find(b"rmq_sys_wheel_timer", 0)
         timers.safe_ms = NOON + HOUR_MS
-        lane.turn(0, NOON + 1003)
+        lane.cycle(0, NOON + 1003)
         assert put.sent[-1].keys == ["k0", "k1", "k2", "k3"]
         store.ends.move_min(place, 100)
         timers.scan()
         assert timers.gone == 96 - 4, "block by block, without those that are under way"
         assert timers.pending() == 200 - 96
         put.answer(PutStatus.PUT_OK, at=1)
-        lane.turn(1, NOON + 1003)
+        lane.cycle(1, NOON + 1003)
         store.ends.move_min(place, 200)
         timers.scan()
         assert (timers.gone, timers.pending(), timers.in_memory) == (200 - 4, 0, 0)
@@ -152,7 +152,7 @@ class TestTimers:
             store.put(timed("orders", 0, NOON + 1000 + place), f"k{place}")
         store.dispatch()
         store.ends.move_min(store.ends.find(b"rmq_sys_wheel_timer", 0), 8)
-        timers = store.timers(Through(NOON + 1001, 1, 6, 2, 0))
+        timers = store.timers(TimerState(NOON + 1001, 1, 6, 2, 0))
         timers.clamp()
         timers.scan()
         assert (timers.doubtful, timers.gone, timers.pending()) == (4, 2, 2)
@@ -165,13 +165,13 @@ class TestTimers:
         lane = lane_of(timers, store.restorer(), put)
         assert timers.scan() == 4
         timers.safe_ms = NOON + 200
-        lane.turn(0, NOON + 1000)
+        lane.cycle(0, NOON + 1000)
         assert put.sent[-1].keys == ["a", "a2", "b"], "nothing whose cancellation may not be known yet"
         put.answer(PutStatus.PUT_OK)
         timers.safe_ms = NOON + 1000
-        lane.turn(1, NOON + 250)
+        lane.cycle(1, NOON + 250)
         assert not put.waits, "it is not due"
-        lane.turn(1, NOON + 300)
+        lane.cycle(1, NOON + 300)
         assert put.sent[-1].keys == ["c"]
 
     def test_what_is_cancelled_is_left_out_and_counts_as_through(self, store):
@@ -186,11 +186,11 @@ class TestTimers:
         timers.scan()
         timers.safe_ms = NOON + 500
         assert timers.caught_up
-        lane.turn(0, NOON + 500)
+        lane.cycle(0, NOON + 500)
         put.answer(PutStatus.PUT_OK, at=1000)
-        lane.turn(1, NOON + 500)
+        lane.cycle(1, NOON + 500)
         assert put.sent[0].keys == ["a", "c", "b"], "the other time is another message"
-        assert timers.through() == Through(NOON + 101, 3, 4, 4, 2)
+        assert timers.through() == TimerState(NOON + 101, 3, 4, 4, 2)
 
     def test_a_clock_set_back_makes_it_wait_for_its_time(self, store):
         store.put(timed("orders", 0, NOON + 1000), "a")
@@ -210,7 +210,7 @@ class TestTimers:
         monkeypatch.setattr(wheel, "NEAR", 3 if rows_max == 12 else wheel.NEAR)
         draw = random.Random(seed)
         expected, delivered, cancelled = {}, [], set()
-        state, at_save, now = Through(), 0, 0
+        state, at_save, now = TimerState(), 0, 0
         timers, put = store.timers(state, rows_max), FakePut()
         lane = lane_of(timers, store.restorer(), put)
         counter = doubles = dropped = 0
@@ -229,11 +229,11 @@ class TestTimers:
             timers.scan()
             dropped += timers.in_memory < timers.pending()
             timers.safe_ms = NOON + now if timers.caught_up else timers.safe_ms
-            lane.turn(now, NOON + now)
+            lane.cycle(now, NOON + now)
             if put.waits and draw.random() < 0.9:
                 delivered += put.sent[-1].keys
                 put.answer(PutStatus.PUT_OK)
-                lane.turn(now, NOON + now, take=False)
+                lane.cycle(now, NOON + now, start_new=False)
                 if draw.random() < 0.4:
                     state, at_save = timers.through(), len(delivered)
             if draw.random() < 0.1:  # killed; what was under way may have been stored
@@ -245,7 +245,7 @@ class TestTimers:
         assert (dropped > 0) is (rows_max == 12), "what is far away was not in memory for a while"
         while timers.scan() or timers.pending():
             timers.safe_ms = NOON + 10_000
-            lane.turn(10_000, NOON + 10_000)
+            lane.cycle(10_000, NOON + 10_000)
             if put.waits:
                 delivered += put.sent[-1].keys
                 put.answer(PutStatus.PUT_OK)
@@ -260,17 +260,17 @@ class TestTimers:
         monkeypatch.setattr(wheel, "NEAR", 3 if rows_max == 12 else wheel.NEAR)
         draw = random.Random(seed)
         expected, delivered, cancelled = {}, [], set()
-        state, at_save, now = Through(), 0, 10_000
+        state, at_save, now = TimerState(), 0, 10_000
         timers, put = store.timers(state, rows_max), FakePut()
         lane = lane_of(timers, store.restorer(), put)
         counter = doubles = crashes = back = 0
 
-        def turn() -> None:
+        def cycle() -> None:
             store.dispatch()
             timers.scan()
             timers.safe_ms = NOON + now if timers.caught_up else timers.safe_ms
             sent = len(put.sent)
-            lane.turn(now, NOON + now)
+            lane.cycle(now, NOON + now)
             assert all(expected[key] <= now for each in put.sent[sent:] for key in each.keys), "nothing comes early"
 
         for _ in range(160):
@@ -290,11 +290,11 @@ class TestTimers:
                 key = draw.choice(open_keys)
                 cancelled.add(key)
                 store.put(cancelling(Handle(NOON + expected[key], key, 0, "orders")), f"c{counter}-{key}")
-            turn()
+            cycle()
             if put.waits and draw.random() < 0.9:
                 delivered += put.sent[-1].keys
                 put.answer(PutStatus.PUT_OK)
-                lane.turn(now, NOON + now, take=False)
+                lane.cycle(now, NOON + now, start_new=False)
                 if draw.random() < 0.4:
                     state, at_save = timers.through(), len(delivered)
             if draw.random() < 0.1:
@@ -307,7 +307,7 @@ class TestTimers:
         assert min(crashes, back) > 2
         now = max(expected.values())
         while timers.scan() or timers.pending():
-            turn()
+            cycle()
             if put.waits:
                 delivered += put.sent[-1].keys
                 put.answer(PutStatus.PUT_OK)
@@ -322,7 +322,7 @@ class TestTimers:
             while timers.scan():
                 pass
             timers.safe_ms = now
-            while not (lane.turn(0, now) and not put.waits) and put.waits:
+            while not (lane.cycle(0, now) and not put.waits) and put.waits:
                 put.answer(PutStatus.PUT_OK, at=1)
             return [key for sent in put.sent for key in sent.keys]
 
@@ -340,7 +340,7 @@ class TestTimers:
             timers = store.timers(timers.through())
             assert drive(timers, NOON + 3000) == []
         assert drive(timers, now) == ["waits"]
-        assert timers.through() == Through(NOON + HOUR_MS // 2, 1, 52, 52, 0, (Mark(now - 10, 0, 1),))
+        assert timers.through() == TimerState(NOON + HOUR_MS // 2, 1, 52, 52, 0, (DeliveredMark(now - 10, 0, 1),))
         store.put(timed("orders", 0, now), "after")
         store.dispatch()
         assert drive(timers, now) == ["after"]
@@ -356,54 +356,54 @@ class TestLanes:
         self.level, self.put = store.level(1), FakePut()
         return lane_of(self.level, store.restorer(), self.put)
 
-    def turn(self, lane, now=0):
-        lane.turn(now, NOON + 5000)
+    def cycle(self, lane, now=0):
+        lane.cycle(now, NOON + 5000)
 
     def test_delivered_is_what_was_answered(self, lane):
-        self.turn(lane)
+        self.cycle(lane)
         assert self.put.sent[0].groups == [(b"orders", 0, 4), (b"orders", 1, 4)]
         assert self.put.sent[0].keys == ["k0", "k2", "k4", "k6", "k1", "k3", "k5", "k7"]
-        self.turn(lane)
+        self.cycle(lane)
         assert len(self.put.sent) == 1, "one request at a time"
         assert self.level.offset == 0
         self.put.answer(PutStatus.FLUSH_DISK_TIMEOUT, at=5000)
-        self.turn(lane)
+        self.cycle(lane)
         assert (self.level.offset, lane.delivered) == (8, 8)
         assert self.level.end > 5000
 
     def test_an_answer_that_never_came_sends_it_again(self, lane):
-        self.turn(lane)
+        self.cycle(lane)
         self.put.answer(None)
-        self.turn(lane)
+        self.cycle(lane)
         assert len(self.put.sent) == 1
-        self.turn(lane, now=50)
+        self.cycle(lane, now=50)
         assert self.put.sent[1].keys == self.put.sent[0].keys
 
     def test_a_refusal_for_now_waits_as_long_as_it_says(self, lane):
-        self.turn(lane)
+        self.cycle(lane)
         self.put.answer(PutStatus.SYSTEM_BUSY, retry_after=700)
-        self.turn(lane)
+        self.cycle(lane)
         assert lane.due_ms(0) == 700
-        self.turn(lane, now=699)
+        self.cycle(lane, now=699)
         assert len(self.put.sent) == 1
-        self.turn(lane, now=700)
+        self.cycle(lane, now=700)
         assert len(self.put.sent) == 2
 
     @pytest.mark.parametrize("status", [PutStatus.NO_PERMISSION, PutStatus.TOPIC_NOT_EXIST, PutStatus.DISK_FULL])
     def test_what_is_refused_to_everybody_waits(self, lane, status):
         now = 0
         for _ in range(12):  # more often than it takes to halve a request down to one record
-            self.turn(lane, now=now)
+            self.cycle(lane, now=now)
             self.put.answer(status)
-            self.turn(lane, now=now)
+            self.cycle(lane, now=now)
             now += 5000
-        self.turn(lane, now=now)
+        self.cycle(lane, now=now)
         assert (lane.lost, len(self.put.sent[-1].keys)) == (0, 8)
 
     def test_a_bad_one_is_found_and_left_out(self, lane):
         bad, stored = "k5", []
         for _ in range(40):
-            self.turn(lane)
+            self.cycle(lane)
             if not self.put.waits:
                 break
             keys = self.put.sent[-1].keys
@@ -427,7 +427,7 @@ class TestRestoring:
             if form is forms[2]:
                 level.scan()
                 level.safe_ms = NOON + 1
-            lane_of(level, store.restorer(), put).turn(0, NOON + 5000)
+            lane_of(level, store.restorer(), put).cycle(0, NOON + 5000)
             for record in put.sent[0].records:
                 said = decode(record.properties)
                 assert record.topic.decode() == said["REAL_TOPIC"]
@@ -443,7 +443,7 @@ class TestRestoring:
             store.put(form, f"k{len(form.pairs)}")
         store.dispatch()
         put = FakePut()
-        lane_of(store.level(1), store.restorer(with_crc=with_crc), put).turn(0, NOON + 5000)
+        lane_of(store.level(1), store.restorer(with_crc=with_crc), put).cycle(0, NOON + 5000)
         assert len(put.sent[0].records) == 2
         for record in put.sent[0].records:
             assert (CRC32 in decode(record.properties)) is with_crc
@@ -455,7 +455,7 @@ class TestRestoring:
         store.put(delayed(topic, 0, 1), "k")
         store.dispatch()
         put = FakePut()
-        lane_of(store.level(1), store.restorer(), put).turn(0, NOON + 5000)
+        lane_of(store.level(1), store.restorer(), put).cycle(0, NOON + 5000)
         assert put.sent[0].records[0].topic.decode() == topic
 
     def test_what_belongs_nowhere_is_left_out_and_counted(self, store, caplog):
@@ -464,18 +464,18 @@ class TestRestoring:
         store.dispatch()
         level, put = store.level(1), FakePut()
         lane = lane_of(level, store.restorer(), put)
-        lane.turn(0, NOON + 5000)
+        lane.cycle(0, NOON + 5000)
         assert put.sent[0].groups == [(b"orders", 1, 2)], "a queue that is no more: modulo those there are"
         for now in range(1, 4):
             assert (lane.lost, lane.delivered) == (0, 0), "counted when it is through, however often it is tried"
             put.answer(PutStatus.SYSTEM_BUSY)
             for ms in (0, 500):
-                lane.turn(now * 1000 + ms, NOON + 5000)
+                lane.cycle(now * 1000 + ms, NOON + 5000)
         put.answer(PutStatus.PUT_OK)
-        lane.turn(4000, NOON + 5000)
+        lane.cycle(4000, NOON + 5000)
         assert (level.offset, lane.lost, lane.delivered) == (3, 1, 2)
-        (told,) = (each.getMessage() for each in caplog.records if "left out" in each.getMessage())
-        assert "topic deleted, unique key k1: there is no such topic" in told
+        (message,) = (each.getMessage() for each in caplog.records if "left out" in each.getMessage())
+        assert "topic deleted, unique key k1: there is no such topic" in message
 
     def test_where_topics_may_lag_one_that_nobody_deleted_is_made_and_waited_for(self, store):
         for place, topic in enumerate(("orders", "late", "deleted", "late", "%RETRY%late")):
@@ -485,18 +485,18 @@ class TestRestoring:
         level, put = store.level(1), FakePut()
         lane = lane_of(level, store.restorer(), put, follows=True)
         for now in (0, 50):
-            lane.turn(now, NOON + 5000)
+            lane.cycle(now, NOON + 5000)
             assert not put.waits
         assert [(op, facts) for op, facts, _ in put.asked] == [
             ("create_topic", {"topic": "late", "queues": 10}),
             ("create_topic", {"topic": "%RETRY%late", "queues": 1}),
         ], "asked once"
         put.asked.pop()[2](False)
-        lane.turn(100, NOON + 5000)
+        lane.cycle(100, NOON + 5000)
         assert put.asked[-1][1]["topic"] == "%RETRY%late", "asked again"
         store.topics({"deleted"}, **{"orders": 4, "late": 10, "%RETRY%late": 1})
-        lane.turn(150, NOON + 5000)
+        lane.cycle(150, NOON + 5000)
         assert sorted(put.sent[-1].keys) == ["k0", "k1", "k3", "k4"]
         put.answer(PutStatus.PUT_OK)
-        lane.turn(151, NOON + 5000)
+        lane.cycle(151, NOON + 5000)
         assert (lane.lost, lane.delivered) == (1, 4)

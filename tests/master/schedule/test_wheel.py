@@ -24,7 +24,7 @@ def test_what_is_taken_is_due_and_in_order(batches: list[list[int]], count: int)
         wheel.add(rows(added))
         until = 1200 * turn
         ready = sorted(pair for pair in model if pair[0] <= until)[:count]
-        taken = wheel.take(until, count)
+        taken = wheel.pop(until, count)
         assert list(zip(taken["due"].tolist(), taken["offset"].tolist(), strict=True)) == ready
         assert taken["position"].tolist() == [10 * number for _, number in ready]
         model = [pair for pair in model if pair not in ready]
@@ -44,7 +44,7 @@ def test_a_million_far_away_are_cheap_to_add() -> None:
     wheel.add(made)
     assert len(wheel) == 1_000_000
     assert wheel.next_due() == int(made["due"].min())
-    taken = wheel.take(3 * 86_400_000, 100_000)
+    taken = wheel.pop(3 * 86_400_000, 100_000)
     assert taken["due"].tolist() == np.sort(made["due"])[:100_000].tolist()
 
 
@@ -54,9 +54,9 @@ def test_a_million_far_away_are_cheap_to_add() -> None:
 def test_what_is_dropped_is_due_last(dues: list[int], count: int, after: int, taken: int) -> None:
     wheel, model = Wheel(), sorted((due, offset) for offset, due in enumerate(dues))
     wheel.add(rows([(due, offset) for offset, due in enumerate(dues)]))
-    model = model[len(wheel.take(taken, 5)) :]
+    model = model[len(wheel.pop(taken, 5)) :]
     since = wheel.keep(count, after)
-    left = wheel.take(1 << 40, 100)
+    left = wheel.pop(1 << 40, 100)
     found = list(zip(left["due"].tolist(), left["offset"].tolist(), strict=True))
     if since is None:
         assert found == model
@@ -70,8 +70,8 @@ def test_many_that_come_while_few_are_near_are_in_order() -> None:
     draw = np.random.default_rng(2)
     wheel, offset, expected = Wheel(), 0, []
     wheel.add(rows([(1_000_000, -1)]))
-    assert len(wheel.take(0, 1)) == 0
-    wheel.take(1_000_000, 1)  # from here on all is near
+    assert len(wheel.pop(0, 1)) == 0
+    wheel.pop(1_000_000, 1)  # from here on all is near
     for _ in range(30):
         dues = draw.integers(0, 1_000_000, 4096)
         made = np.zeros(4096, dtype=ROW)
@@ -81,16 +81,16 @@ def test_many_that_come_while_few_are_near_are_in_order() -> None:
         expected.append(made)
     model = np.concatenate(expected)
     model = model[np.lexsort((model["offset"], model["due"]))]
-    assert wheel.take(1 << 40, offset)["offset"].tolist() == model["offset"].tolist()
+    assert wheel.pop(1 << 40, offset)["offset"].tolist() == model["offset"].tolist()
 
 
 def test_what_stands_before_an_offset_is_forgotten() -> None:
     wheel = Wheel()
     wheel.add(rows([(due, offset) for offset, due in enumerate([5, 900, 7, 800])]))
-    assert wheel.take(5, 1)["offset"].tolist() == [0]
+    assert wheel.pop(5, 1)["offset"].tolist() == [0]
     wheel.add(rows([(6, 4), (10_000, 5)]))
-    wheel.forget(3)
-    assert wheel.take(1 << 40, 9)["offset"].tolist() == [4, 3, 5]
+    wheel.drop_below(3)
+    assert wheel.pop(1 << 40, 9)["offset"].tolist() == [4, 3, 5]
     assert (len(wheel), wheel.next_due()) == (0, None)
 
 

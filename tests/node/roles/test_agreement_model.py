@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ha.sender.in_sync import Rules, began_with
+from ha.sender.in_sync import InSyncRules, began_with
 from towline.errors import AloneRefused, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, common_point, cut, node_of, opened, taken_over
 from towline.log.state.in_sync_file import InSyncRecord, mask_of
@@ -46,10 +46,10 @@ class Node:
         return self.promise.epoch > self.epoch
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> InSyncRules:
         """What of them says when a master may show what it began with."""
         times = {"catch_up_ms": 0, "late_ms": 0}
-        return Rules(own=self.number, floor=FLOOR, least=FLOOR, enough=FLOOR, gap_max=1000, near=0, **times)
+        return InSyncRules(own=self.number, floor=FLOOR, least=FLOOR, enough=FLOOR, gap_max=1000, near=0, **times)
 
     @property
     def visible(self) -> list[int]:
@@ -92,8 +92,8 @@ class Cluster(RuleBasedStateMachine):
         assert epoch > max(entry.number for entry in cut(node.epochs, len(node.log)) or IMPLIED)
         node.epochs = opened(node.epochs, epoch, len(node.log))
         node.role, node.epoch = MASTER, epoch
-        kept = node.record is not None and node.record.master == node.number and not promoted
-        members = node.record.members if kept and node.record is not None else mask_of([node.number])
+        recorded = node.record is not None and node.record.master == node.number and not promoted
+        members = node.record.members if recorded and node.record is not None else mask_of([node.number])
         node.record = InSyncRecord(epoch, 0, node.number, members, FLOOR)
         node.held, node.counted = {}, set(node.record.ids)
 

@@ -109,7 +109,7 @@ class TestCopiedAnswers:
 
         def asked() -> bool:
             nonlocal most
-            most = max(most, serving.agent._unsent.total)
+            most = max(most, serving.agent._outbound.total)
             return serving.agent._line.counter(Counter.BATCHES) + len(serving.agent._paused) >= self.ASKED
 
         serving.until(asked, "answers that wait")
@@ -127,7 +127,7 @@ class TestCopiedAnswers:
             assert len(parts[2]) > 240_000
             got.add(head[3])
         del parts
-        serving.until(lambda: not serving.agent._unsent.total, "the memory is free")
+        serving.until(lambda: not serving.agent._outbound.total, "the memory is free")
 
     def test_of_one_that_reads_nothing_keep_nobody_else_waiting(self, built: Built, serve: Serve, slowly):
         serving = serve(built)

@@ -34,7 +34,7 @@ def test_reput_need_not_wake_it_unless_a_pull_waits(serve, build):
     def turns_until(held: int) -> None:
         """And two more: one that arms the bell, one that goes to sleep."""
         deadline = time.monotonic() + DEADLINE_S
-        while len(serving.agent._holding) != held and time.monotonic() < deadline:
+        while len(serving.agent._held_pulls) != held and time.monotonic() < deadline:
             idle.turn()
         for _ in range(3):
             idle.turn()
@@ -165,7 +165,7 @@ class TestLongPolling:
         serving.quiet()  # appended is not enough
         built.dispatch()
         assert bytes(serving.answer()[1][2]) == built.records[at]
-        assert len(serving.agent._holding) == 0
+        assert len(serving.agent._held_pulls) == 0
 
     def test_the_bell_ends_a_sleep(self, build: Build, serve: Serve):
         built = build()
@@ -192,7 +192,7 @@ class TestLongPolling:
         serving.hold(1)
         built.fill(3, queue=1)
         serving.quiet()
-        assert len(serving.agent._holding) == 1
+        assert len(serving.agent._held_pulls) == 1
 
     def test_when_the_time_is_over_the_status_is_told(self, build: Build, serve: Serve):
         built = build()
@@ -251,7 +251,7 @@ class TestLongPolling:
         serving.hold(1, codes=(tags_code("a"),))
         built.fill(3, tag="b")
         serving.quiet()
-        assert len(serving.agent._holding) == 1
+        assert len(serving.agent._held_pulls) == 1
         at = built.append(tag="a")
         built.dispatch()
         (_, status, _, _, _, following, *_), parts = serving.answer()
@@ -272,7 +272,7 @@ class TestLongPolling:
         built.fill(1)
         serving = serve(built)
         serving.pull(1, suspend=2**31 - 1)
-        serving.until(lambda: len(serving.agent._holding), "the held pull")
+        serving.until(lambda: len(serving.agent._held_pulls), "the held pull")
         built.clock.ms += SUSPEND_MAX_MS
         assert serving.status() == (GetStatus.OFFSET_OVERFLOW_ONE, 1)
 
@@ -297,7 +297,7 @@ class TestLongPolling:
         serving.quiet()
         built.fill(1)
         assert serving.status() == (GetStatus.FOUND, 2)
-        serving.until(lambda: not serving.agent._holding and not serving.agent._paused, "the end of the held pulls")
+        serving.until(lambda: not serving.agent._held_pulls and not serving.agent._paused, "the end of the held pulls")
 
     def test_who_waits_is_answered_when_the_process_stops(self, build: Build, serve: Serve):
         built = build()
@@ -364,7 +364,7 @@ class TestBadPeers:
         serving.hold(1, link=bad)
         assert bad.send(parts)
         serving.until(lambda: bad.lost, "the end of the link")
-        assert len(serving.agent._holding) == 0
+        assert len(serving.agent._held_pulls) == 0
         assert serving.node.line.counter(Counter.REFUSED) == 1
         serving.pull(0)
         assert serving.status() == (GetStatus.FOUND, 1)

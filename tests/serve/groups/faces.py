@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from serve.groups.filters import GroupFilters
-from serve.groups.service import GroupService, Line, Queues
-from serve.groups.watching import Asker
+from serve.groups.service import GroupService, Queues, ReplyChannel
+from serve.groups.watching import ReplyAddress
 from towline.errors import TowlineError
 from towline.filter.bloom import Bloom
 from towline.link.server import Sent
@@ -79,13 +79,13 @@ class Room:
             lambda: self.leads,
             lambda: self.succeeds,
         )
-        line = Line(self._send, self._refuse)
+        line = ReplyChannel(self._send, self._refuse)
         filters = None
         if self.bloom is not None:
             filters = GroupFilters(self.bloom, self.clock, lambda: self.evaluated, lambda: self.newest)
         self._made = GroupService(self.store, settings, self.clock, LOG, queues, line, filters)
         self.service.load()
-        self.service.turn(self.clock.ms)
+        self.service.cycle(self.clock.ms)
 
     @property
     def service(self) -> GroupService:
@@ -98,26 +98,26 @@ class Room:
         while number not in self.answers:
             assert number not in self.refused, self.refused[number]
             assert time.monotonic() < deadline
-            self.service.turn(self.clock.ms)
+            self.service.cycle(self.clock.ms)
         return dict(self.answers[number])
 
     def ask(self, op: str, peer: bytes = b"p", **facts: Any) -> int:
         """The number of the question, which `answers` or `refused` has when it was answered."""
         self._next_id += 1
         self.service.ask(peer, self._next_id, {"op": op, **facts})
-        self.turn()
+        self.cycle()
         return self._next_id
 
-    def turn(self) -> None:
+    def cycle(self) -> None:
         if self.clock.ms >= self.service.due_ms:
-            self.service.turn(self.clock.ms)
+            self.service.cycle(self.clock.ms)
 
     def advance(self, ms: int) -> None:
         """In steps, as the duty cycle looks."""
         end = self.clock.ms + ms
         while self.clock.ms < end:
             self.clock.ms = min(end, max(self.clock.ms + 1, self.service.due_ms))
-            self.turn()
+            self.cycle()
 
     def told(self, op: str, peer: bytes = b"p", **facts: Any) -> dict[str, Any]:
         """The answer to a question that is answered at once. Raises what refuses it."""
@@ -157,14 +157,14 @@ class Room:
     def offsets(self, topic: str = "t", group: str = "g") -> dict[str, int]:
         return dict(self.told("group_offsets", group=group, topics=[topic])["offsets"][topic])
 
-    def _send(self, asker: Asker, facts: Mapping[str, Any]) -> Sent:
-        if asker.peer in self.gone:
+    def _send(self, reply_to: ReplyAddress, facts: Mapping[str, Any]) -> Sent:
+        if reply_to.peer in self.gone:
             return Sent.GONE
-        self.answers[asker.request_id] = facts
+        self.answers[reply_to.request_id] = facts
         return Sent.SENT
 
-    def _refuse(self, asker: Asker, error: TowlineError) -> Sent:
-        if asker.peer in self.gone:
+    def _refuse(self, reply_to: ReplyAddress, error: TowlineError) -> Sent:
+        if reply_to.peer in self.gone:
             return Sent.GONE
-        self.refused[asker.request_id] = error
+        self.refused[reply_to.request_id] = error
         return Sent.SENT

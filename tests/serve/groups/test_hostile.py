@@ -63,7 +63,7 @@ def test_what_cannot_be_written_stops_no_other_file(room: Room, monkeypatch: pyt
     monkeypatch.setattr(ConfigFile, "save", fails)
     number = room.ask("group_configure", group="g", settings={"retryMaxTimes": 3})
     while number not in room.refused:
-        room.service.turn(room.clock.ms)
+        room.service.cycle(room.clock.ms)
     monkeypatch.undo()
     room.commit({"0": 50})
     room.begin()
@@ -101,7 +101,7 @@ def test_changes_do_not_pile_up_behind_a_slow_disk(room: Room, monkeypatch: pyte
     monkeypatch.setattr(store._saver, "finished", list)  # the disk takes its time
     for number in range(100):
         room.join("a", group=f"g{number}")
-        room.service.turn(room.clock.ms)
+        room.service.cycle(room.clock.ms)
     last = room.ask("group_configure", group="g99", settings={"retryMaxTimes": 3})
     assert len(submitted) <= 2  # one of each file
     assert last not in room.answers

@@ -44,9 +44,9 @@ def test_leaving_frees_and_what_is_over_is_forgotten():
     locks.lock(A, [ONE], 0)
     locks.lock(B, [TWO], 0)
     locks.leave(A)
-    locks.forget(1)
+    locks.evict_expired(1)
     assert len(locks) == 1
-    locks.forget(LIVE_MS)
+    locks.evict_expired(LIVE_MS)
     assert len(locks) == 0
 
 

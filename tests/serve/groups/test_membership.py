@@ -4,7 +4,7 @@ import pytest
 
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
-from serve.groups.members import Joining, Membership
+from serve.groups.members import JoinRequest, Membership
 from serve.groups.table import Groups
 from towline.errors import UnknownTopic
 from towline.format.files.groups import GROUP_SIZE_MAX
@@ -182,7 +182,7 @@ class TestJoining:
         )
 
         def join(group: str, member: str) -> None:
-            membership.join(group, Joining(member, member, "clustering", "average", {}), 0)
+            membership.join(group, JoinRequest(member, member, "clustering", "average", {}), 0)
 
         join("g", "a")
         join("h", "a")
@@ -283,7 +283,7 @@ class TestLeaving:
         room.join("a")
         number = room.watch("a", room.join("b")["generation"])
         room.service.gone(b"b")
-        room.turn()
+        room.cycle()
         assert room.answers[number]["members"] == ["a"]
 
 

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
-from serve.groups.members import Joining, Membership, Subscription
+from serve.groups.members import JoinRequest, Membership, Subscription
 
 EXPIRES_MS = 100
 MEMBERS_MAX = 3
@@ -36,7 +36,9 @@ class MembersAreThoseHeardOf(RuleBasedStateMachine):
 
     @rule(group=groups, name=names, instance=instances, topics=topics, strategy=st.sampled_from(["average", "circle"]))
     def join(self, group: str, name: str, instance: str, topics: set[str], strategy: str) -> None:
-        said = Joining(name, instance, "clustering", strategy, {topic: Subscription("*", "TAG") for topic in topics})
+        said = JoinRequest(
+            name, instance, "clustering", strategy, {topic: Subscription("*", "TAG") for topic in topics}
+        )
         there = [member for of, member in self.model if of == group]
         taken = self.model.get((group, name), (instance, 0))[0] != instance
         full = name not in there and len(there) >= MEMBERS_MAX
@@ -77,7 +79,7 @@ class MembersAreThoseHeardOf(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        self.membership.forget(self.now)
+        self.membership.evict_empty(self.now)
         self.states = {name: seen for name, seen in self.states.items() if self.membership.get(name) is not None}
 
     @invariant()

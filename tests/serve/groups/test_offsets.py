@@ -374,12 +374,12 @@ class OffsetsAreADictionaryWithinBounds(RuleBasedStateMachine):
 
     @rule(group=groups)
     def forget_a_group(self, group: str) -> None:
-        self.offsets.forget_group(group)
+        self.offsets.drop_group(group)
         self.model = {key: of for key, of in self.model.items() if key[1] != group}
 
     @rule(topic=topics)
     def forget_a_topic(self, topic: str) -> None:
-        self.offsets.forget_topics({topic})
+        self.offsets.drop_topics({topic})
         self.model = {key: of for key, of in self.model.items() if key[0] != topic}
 
     @invariant()

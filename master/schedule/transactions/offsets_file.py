@@ -1,8 +1,8 @@
-"""config/transactionOffset.json: from where on both queues of transactions are read after a start.
+"""config/transactionOffset.json: the offsets from which both queues of transactions are read after a start.
 
-Written when the log is on the disk up to what the floors speak of (SYNC_WANTED asks flush for it), and it says how far
-that is: a slave takes the file over when its own log holds as much, and a log that ends before it, after a power cut or
-because another node was followed, is read from its beginning. So no open half is ever counted as through.
+It is written when the log is on disk up to what the offsets cover (SYNC_WANTED asks flush for that), and states how far
+that is: a slave adopts the file when its own log holds as much. A log that ends before it, after a power cut or after
+following another node, is read from its beginning. So no open half ever counts as ended.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from towline.runtime.positions import Counter, Duty, Position
 
 
 @dataclass(frozen=True, slots=True)
-class Floors:
-    """Offsets of both queues; `end` of the log after the last record that they speak of."""
+class TransactionOffsets:
+    """Offsets of both queues; `end` of the log behind the last record that they cover."""
 
     half: int
     op: int
@@ -29,8 +29,8 @@ class Floors:
         return self.half, self.op
 
 
-class FloorsFile:
-    """The file. `written` is what it says. `ended` is called by the thread that writes it, when it has."""
+class TransactionOffsetsFile:
+    """The file. `written` is its content; `ended` is called by the writing thread after each write."""
 
     def __init__(self, node: Node, ended: Callable[[], object]) -> None:
         self._node = node
@@ -39,39 +39,39 @@ class FloorsFile:
         self._wanted = node.writer(Position.SYNC_WANTED)
         self._ringer = node.ringer(Duty.FLUSH)
         self._pause_ms = node.settings.flush_consumer_offset_interval
-        self._again_at = 0
-        self._staged: Floors | None = None
+        self._retry_at = 0
+        self._staged: TransactionOffsets | None = None
         self._saving = False
         self._trouble = ""
         self._there = False
-        self.written: Floors | None = None
+        self.written: TransactionOffsets | None = None
 
-    def load(self, log_end: int) -> Floors | None:
-        """None where nothing is known for a log that ends there. Raises MalformedFile."""
+    def load(self, log_end: int) -> TransactionOffsets | None:
+        """The offsets, or None where none are known for a log that ends there. Raises MalformedFile."""
         found = self._file.load()
         if found is None:
             return None
         self._there = True
         if read_config(self._file.path) is None:
-            told = "%s cannot be read; the generation before is used: %s"
-            self._node.log.warning(told, self._file.path, self._file.backup)
-        floors = Floors(_number(found, HALF_FLOOR), _number(found, OP_FLOOR), _number(found, LOG_END))
+            message = "%s cannot be read; the generation before is used: %s"
+            self._node.log.warning(message, self._file.path, self._file.backup)
+        floors = TransactionOffsets(_number(found, HALF_FLOOR), _number(found, OP_FLOOR), _number(found, LOG_END))
         if floors.end > log_end:
-            told = "transactions are read from the beginning: their offsets speak of the log to %d, it ends at %d"
-            self._node.log.warning(told, floors.end, log_end)
+            message = "transactions are read from the beginning: their offsets speak of the log to %d, it ends at %d"
+            self._node.log.warning(message, floors.end, log_end)
             self._node.line.count(Counter.FALLBACKS)
             return None
         self.written = floors
         return floors
 
-    def turn(self, now_ms: int, state: Callable[[], Floors], *, at_once: bool = False) -> int:
-        """Has the file say what `state` says, once an interval and never too early. How much was done."""
+    def cycle(self, now_ms: int, state: Callable[[], TransactionOffsets], *, at_once: bool = False) -> int:
+        """Writes what `state` returns, once an interval and never before the sync; returns how much was done."""
         if self._saving:
             return self._finish()
         if self._staged is None:
-            if now_ms < self._again_at and not at_once:
+            if now_ms < self._retry_at and not at_once:
                 return 0
-            self._again_at = now_ms + self._pause_ms
+            self._retry_at = now_ms + self._pause_ms
             self._stage(state())
         if self._staged is None or self.awaits_flush:
             return 0
@@ -79,8 +79,9 @@ class FloorsFile:
         self._saving = True
         return 1
 
-    def says(self, floors: Floors) -> bool:
-        """Also where there is nothing to say: a node without transactions has no such file."""
+    def is_written(self, floors: TransactionOffsets) -> bool:
+        """Whether the file holds these offsets, or has nothing to hold: a node without transactions has no such
+        file."""
         if self._staged is not None:
             return False
         if self.written is None:
@@ -89,7 +90,7 @@ class FloorsFile:
 
     @property
     def awaits_flush(self) -> bool:
-        """Which rings nobody here."""
+        """Whether a sync by flush is awaited, which rings no doorbell here."""
         return (
             self._staged is not None
             and not self._saving
@@ -97,11 +98,11 @@ class FloorsFile:
         )
 
     def close(self) -> None:
-        """Waits for what the thread writes."""
+        """Waits for the writing thread."""
         self._saver.close()
 
-    def _stage(self, floors: Floors) -> None:
-        if self.says(floors):
+    def _stage(self, floors: TransactionOffsets) -> None:
+        if self.is_written(floors):
             return
         self._staged = floors
         if self.awaits_flush:
@@ -121,7 +122,7 @@ class FloorsFile:
         return done
 
 
-def _content(floors: Floors) -> Callable[[], dict[str, Any]]:
+def _content(floors: TransactionOffsets) -> Callable[[], dict[str, Any]]:
     return lambda: {HALF_FLOOR: floors.half, OP_FLOOR: floors.op, LOG_END: floors.end}
 
 

@@ -1,8 +1,9 @@
-"""Delay levels: queue level - 1 of SCHEDULE_TOPIC_XXXX holds what was put with that level, in the order of delivery.
+"""Delay levels: queue level - 1 of SCHEDULE_TOPIC_XXXX holds the messages of that level, in the order of delivery.
 
-An entry's tags code is the time of delivery, wall clock (spec 3.1). One that is further away than its level's delay was
-stored before a clock was set back, or soon after, for store times do not go back. It is due when its delay has passed
-since it was seen to come; if it was there before this process, at once, as in RocketMQ (spec 5.2).
+An entry's tags code is the delivery time, wall clock (spec 3.1). An entry whose time is further away than its level's
+delay was stored before a clock step back, or soon after it, because store times never decrease. It is due when its
+delay has passed since this process saw it arrive; one that was there before this process is due at once, as in RocketMQ
+(spec 5.2).
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from towline.format.record.forms import SCHEDULE_TOPIC
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.runtime.queue_ends import QueueEnds
 
-from .delivery import Due
+from .delivery import DueRecords
 from .restoring import Rows
 
 FAR_MS = 1 << 40
@@ -23,8 +24,8 @@ MARKS_MAX = 1000  # times of arrival that are remembered, over a level's delay
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 
-class Level:
-    """One level as a source of deliveries. `offset` is the first of its queue that is not through."""
+class DelayLevel:
+    """One level as a source of deliveries. `offset` is the first of its queue that is not delivered."""
 
     def __init__(
         self,
@@ -35,9 +36,9 @@ class Level:
         store_time: Callable[[int], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
-        """`delay_ms`: None of a level that is in the settings no more: what waits in it still has its times.
+        """`delay_ms` is None for a level that is no longer in the settings: its messages keep their delivery times.
 
-        `store_time` reads a record's from the log, below 0 if it cannot.
+        `store_time` reads a record's store time from the log; it returns a value below 0 for an unreadable record.
         """
         self.number, self.delay_ms = number, delay_ms
         self.name = f"the messages of delay level {number}"
@@ -54,13 +55,13 @@ class Level:
         self.gone = self.doubtful = 0
 
     def bounds(self) -> tuple[int, int]:
-        """Lowest offset and end of the queue."""
+        """The lowest offset and the end of the queue."""
         if self._place < 0:
             self._place = self._ends.find(_TOPIC, self.number - 1)
         return (0, 0) if self._place < 0 else self._ends.bounds(self._place)
 
     def clamp(self) -> int:
-        """After a start: an offset beyond the queue's end goes back to it (H15). By how much."""
+        """Clamps, after a start, an offset beyond the queue's end (H15); returns by how much."""
         beyond = max(0, self.offset - self.bounds()[1])
         self.offset -= beyond
         return beyond
@@ -69,7 +70,7 @@ class Level:
         low, high = self.bounds()
         return high - max(low, self.offset)
 
-    def due(self, count: int, now_ms: int) -> Due | None:
+    def due(self, count: int, now_ms: int) -> DueRecords | None:
         low, high = self.bounds()
         if self.offset < low:
             self.gone += low - self.offset
@@ -83,15 +84,15 @@ class Level:
             return None
         positions = entries["physical_offset"].astype(np.int64)
         times = self._times(entries["tags_code"].astype(np.int64), positions)
-        times = self._as_seen(times, now_ms)
+        times = self._by_arrival(times, now_ms)
         self._first_ms = int(times[0])
         waits = times > now_ms
         ready = int(waits.argmax()) if waits.any() else len(entries)
         self._next_ms = 0 if ready else int(times[0])
-        return Due(positions[:ready], entries["record_size"][:ready].astype(np.int32)) if ready else None
+        return DueRecords(positions[:ready], entries["record_size"][:ready].astype(np.int32)) if ready else None
 
     def due_ms(self, now_ms: int) -> int:
-        """ms until something may be due; FAR_MS while nothing waits."""
+        """Milliseconds until something may be due; FAR_MS while nothing waits."""
         if not self.pending():
             return FAR_MS
         return max(0, self._next_ms - now_ms) if self._looked_ms <= now_ms else 0
@@ -99,7 +100,7 @@ class Level:
     def next_due(self) -> int | None:
         return self._first_ms
 
-    def kept(self, due: Due, rows: Rows) -> npt.NDArray[np.bool_]:
+    def kept(self, due: DueRecords, rows: Rows) -> npt.NDArray[np.bool_]:
         return np.ones(len(rows), dtype=np.bool_)
 
     def done(self, count: int, end: int) -> None:
@@ -108,7 +109,7 @@ class Level:
         self._next_ms, self._first_ms = 0, None
 
     def _mark(self, end: int) -> None:
-        """Notes when the newest entries came."""
+        """Notes when the newest entries arrived."""
         if self.delay_ms is None:
             return
         now = self._monotonic_ms()
@@ -119,8 +120,8 @@ class Level:
                 self._marks.append((self._seen, now))
             self._seen = end
 
-    def _as_seen(self, times: npt.NDArray[np.int64], now_ms: int) -> npt.NDArray[np.int64]:
-        """The same, but of entries that are further away than their delay: when it has passed since they came."""
+    def _by_arrival(self, times: npt.NDArray[np.int64], now_ms: int) -> npt.NDArray[np.int64]:
+        """Replaces delivery times that are further away than the delay: arrival time plus delay."""
         if self.delay_ms is None:
             return times
         far = np.flatnonzero(times > now_ms + self.delay_ms)
@@ -131,9 +132,10 @@ class Level:
         return times
 
     def _times(self, codes: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The times of delivery. With ConsumeQueueExt a code is an address, below 0: then the record's time counts.
+        """The delivery times of entries. With ConsumeQueueExt a code below 0 is an address; then the record's store
+        time counts.
 
-        Where the delay is not known that is now: sooner than ever after.
+        A level without a known delay is due at once: early is better than never.
         """
         for place in np.flatnonzero(codes < 0).tolist():
             codes[place] = max(0, self._store_time(int(positions[place]))) + (self.delay_ms or 0)

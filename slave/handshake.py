@@ -1,7 +1,7 @@
-"""How a link begins, on the slave's side: what it says of its log, what it makes of the master's welcome (H17, H18).
+"""The slave's side of the replication handshake: its greeting, and its check of the master's welcome (H17, H18).
 
-Where its log goes on behind the common point, that tail is not the master's: the point is recorded durably, and the
-node's next start cuts there. No position moves back before that.
+Where its log continues behind the common point, that tail is not the master's: the point is recorded durably, and the
+node's next start truncates there. No position moves back before that.
 """
 
 import zlib
@@ -22,8 +22,8 @@ from towline.replication.handshake import number
 from towline.runtime.positions import Position, Writer
 
 
-class Joining:
-    """`facts` for a greeting, `agree` with the welcome; then `before_bytes` of each slice."""
+class ReceiverHandshake:
+    """`facts` makes a greeting, `agree` checks the welcome, then `before_bytes` is called for each slice."""
 
     def __init__(self, node: Node, log: CommitLogReader, epoch_written: Writer) -> None:
         self._node, self._log, self._epoch_written = node, log, epoch_written
@@ -32,13 +32,13 @@ class Joining:
         self._coming: Epochs = ()
         self._before: int | None = None
         self._before_of = 0  # the epoch of the master whose bytes differed
-        self._judged = False  # the welcome of the last greeting was looked at
+        self._judged = False  # the welcome of the last greeting was checked
         self.ordered = False  # this node's next start is to cut its log: until then nothing is received
         self.epoch = 0  # of the master that is followed
         self._doubted_to: int | None = None  # where that one's log ended, of a node that may have lost something
 
-    def order(self) -> None:
-        """Raises StoreNotWritable, SyncFailed, DiskFull: then it is tried again."""
+    def order_truncation(self) -> None:
+        """Orders the truncation. Raises StoreNotWritable, SyncFailed, DiskFull: then it is tried again."""
         give_order(self._node.store.root, {"order": TRUNCATE})
         self.ordered = True
 
@@ -63,10 +63,11 @@ class Joining:
         }
 
     def agree(self, welcome: dict[str, Any], end: int, low: int) -> int:
-        """Where the stream begins: at `end`, or anywhere for an empty log. From then on `epoch` is followed.
+        """Checks the welcome and returns where the stream begins: at `end`, or anywhere for an empty log. `epoch` is
+        followed then.
 
-        Raises MalformedFrame; LinkRefused where the master is none for us any more, or its log not ours; and then a
-        truncation may have been ordered.
+        Raises MalformedFrame; LinkRefused where the master is outdated or its log does not match ours. A truncation may
+        have been ordered by then.
         """
         try:
             epoch, start, common = (number(welcome, name) for name in ("epoch", "start", "common"))
@@ -101,27 +102,28 @@ class Joining:
         return start
 
     def holds(self, end: int) -> None:
-        """Our log goes up to `end`. What any master acknowledged stood in this one's when it welcomed us."""
+        """Notes that the log goes up to `end`: everything any master acknowledged stood in this master's log at the
+        welcome."""
         if self._doubted_to is not None and end >= self._doubted_to:
             self._node.store.doubt.unlink(missing_ok=True)
             self._doubted_to = None
 
     def before_bytes(self, end: int) -> None:
-        """Before bytes up to `end` are appended: epochs that begin among them are on the disk first (H18)."""
+        """Records epochs that begin below `end` on disk before those bytes are appended (H18)."""
         if self._coming and self._coming[0].start < end:
             begun = tuple(one for one in self._coming if one.start < end)
             self._epochs = self._save((*self._epochs, *begun))
             self._coming = self._coming[len(begun) :]
 
     def outdated(self) -> str:
-        """Why the master that is followed is none any more; empty while it is."""
+        """Why the followed master is outdated; empty while it is not."""
         promised = self._node.positions.get(Position.PROMISED)
         if promised <= self.epoch:
             return ""
         return f"epoch {promised} was promised to node {node_of(promised)}, the master's is {self.epoch}"
 
     def _check_identity(self, welcome: dict[str, Any]) -> None:
-        """The link compares what both sides state; a master states both."""
+        """Checks that the master states both ids; the link compares what both sides state."""
         cluster, store = welcome.get("cluster"), welcome.get("store")
         if cluster != self._node.settings.broker_cluster_name:
             raise MalformedFrame(f"the master names the cluster {cluster!r}")
@@ -137,7 +139,7 @@ class Joining:
             raise MalformedFrame(f"the master is of epoch {epoch}, and has bytes of {masters[-1].number}")
 
     def _is_same(self, point: int, size: int, crc: int, end: int, low: int) -> bool:
-        """Whether the bytes before the point are ours; where all of our log goes there are none to compare."""
+        """Whether the bytes before the point are ours; where all of our log would be cut there are none to compare."""
         first = max(low, self._log.segment_of(max(point - 1, 0)))
         if not low <= point <= end or (point > low and point - size < first):
             raise MalformedFrame(f"the master wants to begin at {point} after {size} bytes, our log is {low} to {end}")
@@ -148,9 +150,9 @@ class Joining:
         return same
 
     def refused(self) -> bool:
-        """The greeting came to nothing. True where no step back is left: to try again at once is of no use.
+        """Handles a failed greeting. True where no step back is left, so that an immediate retry is useless.
 
-        A step back is kept only for the master that it is about.
+        A step back counts only for the master that it was found with.
         """
         judged, self._judged = self._judged, False
         lost = not judged and self._before is not None
@@ -159,7 +161,7 @@ class Joining:
         return lost
 
     def _truncate(self, point: int, end: int, epoch: int) -> None:
-        """Raises LinkRefused, whether the point is recorded or not."""
+        """Records the point of truncation; raises LinkRefused in any case."""
         node = self._node
         positions = (node.positions.get(Position.CONFIRMED), node.positions.get(Position.DISPATCHED))
         confirmed = min(max(*positions, confirmed_durably(node.store)), end)
@@ -184,7 +186,7 @@ class Joining:
             accept_loss=accepted,
         )
         TruncationFile(node.store).save(wanted)
-        self.order()
+        self.order_truncation()
         raise LinkRefused("TRUNCATE", f"{why}: it is cut there, and kept in diverged/")
 
     def _save(self, epochs: Epochs) -> Epochs:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from master.schedule.local_links import DEADLINE_MS, Batch
 from master.schedule.transactions import checks
-from master.schedule.transactions.checks import MOVE_AGAIN_MS, PEER_WATCHES_MAX, Checks, Watch, Watches
-from master.schedule.transactions.endings import HELD_MS, Endings, Settling, Writing, read_ending
-from master.schedule.transactions.ledger import Ledger, Open, Rules
-from master.schedule.transactions.links import DEADLINE_MS, Batch
+from master.schedule.transactions.checks import MOVE_RETRY_MS, PEER_WATCHES_MAX, Checks, ProducerWatch, ProducerWatches
+from master.schedule.transactions.endings import HELD_MS, Endings, LostPuts, RecordOptions, read_ending
+from master.schedule.transactions.ledger import CheckRules, Ledger, OpenTransaction
 from towline.errors import MalformedFrame
 from towline.format.record.properties import encode as encode_properties
 from towline.format.record.record import Host, Record, decode
@@ -61,28 +61,36 @@ class World:
         self.refusals: list[tuple[int, str]] = []
         self.asked: list[tuple[bytes, list[Record]]] = []
         self.there = True
-        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 0, 0)
+        self.ledger = Ledger(CheckRules(TIME_OUT, CHECK_MAX), 0, 0)
         self.reader, self.outbox = FakeReader(), FakeOutbox()
-        self.settling = Settling(self.ledger, lambda: self.appended, lambda: self.read_to)
-        writing = Writing(BROKER, lambda: self.now, append_property_crc=False)
+        self.lost_puts = LostPuts(self.ledger, lambda: self.appended, lambda: self.read_to)
+        record_options = RecordOptions(BROKER, lambda: self.now, append_property_crc=False)
         reader: Any = self.reader
         outbox: Any = self.outbox
         self.endings = Endings(
             self.ledger,
             reader,
             outbox,
-            self.settling,
-            writing,
+            self.lost_puts,
+            record_options,
             lambda: self.read_to,
             lambda ending, facts: self.answers.append((ending.request_id, facts)),
             lambda ending, name, _: self.refusals.append((ending.request_id, name)),
         )
-        self.watches = Watches(self.ledger, reader, self._tell)
+        self.watches = ProducerWatches(self.ledger, reader, self._tell)
         self.checks = Checks(
-            self.ledger, reader, outbox, self.settling, writing, self.watches, INTERVAL, 0, logging.getLogger("test")
+            self.ledger,
+            reader,
+            outbox,
+            self.lost_puts,
+            record_options,
+            self.watches,
+            INTERVAL,
+            0,
+            logging.getLogger("test"),
         )
 
-    def _tell(self, watch: Watch, facts: dict[str, Any], records: list[bytes]) -> bool:
+    def _tell(self, watch: ProducerWatch, facts: dict[str, Any], records: list[bytes]) -> bool:
         if self.there:
             self.asked.append((watch.peer, [decode(record) for record in records]))
         return self.there
@@ -99,7 +107,7 @@ class World:
             store_timestamp=stored_ms,
         )
         self.reader.halves[offset] = record
-        self.ledger.see_half(read_half(record))
+        self.ledger.add_half(read_half(record))
 
     def see_copy(self, offset: int, batch: Batch) -> None:
         """The half that `batch` stores again appears in its queue."""
@@ -108,18 +116,18 @@ class World:
         record = decode(stored)
         fields = {name: getattr(record, name) for name in Record.__slots__}
         self.reader.halves[offset] = Record(**fields | {"queue_offset": offset, "store_timestamp": self.now})
-        self.ledger.see_half(read_half(self.reader.halves[offset]))
+        self.ledger.add_half(read_half(self.reader.halves[offset]))
 
     def end(self, request_id: int, first: int, outcome: str = "commit", group: str = "g", key: str = "") -> None:
         question = {"first": first, "group": group, "key": key or f"key{first}", "outcome": outcome}
         self.endings.add(read_ending(b"p", request_id, question, self.now + HELD_MS, self.appended))
 
-    def turn(self, later: int = 0) -> None:
+    def cycle(self, later: int = 0) -> None:
         self.now += later
-        self.settling.turn(self.now)
-        self.endings.turn(self.now)
-        self.checks.turn(self.now)
-        self.watches.turn(self.now)
+        self.lost_puts.cycle(self.now)
+        self.endings.cycle(self.now)
+        self.checks.cycle(self.now)
+        self.watches.cycle(self.now)
 
 
 def _op(offset: int) -> bytes:
@@ -134,21 +142,21 @@ def world() -> World:
 def test_a_commit_is_one_request_of_message_and_op_record(world: World) -> None:
     world.store(0)
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     assert world.answers == []
     (topic, queue_id, (message,)), (_, _, (op,)) = world.outbox.answer(PutStatus.PUT_OK)
     assert (topic, queue_id, decode(message).body) == (b"t", 1, b"0")
     assert read_op(decode(op)).offsets == (0,)
     assert world.answers == [(1, {"outcome": "COMMITTED", "status": "PUT_OK"})]
     world.end(2, 0, "rollback")
-    world.turn()
+    world.cycle()
     assert world.refusals == [(2, "ALREADY_COMMITTED")]
 
 
 def test_a_rollback_is_an_op_record_alone(world: World) -> None:
     world.store(0)
     world.end(1, 0, "rollback")
-    world.turn()
+    world.cycle()
     ((topic, _, _),) = world.outbox.answer(PutStatus.FLUSH_DISK_TIMEOUT)
     assert topic == b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
     assert world.answers == [(1, {"outcome": "ROLLED_BACK", "status": "FLUSH_DISK_TIMEOUT"})]
@@ -159,11 +167,11 @@ def test_a_half_that_its_producer_stored_twice_is_committed_once(world: World) -
     world.store(1, group="other", key="same")
     world.store(2, key="same")
     world.end(1, 2, key="same")
-    world.turn()
+    world.cycle()
     (_, _, messages), (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
     assert len(messages) == 1
     assert [read_op(decode(op)).first for op in ops] == [0, 2]
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     ((topic, _, (checked,)),) = world.outbox.answer(PutStatus.PUT_OK)
     assert (topic, read_half(decode(checked)).group) == (b"RMQ_SYS_TRANS_HALF_TOPIC", "other")
     assert not world.outbox.sent
@@ -173,10 +181,10 @@ def test_of_two_who_end_at_once_the_first_wins(world: World) -> None:
     world.store(0)
     world.end(1, 0)
     world.end(2, 0, "rollback")
-    world.turn()
+    world.cycle()
     assert len(world.outbox.sent) == 1
     world.outbox.answer(PutStatus.PUT_OK)
-    world.turn()
+    world.cycle()
     assert world.answers[0][0] == 1
     assert world.refusals == [(2, "ALREADY_COMMITTED")]
 
@@ -184,53 +192,55 @@ def test_of_two_who_end_at_once_the_first_wins(world: World) -> None:
 def test_what_put_cannot_take_is_tried_again_and_at_last_refused_by_its_name(world: World) -> None:
     world.store(0)
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     world.outbox.answer(PutStatus.SYSTEM_BUSY, retry_after=500)
-    world.turn(499)
+    world.cycle(499)
     assert not world.outbox.sent
-    world.turn(1)
+    world.cycle(1)
     world.outbox.answer(PutStatus.EXPIRED)
-    world.turn(HELD_MS)
+    world.cycle(HELD_MS)
     world.outbox.answer(PutStatus.SYSTEM_BUSY)
     assert world.refusals == [(1, "SYSTEM_BUSY")]
     world.end(2, 0)
-    world.turn()
+    world.cycle()
     world.outbox.answer(PutStatus.TOPIC_NOT_EXIST)
     assert world.refusals[1:] == [(2, "TOPIC_NOT_EXIST")]
-    assert isinstance(world.ledger.find(0, "g", "key0"), Open), "it can be ended when the topic is there again"
+    assert isinstance(world.ledger.find(0, "g", "key0"), OpenTransaction), (
+        "it can be ended when the topic is there again"
+    )
 
 
 def test_after_a_lost_answer_nothing_is_sent_until_put_can_store_it_no_more(world: World) -> None:
     world.store(0)
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     world.outbox.answer(None)
     world.end(2, 0, "rollback")
     world.appended = 500
-    world.turn(DEADLINE_MS - 1)
+    world.cycle(DEADLINE_MS - 1)
     world.read_to = 500
-    world.turn()
+    world.cycle()
     assert not world.outbox.sent, "put could store it still"
     world.appended = 700
-    world.turn(1)
+    world.cycle(1)
     assert not world.outbox.sent, "it may stand between 500 and 700"
     world.read_to = 700
-    world.turn()
-    world.turn()
+    world.cycle()
+    world.cycle()
     (batch, _) = world.outbox.sent[0]
     assert batch[0][0] == b"t", "it was not stored: the commit is first"
     world.outbox.answer(PutStatus.PUT_OK)
-    world.turn()
+    world.cycle()
     assert (world.answers[0][0], world.refusals) == (1, [(2, "ALREADY_COMMITTED")])
 
 
 def test_a_lost_answer_is_found_in_the_log(world: World) -> None:
     world.store(0)
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     _, (_, _, (op,)) = world.outbox.answer(None)
-    world.ledger.see_op(0, read_op(decode(op)))
-    world.turn()
+    world.ledger.add_op(0, read_op(decode(op)))
+    world.cycle()
     assert world.answers == [(1, {"outcome": "COMMITTED", "status": "PUT_OK"})]
     assert not world.outbox.sent
 
@@ -238,31 +248,31 @@ def test_a_lost_answer_is_found_in_the_log(world: World) -> None:
 def test_a_half_that_is_not_there_yet_is_waited_for_as_long_as_it_may_come(world: World) -> None:
     world.appended = 100
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     assert (world.answers, world.refusals) == ([], [])
     world.store(0)
-    world.turn()
+    world.cycle()
     world.outbox.answer(PutStatus.PUT_OK)
     assert world.answers[0][0] == 1
     world.end(2, 7)
-    world.turn()
+    world.cycle()
     assert world.refusals == []
     world.read_to = 100
-    world.turn()
+    world.cycle()
     assert world.refusals == [(2, "NO_SUCH_TRANSACTION")]
     world.appended = 200
     world.end(3, 8)
-    world.turn(HELD_MS)
+    world.cycle(HELD_MS)
     assert world.refusals[1:] == [(3, "NOT_READABLE_YET")]
 
 
 def test_transactions_that_ended_long_ago_are_told_from_their_records(world: World) -> None:
     world.store(0)
-    world.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 1, 0)
+    world.ledger = Ledger(CheckRules(TIME_OUT, CHECK_MAX), 1, 0)
     world.endings._ledger = world.ledger
     for request_id, group, key in ((1, "g", ""), (2, "other", ""), (3, "g", "key9")):
         world.end(request_id, 0, group=group, key=key)
-    world.turn()
+    world.cycle()
     assert world.refusals == [(1, "ALREADY_ENDED"), (2, "ANOTHER_GROUP"), (3, "NO_SUCH_TRANSACTION")]
 
 
@@ -281,70 +291,70 @@ def test_questions_that_are_none(question: dict[str, Any]) -> None:
 
 def test_a_check_stores_the_half_again_then_asks_and_at_last_puts_it_aside(world: World) -> None:
     world.store(0)
-    world.watches.add("g", Watch(b"one", 1, 10**9))
-    world.watches.add("g", Watch(b"two", 2, 10**9))
+    world.watches.add("g", ProducerWatch(b"one", 1, 10**9))
+    world.watches.add("g", ProducerWatch(b"two", 2, 10**9))
     for number, peer in enumerate((b"one", b"two"), 1):
-        world.turn(INTERVAL)
+        world.cycle(INTERVAL)
         batch = world.outbox.answer(PutStatus.PUT_OK)
         world.see_copy(number, batch)
-        world.turn()
-        (told, (record,)) = world.asked[-1]
-        assert (told, record.topic, record.queue_id, record.body) == (peer, b"t", 1, b"0")
+        world.cycle()
+        (message, (record,)) = world.asked[-1]
+        assert (message, record.topic, record.queue_id, record.body) == (peer, b"t", 1, b"0")
         assert read_half(record).checks == number
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     (topic, _, (aside,)), (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
     assert (topic, decode(aside).body) == (b"TRANS_CHECK_MAX_TIME_TOPIC", b"0")
     assert [read_op(decode(op)).offsets for op in ops] == [(0,), (2,)]
     assert {read_op(decode(op)).outcome for op in ops} == {Outcome.PUT_ASIDE}
     world.end(5, 0)
-    world.turn()
+    world.cycle()
     assert world.refusals == [(5, "ALREADY_PUT_ASIDE")]
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     assert not world.outbox.sent
 
 
 def test_a_transaction_that_is_checked_is_ended_when_the_check_is_through(world: World) -> None:
     world.store(0)
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     assert len(world.outbox.sent) == 1, "the check alone"
     world.see_copy(1, world.outbox.answer(PutStatus.PUT_OK))
-    world.turn()
+    world.cycle()
     _, (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
     assert [read_op(decode(op)).offsets for op in ops] == [(0,), (1,)]
     assert world.answers[0][0] == 1
-    world.watches.add("g", Watch(b"late", 1, 0))
-    world.turn()
+    world.watches.add("g", ProducerWatch(b"late", 1, 0))
+    world.cycle()
     assert world.asked == [(b"late", [])], "nobody is asked about what has ended"
 
 
 def test_a_check_that_cannot_be_stored_waits_for_the_next_round(world: World) -> None:
     world.store(0)
     for status in (PutStatus.DISK_FULL, None):
-        world.turn(INTERVAL)
+        world.cycle(INTERVAL)
         world.outbox.answer(status)
-        world.turn()
+        world.cycle()
         assert not world.outbox.sent
-    world.turn(DEADLINE_MS)
-    world.turn(INTERVAL)
+    world.cycle(DEADLINE_MS)
+    world.cycle(INTERVAL)
     assert len(world.outbox.sent) == 1
 
 
 def test_a_round_waits_until_put_takes_something(world: World) -> None:
     world.store(0)
     world.outbox.has_room = False
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     assert 0 < world.checks.due_ms(world.now) < INTERVAL
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     world.outbox.has_room = True
-    world.turn()
+    world.cycle()
     assert len(world.outbox.sent) == 1
 
 
 def test_a_half_without_room_for_the_count_is_put_aside_at_once(world: World) -> None:
     world.store(0, more=encode_properties([("x", "y" * 32_690)]))
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     (topic, _, _), _ = world.outbox.answer(PutStatus.PUT_OK)
     assert topic == b"TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -358,23 +368,23 @@ def test_a_half_that_many_op_records_lie_behind_is_stored_again_unchecked(
     world.store(0, stored_ms=5_000, more=immunity)
     for offset in range(1, 6):
         world.store(offset)
-        world.ledger.see_op(offset, read_op(decode(_op(offset))))
+        world.ledger.add_op(offset, read_op(decode(_op(offset))))
     assert world.ledger.floors == (0, 1)
-    world.turn()
+    world.cycle()
     batch = world.outbox.answer(PutStatus.DISK_FULL)
-    world.turn()
+    world.cycle()
     assert not world.outbox.sent, "not at once"
-    world.turn(MOVE_AGAIN_MS)
+    world.cycle(MOVE_RETRY_MS)
     batch = world.outbox.answer(PutStatus.PUT_OK)
     world.see_copy(6, batch)
     assert world.ledger.floors == (6, 6)
     copy = read_half(decode(batch[0][2][0]))
     assert (copy.first, copy.checks, copy.stored_ms) == (0, 0, 5_000)
-    world.watches.add("g", Watch(b"one", 1, 10**9))
-    world.turn(INTERVAL)
+    world.watches.add("g", ProducerWatch(b"one", 1, 10**9))
+    world.cycle(INTERVAL)
     assert (world.asked, world.outbox.sent) == ([], []), "its immunity began with the first record"
     world.end(1, 0)
-    world.turn()
+    world.cycle()
     _, (_, _, ops) = world.outbox.answer(PutStatus.PUT_OK)
     assert [read_op(decode(op)).offsets for op in ops] == [(0,), (6,)]
     assert world.answers[0][0] == 1
@@ -383,37 +393,37 @@ def test_a_half_that_many_op_records_lie_behind_is_stored_again_unchecked(
 def test_a_peer_waits_for_checks_so_often_and_not_more(world: World) -> None:
     for number in range(PEER_WATCHES_MAX):
         assert world.watches.has_room(b"one")
-        world.watches.add(f"g{number}", Watch(b"one", number, 50))
+        world.watches.add(f"g{number}", ProducerWatch(b"one", number, 50))
     assert not world.watches.has_room(b"one")
     assert world.watches.has_room(b"two")
-    world.turn(50)
+    world.cycle(50)
     assert len(world.watches) == 0
     assert world.watches.has_room(b"one")
 
 
 def test_producers_of_a_group_take_turns(world: World) -> None:
     for peer in (b"one", b"two"):
-        world.watches.add("g", Watch(peer, 1, 10**9))
+        world.watches.add("g", ProducerWatch(peer, 1, 10**9))
     for offset in range(2):
         world.store(offset, stored_ms=INTERVAL * offset)
-        world.turn(INTERVAL)
+        world.cycle(INTERVAL)
         while world.outbox.sent:
             world.see_copy(10 * (offset + 1) + len(world.outbox.sent), world.outbox.answer(PutStatus.PUT_OK))
-        world.turn()
+        world.cycle()
     assert [peer for peer, _ in world.asked] == [b"one", b"two"]
 
 
 def test_a_producer_that_has_gone_leaves_its_checks_to_the_next(world: World) -> None:
     world.store(0)
-    world.turn(INTERVAL)
+    world.cycle(INTERVAL)
     world.see_copy(1, world.outbox.answer(PutStatus.PUT_OK))
     world.there = False
-    world.watches.add("g", Watch(b"gone", 1, 10**9))
-    world.turn()
+    world.watches.add("g", ProducerWatch(b"gone", 1, 10**9))
+    world.cycle()
     world.there = True
-    world.watches.add("g", Watch(b"here", 2, 10**9))
-    world.watches.add("another", Watch(b"other", 3, 0))
-    world.turn()
+    world.watches.add("g", ProducerWatch(b"here", 2, 10**9))
+    world.watches.add("another", ProducerWatch(b"other", 3, 0))
+    world.cycle()
     assert [(peer, len(records)) for peer, records in world.asked] == [(b"here", 1), (b"other", 0)]
 
 
@@ -423,7 +433,7 @@ def test_open_halves_that_the_log_begins_behind_are_put_aside_or_counted_as_lost
     for offset in range(4):
         world.store(offset)
     world.end(1, 1)
-    world.turn()
+    world.cycle()
     del world.reader.halves[2]
     world.checks.rescue(3000, world.now)
     assert world.checks.lost == 1
@@ -434,7 +444,7 @@ def test_open_halves_that_the_log_begins_behind_are_put_aside_or_counted_as_lost
     assert [each.half.first for each in world.ledger.before(1 << 40)] == [3]
     for request_id, first in ((2, 0), (3, 1), (4, 2)):
         world.end(request_id, first)
-    world.turn()
+    world.cycle()
     assert world.answers[0][0] == 1
     assert world.refusals == [(2, "ALREADY_PUT_ASIDE"), (3, "ALREADY_COMMITTED"), (4, "ALREADY_ENDED")]
     world.checks.rescue(3000, world.now)

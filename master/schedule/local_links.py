@@ -1,4 +1,4 @@
-"""Links to other pieces of this node, made again when they are lost, and what travels over them."""
+"""Links of schedule to other processes of this node, and the requests that travel over them."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +25,8 @@ from towline.link.dealer import Link
 from towline.link.poller import Poller
 
 GREET_MS: Final = 50
-AGAIN_MS: Final = 100
-AGAIN_MAX_MS: Final = 1_000
+RETRY_MS: Final = 100
+RETRY_MAX_MS: Final = 1_000
 WINDOW: Final = 64  # puts without an answer
 # Put refuses what it takes up later than this. So a put without an answer is stored by then, or never.
 DEADLINE_MS: Final = 1_000
@@ -37,7 +37,10 @@ Batch: TypeAlias = Sequence[tuple[bytes, int, Sequence[bytes]]]  # topic, queue,
 
 
 class LocalLink:
-    """`open` gives the greeted link, None while the other piece is away. Nothing waits longer than GREET_MS."""
+    """A link that is connected again after each loss. `open` returns None while the other process is away.
+
+    Nothing waits longer than GREET_MS.
+    """
 
     def __init__(
         self,
@@ -49,40 +52,41 @@ class LocalLink:
         *,
         urgent: bool = True,
     ) -> None:
-        """`facts` raises FileNotFoundError while there is nothing to greet with yet.
+        """`facts` raises FileNotFoundError while the secret for the greeting does not exist.
 
-        What is not `urgent` is tried less often while the other piece stays away: a try holds the process up.
+        A link that is not `urgent` is tried less often while the other process stays away, as a try blocks this
+        process.
         """
         self._context, self._endpoint = context, endpoint
         self._facts, self._poller, self._log = facts, poller, log
         self._link: Link | None = None
-        self._again_at = 0
-        self._again_ms = AGAIN_MS
-        self._again_max_ms = AGAIN_MS if urgent else AGAIN_MAX_MS
-        self._told = ""
+        self._retry_at = 0
+        self._retry_ms = RETRY_MS
+        self._retry_max_ms = RETRY_MS if urgent else RETRY_MAX_MS
+        self._last_warning = ""
         self.welcome: dict[str, Any] = {}
 
     def open(self, now_ms: int) -> Link | None:
         if self._link is not None and self._link.lost:
             self.lose(now_ms)
-        if self._link is None and now_ms >= self._again_at:
+        if self._link is None and now_ms >= self._retry_at:
             self._connect(now_ms)
         return self._link
 
     def lose(self, now_ms: int) -> None:
-        """It is not used again after trouble (H20)."""
+        """Closes the link after trouble (H20); `open` connects another."""
         if self._link is not None:
             self._poller.remove(self._link)
             self._link.close()
             self._link = None
-        self._again_at = now_ms + AGAIN_MS
+        self._retry_at = now_ms + RETRY_MS
 
     def close(self) -> None:
         self.lose(0)
 
     def _connect(self, now_ms: int) -> None:
-        self._again_at = now_ms + self._again_ms
-        self._again_ms = min(2 * self._again_ms, self._again_max_ms)
+        self._retry_at = now_ms + self._retry_ms
+        self._retry_ms = min(2 * self._retry_ms, self._retry_max_ms)
         try:
             link = Link(self._context, self._endpoint, self._facts())
         except FileNotFoundError:
@@ -91,46 +95,46 @@ class LocalLink:
             self.welcome = link.greet(GREET_MS)
         except (LinkRefused, NoAnswer, MalformedFrame) as error:
             link.close()
-            if str(error) != self._told:
+            if str(error) != self._last_warning:
                 self._log.warning("%s", error)
-            self._told = str(error)
+            self._last_warning = str(error)
             return
-        self._told = ""
-        self._again_ms = AGAIN_MS
+        self._last_warning = ""
+        self._retry_ms = RETRY_MS
         self._link = link
         self._poller.add(link)
 
 
 @dataclass(slots=True)
-class Sending:
-    """A put without an answer. `late_ms`: then there will be none (monotonic)."""
+class PendingPut:
+    """A put without an answer; none will come after `late_ms` (monotonic)."""
 
     done: Callable[[PutAnswer | None], None]
     late_ms: int
 
 
 class Outbox:
-    """Puts of this process. `done` gets the answer, or None when what became of the put is not known."""
+    """The puts of this process. `done` gets the answer, or None when the fate of a put is unknown."""
 
     def __init__(self, link: LocalLink, wall_ms: Callable[[], int], answer_ms: int) -> None:
         """`answer_ms`: how long put may wait for disk and slave."""
         self._link = link
         self._wall_ms = wall_ms
         self._answer_ms = answer_ms
-        self._sending: dict[int, Sending] = {}
+        self._pending: dict[int, PendingPut] = {}
         self._asked: dict[int, Callable[[bool], None]] = {}
         self._next_id = 0
         self._open: Link | None = None
 
     def __len__(self) -> int:
-        return len(self._sending)
+        return len(self._pending)
 
     @property
     def has_room(self) -> bool:
-        return self._open is not None and len(self._sending) < WINDOW
+        return self._open is not None and len(self._pending) < WINDOW
 
-    def turn(self, now_ms: int) -> int:
-        """How many puts were answered or given up."""
+    def cycle(self, now_ms: int) -> int:
+        """Receives answers; returns how many puts were answered or given up."""
         link = self._link.open(now_ms)
         if link is not self._open:
             self._open = link
@@ -141,42 +145,45 @@ class Outbox:
         try:
             while (parts := link.receive()) is not None:
                 if kind_of(parts[0]) == Kind.ANSWER:
-                    self._tell_asker(expect(ANSWER, parts[0]))
+                    self._finish_question(expect(ANSWER, parts[0]))
                     continue
                 if kind_of(parts[0]) != Kind.PUT_ANSWER:
                     raise MalformedFrame(f"put sent a message of kind {kind_of(parts[0])}")
                 answer = decode_put_answer(parts[0])
-                sending = self._sending.pop(answer.request_id, None)
-                if sending is not None:
-                    sending.done(answer)
+                pending = self._pending.pop(answer.request_id, None)
+                if pending is not None:
+                    pending.done(answer)
                     done += 1
         except (LinkRefused, MalformedFrame):
             return done + self._lose(now_ms)
-        oldest = next(iter(self._sending.values()), None)
+        oldest = next(iter(self._pending.values()), None)
         if link.lost or (oldest is not None and oldest.late_ms <= now_ms):
             done += self._lose(now_ms)
         return done
 
     def send(self, batch: Batch, now_ms: int, done: Callable[[PutAnswer | None], None]) -> bool:
-        """False when nothing was sent. All of the batch is stored, or nothing of it."""
+        """Sends a batch, which is stored whole or not at all. False when nothing was sent."""
         groups = [Group(topic, queue_id, len(records), sum(map(len, records))) for topic, queue_id, records in batch]
         return self.send_joined(groups, b"".join(record for _, _, records in batch for record in records), now_ms, done)
 
     def send_joined(
         self, groups: Sequence[Group], records: Buffer, now_ms: int, done: Callable[[PutAnswer | None], None]
     ) -> bool:
-        """The same for records that stand back to back, in the order of their groups."""
+        """Sends records that stand back to back, in the order of their groups; otherwise like `send`."""
         if self._open is None:
             return False
         self._next_id += 1
         head = encode_put(self._next_id, 0, self._wall_ms() + DEADLINE_MS, groups)
         if not self._open.send([head, records]):
             return False
-        self._sending[self._next_id] = Sending(done, now_ms + DEADLINE_MS + self._answer_ms)
+        self._pending[self._next_id] = PendingPut(done, now_ms + DEADLINE_MS + self._answer_ms)
         return True
 
     def ask(self, op: str, done: Callable[[bool], None], **facts: Any) -> bool:
-        """A question; `done` gets whether put did what was asked, False when its answer was lost. False: not sent."""
+        """Sends a question. `done` is told whether put did what was asked; False when the answer was lost.
+
+        Returns False when nothing was sent.
+        """
         if self._open is None:
             return False
         self._next_id += 1
@@ -185,7 +192,7 @@ class Outbox:
         self._asked[self._next_id] = done
         return True
 
-    def _tell_asker(self, head: tuple[Any, ...]) -> None:
+    def _finish_question(self, head: tuple[Any, ...]) -> None:
         _, status, request_id, _ = head
         done = self._asked.pop(request_id, None)
         if done is not None:
@@ -197,29 +204,30 @@ class Outbox:
         return self._give_up()
 
     def _give_up(self) -> int:
-        left, self._sending = list(self._sending.values()), {}
+        left, self._pending = list(self._pending.values()), {}
         askers, self._asked = list(self._asked.values()), {}
-        for sending in left:
-            sending.done(None)
+        for pending in left:
+            pending.done(None)
         for done in askers:
             done(False)
         return len(left)
 
 
-class Offsets:
-    """Tells serve, which keeps the offsets of all groups (H23), what a RocketMQ broker goes on from on this store."""
+class GroupOffsetsReporter:
+    """Commits to serve, which keeps all groups' offsets (H23), from where RocketMQ continues transactions on this
+    store."""
 
     def __init__(self, link: LocalLink, group: str, topics: Sequence[str], pause_ms: int, log: logging.Logger) -> None:
         self._link, self._group, self._topics = link, group, topics
         self._pause_ms, self._log = pause_ms, log
         self._asked: tuple[int, int] | None = None  # request id, when it is given up
         self._next_id = 0
-        self._again_at = 0
+        self._retry_at = 0
         self._saved: tuple[int, ...] | None = None
         self._wanted: tuple[int, ...] | None = None
-        self._told = ""
+        self._last_warning = ""
 
-    def turn(self, now_ms: int, offsets: tuple[int, ...]) -> None:
+    def cycle(self, now_ms: int, offsets: tuple[int, ...]) -> None:
         link = self._link.open(now_ms)
         if link is None:
             self._asked = None
@@ -234,12 +242,12 @@ class Offsets:
         if self._asked is not None and self._asked[1] <= now_ms:
             self._link.lose(now_ms)
             self._asked = None
-        elif self._asked is None and now_ms >= self._again_at and offsets != self._saved:
-            self._again_at = now_ms + self._pause_ms
+        elif self._asked is None and now_ms >= self._retry_at and offsets != self._saved:
+            self._retry_at = now_ms + self._pause_ms
             self._ask(link, now_ms, offsets)
 
     def save(self, now_ms: int, offsets: tuple[int, ...]) -> None:
-        """Without waiting for the answer, when the process ends."""
+        """Commits once more when the process ends, without waiting for the answer."""
         link = self._link.open(now_ms)
         if link is not None and offsets != self._saved:
             self._ask(link, now_ms, offsets)
@@ -263,6 +271,6 @@ class Offsets:
             self._saved = self._wanted
 
     def _tell(self, trouble: str) -> None:
-        if trouble != self._told:
+        if trouble != self._last_warning:
             self._log.error("the offsets of transactions: %s", trouble)
-        self._told = trouble
+        self._last_warning = trouble

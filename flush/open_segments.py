@@ -1,6 +1,6 @@
-"""The segments that hold bytes which are not synced, open from when they appear until they are.
+"""The segments that hold unsynced bytes, open from their creation until they are synced.
 
-The kernel reports an error of write-back once to each file that is open when it happens. A segment opened only for its
+The kernel reports a write-back error once to each file that is open when it happens. A segment opened only for its
 first sync may have lost bytes before, and its sync would succeed (H5).
 """
 
@@ -17,7 +17,7 @@ from towline.log.files.segment_files import segment_name
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """`mapped` is what is synced, and keeps the file open. `fd` is for pwrite, -1 where nothing is committed."""
+    """A segment: `mapped` is synced and keeps the file open; `fd` is for pwrite, -1 where nothing is committed."""
 
     mapped: MappedFile
     fd: int
@@ -29,14 +29,14 @@ class OpenSegment:
 
 
 class OpenSegments:
-    """Of one directory, `size` bytes each. `commits`: bytes are also written to them here."""
+    """The open segments of a directory, `size` bytes each. `commits`: bytes are also written to them here."""
 
     def __init__(self, directory: Path, size: int, *, commits: bool) -> None:
         self._directory, self._size, self._commits = directory, size, commits
         self._open: dict[int, OpenSegment] = {}
 
-    def look(self, flushed: int) -> None:
-        """Opens the segments that end behind `flushed`, lets go of the others. Raises what `list_segments` raises."""
+    def refresh(self, flushed: int) -> None:
+        """Opens segments that end behind `flushed` and closes the others. Raises what `list_segments` raises."""
         for base in [base for base in self._open if base + self._size <= flushed]:
             self._open.pop(base).close()
         for base in list_segments(self._directory, self._size):
@@ -44,12 +44,12 @@ class OpenSegments:
                 with contextlib.suppress(FileNotFoundError):  # removed since the directory was read
                     self._open[base] = self._opened(base)
 
-    def pieces(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
-        """[start, end) of the log by segment: the segment, and where the piece begins and ends in the log."""
+    def ranges(self, start: int, end: int) -> Iterator[tuple[OpenSegment, int, int]]:
+        """Splits [start, end) of the log by segment: yields each segment with its range of the log."""
         while start < end:
             base = start - start % self._size
             if base not in self._open:
-                self.look(start)
+                self.refresh(start)
             assert base in self._open, f"bytes at {start} were published without a segment"
             stop = min(end, base + self._size)
             yield self._open[base], start, stop

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve.outbound_buffer import ALL_MAX, PEER_MAX, STUCK_MS, Unsent
+from serve.outbound_buffer import ALL_MAX, PEER_MAX, STUCK_MS, OutboundBuffer
 from towline.format.wire.frames import Buffer
 from towline.limits import MIB
 
@@ -14,7 +14,7 @@ class Peers:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
-        self.unsent = Unsent(lambda: self.now_ms)
+        self.unsent = OutboundBuffer(lambda: self.now_ms)
         self.sent: dict[bytes, list[Buffer]] = {}
 
     def send(self, peer: bytes, count: int = 1) -> None:
@@ -56,17 +56,17 @@ def test_of_many_who_has_read_nothing_for_a_while_and_holds_most_gives_way(peers
         peers.send(name, each)
     peers.send(names[0])
     peers.now_ms += STUCK_MS
-    assert peers.unsent.stuck() is None, "there is room"
+    assert peers.unsent.slowest_full() is None, "there is room"
     peers.send(names[-1], each + 2)
     assert peers.unsent.is_full(b"new")
-    assert peers.unsent.stuck() == names[0], "the last one may be about to read"
-    peers.unsent.forget(names[0])
+    assert peers.unsent.slowest_full() == names[0], "the last one may be about to read"
+    peers.unsent.drop(names[0])
     assert not peers.unsent.is_full(b"new")
-    assert peers.unsent.stuck() is None
+    assert peers.unsent.slowest_full() is None
 
 
 def test_nobody_gives_way_who_is_reading(peers: Peers):
     for number in range(ALL_MAX // PEER_MAX):
         peers.send(b"%d" % number, PEER_MAX // MIB)
     assert peers.unsent.is_full(b"0")
-    assert peers.unsent.stuck() is None
+    assert peers.unsent.slowest_full() is None

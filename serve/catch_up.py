@@ -1,7 +1,7 @@
-"""After a start that derives queues anew they are shorter than they were, until reput has caught up.
+"""Whether queues that a start derives anew are as long again as they were; reput is still at work until then.
 
-What is there is served at once. That something is not there is believed only when the queues are as long as the log was
-at the start: until then nobody is sent back to an offset that was read before, or told of an end that is none.
+What exists is served at once. That something does not exist is believed only when the queues cover the log of the
+start: until then no reader is sent back to an offset that was read before, or told of an end that is none.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from towline.errors import Remedy, TowlineError
 from towline.runtime.clock import Clock
 from towline.runtime.positions import Position
 
-SETTLE_MAX_MS: Final = 5_000  # questions about ends wait so long at most: a log may hold what nobody may see yet
+CATCH_UP_MAX_MS: Final = 5_000  # questions about ends wait so long at most: a log may hold what nobody may see yet
 
 
 class StillStarting(TowlineError, remedy=Remedy.RETRY):
@@ -21,17 +21,17 @@ class StillStarting(TowlineError, remedy=Remedy.RETRY):
     advice = "ask again in a moment"
 
 
-class Settling:
-    """`target` is the end of the log at the start of this process."""
+class CatchUp:
+    """Compares DISPATCHED with `target`, the end of the log at the start of this process."""
 
     def __init__(self, get: Callable[[Position], int], clock: Clock) -> None:
         self._get, self._clock = get, clock
         self.target = get(Position.APPENDED)
-        self._until_ms = clock.monotonic_ms() + SETTLE_MAX_MS
+        self._until_ms = clock.monotonic_ms() + CATCH_UP_MAX_MS
         self._settled = False
 
     def settled(self) -> bool:
-        """Whether every offset beyond the end of its queue is one that nothing was ever visible at."""
+        """Whether no offset beyond the end of its queue was ever visible."""
         self._settled = self._settled or self._get(Position.DISPATCHED) >= self.target
         return self._settled
 

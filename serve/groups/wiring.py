@@ -1,12 +1,12 @@
-"""Groups as the duty cycle of serve meets them: the same few calls on a master and on a slave."""
+"""Connects groups with the rest of a serve process: the same few calls on a master and on a slave."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+from serve.catch_up import StillStarting
 from serve.filtering import bloom_of, facts_of
 from serve.lookup import Lookup
-from serve.settling import StillStarting
 from serve.topics import TopicsView
 from towline.clock import boottime_ns
 from towline.errors import MalformedFile, TowlineError
@@ -18,28 +18,25 @@ from towline.link.server import Sent
 from towline.log.state.epoch_file import EpochFile
 from towline.node.process.context import Node
 from towline.node.process.secret import SCHEDULE_ROLE
-from towline.runtime.clock import Clock
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
 from .errors import GroupRefused, Refusal
 from .filters import GroupFilters
-from .followed import ANSWERED, FollowedGroups
 from .forwarding import Forwarder, MasterRefused, NotMaster
-from .service import GroupService, Line, Queues
-from .watching import Asker
+from .service import GroupService, Queues, ReplyChannel
+from .slave import FollowedGroups, SlaveGroups
+from .watching import ReplyAddress
 
 PREFIX: Final = "group_"
 _READING: Final = frozenset({"group_offsets", "group_describe"})
-_NEVER_MS: Final = 1 << 62
-_LOOK_MS: Final = 5  # while the master's answer is waited for
 
-Say = Callable[[bytes, list[Any]], Sent]
+SendParts = Callable[[bytes, list[Any]], Sent]
 
 
 class Groups(Protocol):
-    """`turn` has something to do from `due_ms` (monotonic) on."""
+    """Consumer groups of a node. `cycle` has work from `due_ms` (monotonic) on."""
 
     due_ms: int
 
@@ -47,7 +44,7 @@ class Groups(Protocol):
 
     def subscription(self, topic: str, group: str) -> FilterData | None: ...
 
-    def turn(self, now_ms: int) -> int: ...
+    def cycle(self, now_ms: int) -> int: ...
 
     def gone(self, peer: bytes) -> None: ...
 
@@ -61,31 +58,31 @@ def is_group_question(question: Mapping[str, Any]) -> bool:
 def check_asker(question: Mapping[str, Any], role: object) -> None:
     """Raises GroupRefused NODES_OWN for a client that would change the group of the node's own transactions.
 
-    `role` is that of its greeting; the role of a piece of the node was shown with a secret.
+    `role` is that of its greeting; a process of the node has shown a secret for its role.
     """
     if question.get("group") == TRANSACTION_GROUP and role != SCHEDULE_ROLE and question["op"] not in _READING:
         sentence = f"{question['op']}: the group {TRANSACTION_GROUP!r} is the node's own"
         raise GroupRefused(Refusal.NODES_OWN, sentence)
 
 
-def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, say: Say) -> Groups:
-    """`say` sends the parts of an answer to a peer."""
-    wire, sight = _Wire(node, say), _Sight(node, topics, ends, lookup)
+def groups_of(node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup, say: SendParts) -> Groups:
+    """Builds the groups of this node. `say` sends the parts of an answer to a peer."""
+    replies, view = _NodeReplies(node, say), _NodeView(node, topics, ends, lookup)
     if node.settings.broker_role is BrokerRole.SLAVE:
-        followed = FollowedGroups(node.store, sight.read_queues, sight.bounds, node.log)
-        return SlaveGroups(followed, Forwarder(node), node.clock, wire)
+        followed = FollowedGroups(node.store, view.read_queues, view.bounds, node.log)
+        return SlaveGroups(followed, Forwarder(node), node.clock, ReplyChannel(replies.send, replies.refuse))
     queues = Queues(
-        sight.read_queues,
-        sight.topics,
-        sight.bounds,
-        sight.search,
-        sight.settled,
-        sight.epoch,
+        view.read_queues,
+        view.topics,
+        view.bounds,
+        view.search,
+        view.settled,
+        view.epoch,
         lookup.end_of_epoch,
-        sight.leads,
-        sight.succeeds,
+        view.leads,
+        view.succeeds,
     )
-    line = Line(wire.send, wire.refuse)
+    line = ReplyChannel(replies.send, replies.refuse)
     service = GroupService(node.store, node.settings, node.clock, node.log, queues, line, _filters(node))
     service.load()
     return service
@@ -100,62 +97,22 @@ def _filters(node: Node) -> GroupFilters | None:
     return GroupFilters(bloom_of(node.settings), node.clock, partial(get, Position.FILTERS), newest)
 
 
-class SlaveGroups:
-    """Nobody is waited for but the master, which answers what is forwarded to it."""
+class _NodeReplies:
+    def __init__(self, node: Node, say: SendParts) -> None:
+        self._line, self._send = node.line, say
 
-    def __init__(self, followed: FollowedGroups, forwarder: Forwarder, clock: Clock, wire: "_Wire") -> None:
-        self._followed, self._forwarder, self._clock, self._wire = followed, forwarder, clock, wire
-        self.due_ms = _NEVER_MS
+    def send(self, reply_to: ReplyAddress, facts: Mapping[str, Any]) -> Sent:
+        head = ANSWER.pack(Kind.ANSWER, 0, reply_to.request_id, 0)
+        return self._send(reply_to.peer, [head, json_part(dict(facts))])
 
-    def ask(self, peer: bytes, request_id: int, question: dict[str, Any]) -> None:
-        asker = Asker(peer, request_id)
-        try:
-            if question["op"] in ANSWERED:
-                self._wire.send(asker, self._followed.answer(question))
-                return
-            self._forwarder.submit(asker, question)
-        except TowlineError as error:
-            self._wire.refuse(asker, error)
-            return
-        self.due_ms = min(self.due_ms, self._clock.monotonic_ms() + _LOOK_MS)
-
-    def subscription(self, topic: str, group: str) -> FilterData | None:
-        """None: this node's reput may have read a subscription later than the master's did."""
-        return None
-
-    def turn(self, now_ms: int) -> int:
-        done = self._forwarder.finished()
-        for asker, answer in done:
-            if isinstance(answer, TowlineError):
-                self._wire.refuse(asker, answer)
-            else:
-                self._wire.send(asker, answer)
-        self.due_ms = now_ms + _LOOK_MS if self._forwarder.waiting else _NEVER_MS
-        return len(done)
-
-    def gone(self, peer: bytes) -> None:
-        return
-
-    def close(self) -> None:
-        self._forwarder.close()
-
-
-class _Wire:
-    def __init__(self, node: Node, say: Say) -> None:
-        self._line, self._say = node.line, say
-
-    def send(self, asker: Asker, facts: Mapping[str, Any]) -> Sent:
-        head = ANSWER.pack(Kind.ANSWER, 0, asker.request_id, 0)
-        return self._say(asker.peer, [head, json_part(dict(facts))])
-
-    def refuse(self, asker: Asker, error: TowlineError) -> Sent:
+    def refuse(self, reply_to: ReplyAddress, error: TowlineError) -> Sent:
         self._line.count(Counter.REFUSED)
-        head = ANSWER.pack(Kind.ANSWER, 1, asker.request_id, 0)
-        return self._say(asker.peer, [head, json_part(refusal_facts(error))])
+        head = ANSWER.pack(Kind.ANSWER, 1, reply_to.request_id, 0)
+        return self._send(reply_to.peer, [head, json_part(refusal_facts(error))])
 
 
-class _Sight:
-    """Topics and queues as groups see them."""
+class _NodeView:
+    """The node's topics and queues, as groups read them."""
 
     def __init__(self, node: Node, topics: TopicsView, ends: QueueEnds, lookup: Lookup) -> None:
         self._topics, self._ends, self._lookup = topics, ends, lookup
@@ -190,12 +147,12 @@ class _Sight:
         return self._get(Position.EPOCH)
 
     def leads(self) -> bool:
-        """No other epoch was promised, and the lease lasts; without etcd it does for ever."""
+        """Whether no other epoch was promised, and the lease lasts; without etcd it never ends."""
         over = self._get(Position.LEASE_UNTIL) <= boottime_ns()
         return not over and self._get(Position.PROMISED) <= self._get(Position.EPOCH)
 
     def succeeds(self) -> bool:
-        """Another node opened the epoch before this one. Raises EpochsLost."""
+        """Whether another node was the master of the previous epoch. Raises EpochsLost."""
         before = [epoch.number for epoch in self._epochs.load() if 0 < epoch.number < self.epoch()]
         return bool(before) and node_of(before[-1]) != node_of(self.epoch())
 
@@ -204,7 +161,7 @@ class _Sight:
 
 
 def refusal_facts(error: TowlineError) -> dict[str, Any]:
-    """An error as answers carry it."""
+    """The facts of an error in an answer."""
     facts = facts_of(error)
     if isinstance(error, StillStarting):
         facts["error"] = Refusal.STARTING.name

@@ -1,4 +1,4 @@
-"""The system topics of transactions, read from this node's own files: queue 0 of each, up to what reput published."""
+"""Reads the system topics of transactions from this node's own files: queue 0 of each, up to what reput published."""
 
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -16,15 +16,17 @@ QUEUE_FILES_OPEN_MAX: Final = 8
 IN_MEMORY: Final = 64 * MIB
 
 
-class Run(NamedTuple):
-    """Records of a queue, the offset to go on at, and the end of the log behind them (0 without any)."""
+class RecordRun(NamedTuple):
+    """Records of a queue, the offset that follows, and the end of the log behind them (0 without any)."""
 
     records: list[Record]
     following: int
     end: int
 
 
-class Reader:
+class TopicReader:
+    """Reader of HALF, OP and TRANS_CHECK topics."""
+
     def __init__(self, node: Node) -> None:
         settings = node.settings
         self._get = node.positions.get
@@ -38,8 +40,8 @@ class Reader:
         self._log.load()
         self._letting_go = LettingGo(self._log, self._queues)
 
-    def turn(self, now_ms: int) -> None:
-        """Lets go of what was deleted and of segments that are not read any more."""
+    def cycle(self, now_ms: int) -> None:
+        """Closes deleted files, and segments that are not read any more."""
         self._letting_go.turn(self._get(Position.LOG_MIN), now_ms)
 
     def bounds(self, topic: bytes) -> tuple[int, int]:
@@ -47,12 +49,12 @@ class Reader:
         place = self._ends.find(topic, 0)
         return (0, 0) if place < 0 else self._ends.bounds(place)
 
-    def records(self, topic: bytes, offset: int, count: int) -> Run:
-        """Up to so many records from `offset` on, those that left the log passed over."""
+    def records(self, topic: bytes, offset: int, count: int) -> RecordRun:
+        """Up to `count` records from `offset` on; records that left the log are skipped."""
         low, high = self.bounds(topic)
         offset = max(offset, low)
         if offset >= high:
-            return Run([], offset, 0)
+            return RecordRun([], offset, 0)
         entries = self._queues.read(topic.decode(), 0, offset, min(count, high - offset))
         floor = self._get(Position.LOG_MIN)
         found = []
@@ -65,10 +67,11 @@ class Reader:
             except NotInLog:  # deleted since the floor was read
                 continue
             end = physical + size
-        return Run(found, offset + len(entries), end)
+        return RecordRun(found, offset + len(entries), end)
 
     def record(self, topic: bytes, offset: int) -> Record | None:
-        """None when it is not there, or not any more; one that the log begins behind may be there for a while."""
+        """The record, or None where it does not exist or has left the log; a cleaned one may be readable for a
+        while."""
         if not 0 <= offset < self.bounds(topic)[1]:
             return None
         entries = self._queues.read(topic.decode(), 0, offset, 1)

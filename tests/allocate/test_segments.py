@@ -2,27 +2,27 @@
 
 import pytest
 
-from allocate.requests import Kind, Request, RequestTable
+from allocate.segments import RequestKind, RequestTable, SegmentRequest
 
 SIZE = 1024
 
 
-def segment(base: int, size: int = SIZE) -> Request:
-    return Request(Kind.SEGMENT, base, size)
+def segment(base: int, size: int = SIZE) -> SegmentRequest:
+    return SegmentRequest(RequestKind.SEGMENT, base, size)
 
 
-def warm(base: int, size: int = SIZE) -> Request:
-    return Request(Kind.WARM_UP, base, size)
+def warm(base: int, size: int = SIZE) -> SegmentRequest:
+    return SegmentRequest(RequestKind.WARM_UP, base, size)
 
 
-def table_of(*requests: Request) -> RequestTable:
+def table_of(*requests: SegmentRequest) -> RequestTable:
     table = RequestTable()
     for request in requests:
-        table.want(request)
+        table.add(request)
     return table
 
 
-def order(table: RequestTable) -> list[Request]:
+def order(table: RequestTable) -> list[SegmentRequest]:
     """In which order they are done."""
     done = []
     while (request := table.first(0)) is not None:
@@ -58,7 +58,7 @@ def test_a_request_stands_in_the_table_once():
 def test_asking_again_does_not_end_a_rest():
     table = table_of(segment(0))
     table.failed(segment(0), again_ms=100)
-    table.want(segment(0))
+    table.add(segment(0))
     assert table.first(99) is None
     assert table.first(100) == segment(0)
 
@@ -83,7 +83,7 @@ def test_it_fails_from_a_failed_segment_until_one_is_made():
 def test_a_warm_up_that_failed_and_a_request_put_off_are_no_failing():
     table = table_of(segment(0), warm(1))
     table.failed(warm(1), again_ms=5)
-    table.put_off(segment(0), again_ms=7)
+    table.postpone(segment(0), again_ms=7)
     assert not table.failing
     assert [table.first(now) for now in (4, 5, 7)] == [None, warm(1), segment(0)]
 
@@ -93,5 +93,5 @@ def test_what_nobody_wants_any_more_is_forgotten_and_stays_so():
     table.drop(lambda request: request.base < 1)
     assert order(table) == [segment(1)]
     table.failed(segment(0), again_ms=0)
-    table.put_off(segment(0), again_ms=0)
+    table.postpone(segment(0), again_ms=0)
     assert len(table) == 0

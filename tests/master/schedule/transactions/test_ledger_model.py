@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from master.schedule.transactions.ledger import Ledger, Open, Rules, Verdict
+from master.schedule.transactions.ledger import CheckRules, EndRefusal, Ledger, OpenTransaction
 from towline.format.record.transactions import Half, Op, Outcome
 
 TIME_OUT = 100
 CHECK_MAX = 3
 ALREADY = {
-    Outcome.COMMITTED: Verdict.ALREADY_COMMITTED,
-    Outcome.ROLLED_BACK: Verdict.ALREADY_ROLLED_BACK,
-    Outcome.PUT_ASIDE: Verdict.ALREADY_PUT_ASIDE,
+    Outcome.COMMITTED: EndRefusal.ALREADY_COMMITTED,
+    Outcome.ROLLED_BACK: EndRefusal.ALREADY_ROLLED_BACK,
+    Outcome.PUT_ASIDE: EndRefusal.ALREADY_PUT_ASIDE,
 }
 
 
@@ -37,14 +37,14 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
         self.now = 1000
         self.floors = (0, 0)
         self.dispatched = 0  # op records that can be read
-        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), 0, 0)
+        self.ledger = Ledger(CheckRules(TIME_OUT, CHECK_MAX), 0, 0)
 
     def read(self) -> None:
         """Everything that was dispatched, halves first."""
         for half in self.halves[self.ledger.half_next :]:
-            self.ledger.see_half(half)
+            self.ledger.add_half(half)
         for offset in range(self.ledger.op_next, self.dispatched):
-            self.ledger.see_op(offset, self.ops[offset])
+            self.ledger.add_op(offset, self.ops[offset])
 
     def store(self, group: str, key: str, first: int | None = None, checks: int = 0) -> Half:
         offset = len(self.halves)
@@ -65,20 +65,20 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
         half = self.store(group, f"key{len(self.halves)}")
         self.known[half.first] = Known(half)
 
-    @rule(data=st.data(), outcome=st.sampled_from([Outcome.COMMITTED, Outcome.ROLLED_BACK]), told=st.booleans())
+    @rule(data=st.data(), outcome=st.sampled_from([Outcome.COMMITTED, Outcome.ROLLED_BACK]), message=st.booleans())
     @precondition(lambda self: self.unended)
-    def one_ends(self, data: st.DataObject, outcome: Outcome, told: bool) -> None:
-        """`told`: the answer came; otherwise the op record is found by reading."""
+    def one_ends(self, data: st.DataObject, outcome: Outcome, message: bool) -> None:
+        """`message`: the answer came; otherwise the op record is found by reading."""
         self.read()
         first = data.draw(st.sampled_from(self.unended))
         known = self.known[first]
         found = self.ledger.find(first, known.newest.group, known.newest.unique_key)
-        assert isinstance(found, Open)
+        assert isinstance(found, OpenTransaction)
         assert not found.busy
         found.busy = True
         self.ops.append(Op((known.newest.offset,), first, outcome))
         known.outcome = outcome
-        if told:
+        if message:
             self.ledger.ended(first, outcome)
         else:
             self.dispatched = len(self.ops)
@@ -91,7 +91,7 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
             known = self.known[found.half.first]
             assert known.newest == found.half
             found.busy = True
-            if self.ledger.is_checked_out(found.half):
+            if self.ledger.is_check_limit_reached(found.half):
                 assert found.half.checks == CHECK_MAX
                 self.ops.append(Op((found.half.offset,), found.half.first, Outcome.PUT_ASIDE))
                 known.outcome = Outcome.PUT_ASIDE
@@ -130,7 +130,7 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
     @rule()
     def a_new_start(self) -> None:
         self.dispatched = len(self.ops)
-        self.ledger = Ledger(Rules(TIME_OUT, CHECK_MAX), *self.floors)
+        self.ledger = Ledger(CheckRules(TIME_OUT, CHECK_MAX), *self.floors)
         for known in self.known.values():
             known.restarted_since = known.outcome is not None
 
@@ -142,17 +142,17 @@ class ALedgerKnowsWhatTheLogHolds(RuleBasedStateMachine):
             group, key = known.newest.group, known.newest.unique_key
             found = self.ledger.find(first, group, key)
             if known.outcome is None:
-                assert isinstance(found, Open)
+                assert isinstance(found, OpenTransaction)
                 assert found.half == known.newest
-                assert self.ledger.find(first, "stranger", key) is Verdict.ANOTHER_GROUP
-                assert self.ledger.find(first, group, "no key") is Verdict.NO_SUCH_TRANSACTION
+                assert self.ledger.find(first, "stranger", key) is EndRefusal.ANOTHER_GROUP
+                assert self.ledger.find(first, group, "no key") is EndRefusal.NO_SUCH_TRANSACTION
             else:
                 assert found is ALREADY[known.outcome] or (found is None and known.restarted_since)
                 for stranger in (("stranger", key), (group, "no key")):
                     assert self.ledger.find(first, *stranger) in (
                         None,
-                        Verdict.ANOTHER_GROUP,
-                        Verdict.NO_SUCH_TRANSACTION,
+                        EndRefusal.ANOTHER_GROUP,
+                        EndRefusal.NO_SUCH_TRANSACTION,
                     )
                 assert self.ledger.get(first) is None
 

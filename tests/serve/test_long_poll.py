@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serve.long_poll import Held, Holding
+from serve.long_poll import HeldPull, HeldPulls
 from towline.format.wire.frames import Pull
 from towline.runtime.queue_ends import QueueEnds
 
@@ -25,12 +25,12 @@ def ends(tmp_path: Path) -> Iterator[QueueEnds]:
     made.close()
 
 
-def held(wanted: int = 10, *, queue: int = 0, peer: bytes = b"p", due_ms: int = 500, topic: bytes = TOPIC) -> Held:
-    return Held(peer, Pull(1, topic, queue, wanted, 1, 1, 1), wanted, due_ms)
+def held(wanted: int = 10, *, queue: int = 0, peer: bytes = b"p", due_ms: int = 500, topic: bytes = TOPIC) -> HeldPull:
+    return HeldPull(peer, Pull(1, topic, queue, wanted, 1, 1, 1), wanted, due_ms)
 
 
 def test_a_pull_is_woken_when_its_queue_passes_what_it_wants(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     first, second, further = held(queue=0), held(queue=1), held(12, queue=0)
     for one in (first, second, further):
         assert holding.add(one)
@@ -43,7 +43,7 @@ def test_a_pull_is_woken_when_its_queue_passes_what_it_wants(ends):
 
 
 def test_nothing_is_compared_while_nothing_was_dispatched(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     holding.woken(1)
     holding.add(held())
     ends.move(0, 11, 0)
@@ -52,7 +52,7 @@ def test_nothing_is_compared_while_nothing_was_dispatched(ends):
 
 
 def test_a_pull_may_wait_for_a_queue_that_has_no_message_yet(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     early = held(0, queue=7)
     holding.add(early)
     ends.move(0, 11, 0)
@@ -64,7 +64,7 @@ def test_a_pull_may_wait_for_a_queue_that_has_no_message_yet(ends):
 
 
 def test_a_pull_is_taken_out_when_its_time_is_over(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     late, soon = held(due_ms=900), held(due_ms=300, queue=1)
     holding.add(late)
     holding.add(soon)
@@ -77,7 +77,7 @@ def test_a_pull_is_taken_out_when_its_time_is_over(ends):
 
 
 def test_the_deadline_of_a_woken_pull_wakes_nobody(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     holding.add(held(due_ms=300))
     ends.move(0, 11, 0)
     holding.woken(1)
@@ -89,7 +89,7 @@ def test_the_deadline_of_a_woken_pull_wakes_nobody(ends):
 
 
 def test_a_peer_holds_so_many_and_no_more(ends):
-    holding = Holding(ends, held_max=3, per_peer_max=2)
+    holding = HeldPulls(ends, held_max=3, per_peer_max=2)
     assert holding.add(held(peer=b"a"))
     assert holding.add(held(peer=b"a"))
     assert not holding.add(held(peer=b"a"))
@@ -100,7 +100,7 @@ def test_a_peer_holds_so_many_and_no_more(ends):
 
 
 def test_a_peer_that_left_is_not_answered(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     stays = held(peer=b"b")
     holding.add(held(peer=b"a"))
     holding.add(stays)
@@ -111,7 +111,7 @@ def test_a_peer_that_left_is_not_answered(ends):
 
 
 def test_deadlines_of_answered_pulls_do_not_pile_up(ends):
-    holding = Holding(ends)
+    holding = HeldPulls(ends)
     for _ in range(10_000):
         holding.add(held())
         holding.take_all()
@@ -125,8 +125,8 @@ class HeldPullsAreASet(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
         self.ends = QueueEnds.create(Path(self.directory.name) / "ends")
-        self.holding = Holding(self.ends)
-        self.model: list[Held] = []
+        self.holding = HeldPulls(self.ends)
+        self.model: list[HeldPull] = []
         self.maxima: dict[int, int] = {}
         self.dispatched = 0
         self.now = 0
@@ -173,7 +173,7 @@ class HeldPullsAreASet(RuleBasedStateMachine):
         assert self.holding.due_ms(self.now) == max(0, due - self.now)
         assert len(self.holding) == len(self.model)
 
-    def expect(self, found: list[Held], expected: list[Held]) -> None:
+    def expect(self, found: list[HeldPull], expected: list[HeldPull]) -> None:
         assert sorted(map(id, found)) == sorted(map(id, expected))
         gone = set(map(id, expected))
         self.model = [one for one in self.model if id(one) not in gone]
