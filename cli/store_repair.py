@@ -11,10 +11,10 @@ from towline.log.repair.repair_plan import Plan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Weight
 from towline.node.process.context import runtime_of
-from towline.node.store.pool_salvage import drop_pool, pooled_in
+from towline.node.store.pool_state import bytes_in_pool, drop_pool
 from towline.node.store.store_access import alone
 from towline.node.store.store_shape import shape_of
-from towline.node.store.transient import salvage
+from towline.node.store.transient_pool import salvage
 from towline.node.supervise.snapshot_store import forget
 from towline.places import Store
 
@@ -33,7 +33,7 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     after: Verified | None = None
     runtime = runtime_of(store.root)
     with alone(store):
-        pooled = pooled_in(runtime)
+        pooled = bytes_in_pool(runtime)
         if yes and pooled:
             salvage(store, runtime)
             drop_pool(store, runtime)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from towline.errors import SyncFailed
 from towline.limits import REST_MAX_MS
 from towline.node.process.context import Node
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position
 from towline.runtime.resting import Rest

@@ -28,7 +28,7 @@ from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_
 from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
 from towline.log.state.topics_file import read_table
 from towline.node.process.context import runtime_of
-from towline.node.store.pool_salvage import pooled_in
+from towline.node.store.pool_state import bytes_in_pool
 from towline.node.store.store_access import alone
 from towline.node.store.store_shape import shape_of, units_of
 from towline.node.supervise.snapshot_store import forget
@@ -127,7 +127,7 @@ def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
     if options.parts == "index" and not wants_index:
         raise IllegalOption("parts", "the store has no index, or its sizes are not known: give --config")
     with alone(store):
-        if pooled := pooled_in(runtime_of(store.root)):
+        if pooled := bytes_in_pool(runtime_of(store.root)):
             raise LogInPool(str(store.root), pooled)
         done = Rebuilt(found=find_log(store, settings))
         scratch = make_scratch(store.staging, _NAME)

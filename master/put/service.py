@@ -22,7 +22,7 @@ from towline.node.process.context import Node
 from towline.node.process.curve_keys import ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, make_secret
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from towline.log.files.store_files import AbortFile
-from towline.node.store.pool_salvage import leave
+from towline.node.store.pool_state import clear_runtime
 from towline.node.supervise import snapshot_store
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
@@ -153,7 +153,7 @@ def test_what_a_killed_node_had_confirmed_is_remembered_by_its_role_and_flush_mo
 def test_a_node_that_wrote_what_it_knew_leaves_no_memory(node, clean):
     store, runtime = node
     write(store, runtime, clean=clean)
-    leave(store, runtime)
+    clear_runtime(store, runtime)
     assert not runtime.root.exists()
 
 
@@ -162,7 +162,7 @@ def test_a_node_that_could_not_say_what_it_knew_leaves_what_a_kill_would_leave(n
     store, runtime = node
     for rest in (runtime.secret, runtime.socket("put"), runtime.put_stats):
         rest.touch()
-    leave(store, runtime)
+    clear_runtime(store, runtime)
     left = {runtime.page_cache, runtime.wrote, runtime.positions, runtime.queue_ends}
     assert set(runtime.root.iterdir()) == left
     assert not snapshot_store.may_have_lost(store, runtime)
@@ -178,7 +178,7 @@ def test_a_start_that_failed_leaves_what_the_killed_node_had_left(node):
     known = snapshot_store.recall(store, runtime, LOG)
     assert known is not None
     snapshot_store.hand_on(store, runtime, LOG, known)
-    leave(store, runtime)
+    clear_runtime(store, runtime)
     assert set(runtime.root.iterdir()) == {runtime.known, runtime.wrote}
     assert not snapshot_store.may_have_lost(store, runtime)
     assert snapshot_store.recall(store, runtime, LOG) == known

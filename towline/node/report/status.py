@@ -24,7 +24,7 @@ from towline.node.roles.role_commands import read_json_file
 from towline.node.roles.roles import MASTER, SLAVE, load_role
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import described, pool_of
+from towline.node.store.transient_pool import describe_pool, pool_of
 from towline.places import Runtime, Store
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
 from towline.runtime.queue_ends import QueueEnds
@@ -70,7 +70,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "started_ms": facts["started"],
             "broker_role": node.settings.broker_role.value,
             "flush_disk_type": node.settings.flush_disk_type.value,
-            "transient_pool": described(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
+            "transient_pool": describe_pool(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
             "pieces": pieces,
             "standing_still": standing_still(pieces),

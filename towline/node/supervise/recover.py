@@ -27,9 +27,8 @@ from towline.node.process.failure import write_failure
 from towline.node.roles.agreement import next_epoch, report_of
 from towline.node.roles.promise import begin_doubt, load_promise, promise_before, save_promise
 from towline.node.roles.roles import wrote_as_sole_master
-from towline.node.store.pool_salvage import drop_pool
-from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import open_pool, salvage
+from towline.node.store.pool_state import PoolState, drop_pool
+from towline.node.store.transient_pool import open_pool, salvage
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State

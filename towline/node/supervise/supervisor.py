@@ -30,7 +30,7 @@ from towline.node.process.zygote_client import Exit, Nursery
 from towline.node.roles.promise import NOTHING, load_promise
 from towline.node.roles.role_commands import PROMOTE, drop_order, pending, settle_order, too_old
 from towline.node.roles.roles import MASTER, SLAVE, as_role, load_role, wanted_role
-from towline.node.store.pool_salvage import keep_positions, leave
+from towline.node.store.pool_state import clear_runtime, keep_positions
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell, Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
@@ -464,5 +464,5 @@ class Supervisor:
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)
         self.store.asked.unlink(missing_ok=True)
-        leave(self.store, self._runtime)
+        clear_runtime(self.store, self._runtime)
         self._lock.release()
