@@ -3,7 +3,7 @@
 from typing import Final
 
 from towline.log.files import memory
-from towline.log.files.warm_up import WarmUp
+from towline.log.files.page_cache import WarmUp
 from towline.node.process.context import Node
 
 UNLOCK_AFTER_MS: Final = 6000  # as long as RocketMQ waits after a segment was filled

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from towline.limits import REST_MAX_MS
 from towline.log.files.mapped_file_queue import MappedFileQueue
-from towline.log.files.next_segment import drop_abandoned
+from towline.log.files.segment_files import drop_abandoned
 from towline.node.process.context import Node
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State

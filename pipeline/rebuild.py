@@ -20,8 +20,7 @@ from towline.format.files.index_file import file_name
 from towline.limits import GIB
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_build import index_parts
-from towline.log.queues.queue_build import Stretch
-from towline.log.queues.queue_cover import Whole, cover, remove_deleted
+from towline.log.queues.queue_build import Stretch, Whole, cover, remove_deleted
 from towline.log.recovery.quarantine import Diverged
 from towline.log.recovery.recovery import FoundLog, find_log, recover
 from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_files

@@ -7,8 +7,8 @@ at the start: until then nobody is sent back to an offset that was read before, 
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from towline.clock import Clock
 from towline.errors import Remedy, TowlineError
-from towline.runtime.clock import Clock
 from towline.runtime.positions import Position
 
 SETTLE_MAX_MS: Final = 5_000  # questions about ends wait so long at most: a log may hold what nobody may see yet

@@ -35,7 +35,7 @@ from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerDoor
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import ring_of
 from towline.node.process.endpoints import endpoints_of, refusing
-from towline.node.process.listening import explained
+from towline.node.process.worker import explained
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest

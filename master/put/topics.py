@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
 from towline.format.files.topic_errors import TopicChangeRefused, TopicProtected
 from towline.format.files.topics import (
@@ -22,7 +23,6 @@ from towline.format.files.topics import (
 )
 from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
 from towline.log.state.topics_file import TopicsConfig
-from towline.runtime.clock import Clock
 
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 

@@ -18,8 +18,7 @@ from master.schedule.transactions.service import TransactionService
 from towline.limits import REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.commitlog.store_time import store_time
+from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.release_files import LettingGo

@@ -7,10 +7,10 @@ when it is pulled, so nobody misses one.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.filter import sql, tags
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterData, FilterTable, read
-from towline.runtime.clock import Clock
 
 from .errors import GroupRefused, Refusal
 from .members import Group, Subscription

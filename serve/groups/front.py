@@ -8,7 +8,7 @@ from serve.filtering import bloom_of, facts_of
 from serve.lookup import Lookup
 from serve.settling import StillStarting
 from serve.topics import TopicsView
-from towline.clock import boottime_ns
+from towline.clock import Clock, boottime_ns
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
 from towline.format.files.epochs import node_of
@@ -18,7 +18,6 @@ from towline.link.server import Sent
 from towline.log.state.epoch_file import EpochFile
 from towline.node.process.context import Node
 from towline.node.process.secret import SCHEDULE_ROLE
-from towline.runtime.clock import Clock
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole

@@ -23,7 +23,7 @@ from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
 from towline.format.wire.refusals import Cause
 from towline.limits import SLAVES_MAX
 
-from .machine import boot_id
+from .process import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word

@@ -8,6 +8,7 @@ import pytest
 
 from ha.leader.agree import Agreement, least_epoch
 from tests.etcd_server import free_port
+from towline.clock import SystemClock
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import Epoch, number_of
 from towline.ha_errors import DoubtRefused, PromotionRefused
@@ -20,7 +21,6 @@ from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, mask_of
 from towline.node.process.context import Node
 from towline.node.roles.promise import NOTHING, Promise, begin_doubt, load_promise, save_promise
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings
 

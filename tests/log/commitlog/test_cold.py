@@ -5,11 +5,9 @@ import pytest
 from towline.limits import KIB, MIB
 from towline.log.commitlog.cold import PIECE, ColdPieces
 from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.files.advice import Advice
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.page_cache import advise_file
-from towline.log.files.segment_files import segment_name
+from towline.log.files.page_cache import Advice, advise_file
+from towline.log.files.segment_files import ensure_segment, segment_name
 
 SIZE = 8 * PIECE
 END = 1 << 60

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from towline.clock import SystemClock
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of
 from towline.node.peers.peer_server import EPOCH_MAX, PeerDoor
@@ -12,7 +13,6 @@ from towline.node.process.context import Node
 from towline.node.roles.agreement import report_of
 from towline.node.roles.promise import NOTHING, Promise, load_promise
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings
 

@@ -13,8 +13,7 @@ from tests.log.commitlog.test_log_model import BODIES, SIZE, ALogIsAListThatOnly
 from towline.format.record import blank, record
 from towline.log.commitlog.commit_log import LogTail
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
+from towline.log.files.segment_files import ensure_segment, segment_name
 from towline.node.store.transient_pool import TransientPool, copy_committed
 
 BUFFERS = 4

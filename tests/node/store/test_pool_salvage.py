@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from towline.clock import SystemClock
 from towline.errors import StoreNotWritable
 from towline.format.files.checkpoint import CHECK_AT, Checkpoint, encode
 from towline.format.files.durable import Durable
@@ -36,7 +37,6 @@ from towline.node.store.pool_state import (
 from towline.node.store.transient_pool import MachineMemory, TransientPool, choose_pool, describe_pool, open_pool
 from towline.node.store.transient_pool import salvage as salvage_pool
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 from towline.start import home

@@ -13,11 +13,11 @@ from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.read.log_files import LogFiles
+from towline.clock import SystemClock
 from towline.errors import UnknownTopic
 from towline.format.wire.frames import Buffer
 from towline.link.native import address_of
 from towline.runtime.agent import run
-from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, State
 from towline.runtime.resting import Rest

@@ -4,6 +4,7 @@
 last of them is full of zeros. `LogTail` is the writer's end; beyond it every byte of the segment is zero (hazard H1).
 """
 
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,12 @@ import numpy.typing as npt
 
 from towline.errors import AppendMismatch, MalformedRecord, NotInLog, StoreNotWritable, SyncFailed
 from towline.format.record import blank, record
+from towline.format.record.record import LAYOUT, layout_of
 from towline.format.record.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
-from towline.log.files.advice import Advice, for_reader
 from towline.log.files.mapped_file import ADVICE_WILL_NEED, Graveyard, MappedFile
 from towline.log.files.mapped_file_queue import OPEN_MAX, MappedFileQueue
-from towline.log.files.page_cache import advise_file, advise_reader
+from towline.log.files.page_cache import Advice, advise_file, advise_reader, for_reader
 from towline.log.files.segment_files import segment_name
 
 from .cold import PIECE, ColdPieces
@@ -463,3 +464,24 @@ def _zero(segment: MappedFile, start: int, end: int) -> None:
 
 def _malformed(rule: Rule, at: int) -> MalformedRecord:
     return MalformedRecord(rule.name, rule.sentence, at)
+
+
+_WORD: Final = struct.Struct(">I")
+_TIME: Final = struct.Struct(">q")
+_HEAD_MAX: Final = 128  # bytes that hold the field whatever the hosts' families
+
+
+def store_time(log: CommitLogReader, physical_offset: int) -> int:
+    """Epoch ms of the record that begins there, which is not checked; -1 if the log does not hold it."""
+    try:
+        head = log.slice(physical_offset, physical_offset + _HEAD_MAX)
+    except NotInLog:
+        return -1
+    if len(head) < LAYOUT.size:
+        return -1
+    (sys_flag,) = _WORD.unpack_from(head, LAYOUT.offset["sys_flag"])
+    at = layout_of(sys_flag).offset["store_timestamp"]
+    if len(head) < at + _TIME.size:
+        return -1
+    (timestamp,) = _TIME.unpack_from(head, at)
+    return int(timestamp)

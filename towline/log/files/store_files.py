@@ -1,11 +1,13 @@
-"""Small files of the store root: how one is replaced whole, and the `abort` file."""
+"""Small files of the store: atomic replacement, the `abort` file, and `run/settings.json`."""
 
+import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed, TowlineError
 from towline.log.errors import SaveInDoubt
+from towline.places import Store
 
 from .segment_files import FULL_ERRNOS, sync_directory, sync_file
 
@@ -95,3 +97,12 @@ class AbortFile:
         """The stop was clean: every record is in its queue (spec 8.3) and everything is synced."""
         self.path.unlink(missing_ok=True)
         sync_directory(self.path.parent)
+
+
+def last_settings(store: Store) -> dict[str, Any]:
+    """Empty without the file, or where a crash or damage left no JSON object in it."""
+    try:
+        found = json.loads(store.settings.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

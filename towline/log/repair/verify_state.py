@@ -22,7 +22,7 @@ from towline.format.files.epochs import encode as encode_epochs
 from towline.format.files.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.log.files import config_file
 from towline.log.files.config_file import ConfigFile
-from towline.log.files.last_settings import last_settings
+from towline.log.files.store_files import last_settings
 from towline.log.files.word_file import WordFile, read_word
 from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile

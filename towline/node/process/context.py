@@ -8,9 +8,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from towline.clock import Clock, SystemClock
 from towline.errors import NodeNotRunning, PositionsUnusable
 from towline.places import Runtime, Store
-from towline.runtime.clock import Clock, SystemClock
 from towline.runtime.doorbell import Ringer
 from towline.runtime.positions import Duty, DutyLine, Position, Positions, Writer
 from towline.runtime.queue_ends import QueueEnds

@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from towline.errors import TowlineError
 from towline.places import Store
-from towline.runtime.machine import check_machine
-from towline.runtime.process import die_with_parent, set_name
+from towline.runtime.process import check_machine, die_with_parent, set_name
 from towline.start import check_siblings
 
 from .duties import MASTER, ROLES, SLAVE

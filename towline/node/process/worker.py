@@ -1,12 +1,20 @@
-"""The main function of a piece: one process, one duty; forked from the zygote or started by hand."""
+"""The main function of a worker process: one process, one duty; forked from the zygote or started by hand.
+
+A port that cannot be bound is explained here: which setting names the address, and which process has the port.
+"""
 
 import argparse
 import sys
+from errno import EACCES, EADDRINUSE
 from logging import Logger
 from pathlib import Path
 from signal import set_wakeup_fd
+from typing import Final
+
+import psutil
 
 from towline.errors import CannotListen, TowlineError
+from towline.link.endpoints import Endpoint, parse
 from towline.link.memory_limit import Freed
 from towline.link.native import address_of
 from towline.places import Store
@@ -14,15 +22,17 @@ from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.locks import DutyLock
 from towline.runtime.logging import configure
-from towline.runtime.machine import check_machine
 from towline.runtime.positions import Duty
-from towline.runtime.process import StopFlag, set_name
+from towline.runtime.process import StopFlag, check_machine, set_name
 from towline.runtime.resting import Rest
+from towline.runtime.settings import Settings
 
 from .context import Node
 from .duties import builder
 from .failure import write_failure
-from .listening import explained
+
+_PORTS: Final = ("listen_port", "serve_port", "ha_listen_port", "schedule_port")
+_OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 
 def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
@@ -66,3 +76,28 @@ def main(label: str) -> None:
     parser.add_argument("--store", type=Path, required=True, help="store directory of a node that runs without it")
     store: Path = parser.parse_args().store
     sys.exit(run_piece(Duty.named(label), store, log_file=None))
+
+
+def explained(error: CannotListen, settings: Settings) -> CannotListen:
+    """The same with what an operator has to know to mend it."""
+    endpoint = parse(error.endpoint)
+    holder = _holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""
+    return CannotListen(error.endpoint, error.number, error.reason, holder, _setting_of(endpoint, error, settings))
+
+
+def _setting_of(endpoint: Endpoint, error: CannotListen, settings: Settings) -> str:
+    if endpoint.scheme != "tcp":
+        return ""
+    if error.number not in _OF_A_PORT:
+        return "listen_host"
+    return next((key for key in _PORTS if getattr(settings, key) == endpoint.port), "")
+
+
+def _holder_of(port: int) -> str:
+    """The process that listens there, as far as the system tells: other users' processes it may not name."""
+    try:
+        found = psutil.net_connections("tcp")
+        pids = {one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
+        return ", ".join(f"process {pid} ({psutil.Process(pid).name()})" for pid in sorted(pids - {None}))
+    except psutil.Error:
+        return ""

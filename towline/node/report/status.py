@@ -1,11 +1,12 @@
-"""What a running node says of itself, read from the outside: positions, heartbeats, counters, memory, disk.
+"""The status of a running node, read from the outside: positions, heartbeats, counters, memory, disk, archive.
 
 Nothing is asked of the node's processes, so reading costs them nothing.
 """
 
 import json
+import select
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,11 +14,14 @@ from typing import Any, Final
 import psutil
 
 from towline.clock import boottime_ns
-from towline.errors import NodeNotRunning
+from towline.errors import MalformedFile, NodeNotRunning
 from towline.format.record.halts import remedy, why
 from towline.format.wire.refusals import Cause
+from towline.log.commitlog.cleaning import full_in_s
+from towline.log.commitlog.reserve_file import ReserveFile, disk_use
 from towline.log.files.config_file import from_backups
 from towline.log.files.segment_files import segment_name
+from towline.log.state.archived import archived_until, load_archived
 from towline.log.state.in_sync_file import Outside, ids_of
 from towline.node.process.context import Node, open_node
 from towline.node.roles.role_commands import read_json_file
@@ -30,14 +34,25 @@ from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, 
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
-from .archiving import archive_of
-from .seeding import progress_of
-from .space import space_of
-from .stalls import GONE, standing_still
 from .statistics import summary
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
+STILL_MS: Final = 2_000  # an idle process beats several times a second: an older beat is a long call, or a stop (H9)
+GONE: Final = "GONE"
+_CALLS: Final = {
+    State.STARTING.name: "it is starting",
+    State.RUNNING.name: "in a turn of its work",
+    State.SYNCING.name: "in a sync of the disk",
+    State.KERNEL.name: "in an append or another long call",
+    State.RECOVERING.name: "it recovers the store",
+    State.STOPPING.name: "it is stopping",
+    GONE: "it is gone, and not started again yet",
+}
+_STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+RATE_SEGMENTS: Final = 8  # full segments that the rate of growth is taken from
+RATE_SAMPLE_S: Final = 0.25  # between the two readings of a rate
+BACKLOG_MIN: Final = 1 << 20  # fewer bytes behind are in transit
 
 
 def node_facts(store_root: Path) -> dict[str, Any]:
@@ -327,3 +342,113 @@ def _queue_count(runtime: Runtime) -> int:
         return ends.count
     finally:
         ends.close()
+
+
+# --- processes that stand still
+
+
+def standing_still(pieces: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of the pieces of a status: duty, pid, state, still_ms (None of the zygote, which has no beat) and a sentence."""
+    return [
+        {"duty": piece["duty"], "pid": piece["pid"], "state": piece["state"], "still_ms": still_ms, "sentence": told}
+        for piece in pieces
+        for still_ms, told in [_still(piece)]
+        if told
+    ]
+
+
+def _still(piece: Mapping[str, Any]) -> tuple[int | None, str]:
+    """For how long it has stood still, and a sentence; "" for a process that works or has ended in order."""
+    name = f"{piece['duty']} (process {piece['pid']})"
+    stopped = piece["process"] in _STOPPED
+    if "beat_age_ms" not in piece:
+        ended = piece["process"] in (GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return None, f"{name} {_by_signal(piece)}" if stopped else f"{name} is gone" * ended
+    still_ms = max(piece["beat_age_ms"], piece["turn_ms"])
+    if piece["state"] == State.STOPPED.name or still_ms < STILL_MS:
+        return still_ms, ""
+    why = _by_signal(piece) if stopped else _CALLS[piece["state"]]
+    return still_ms, f"{name} has done no turn for {still_ms / 1000:.1f} s: {why}"
+
+
+def _by_signal(piece: Mapping[str, Any]) -> str:
+    return f"it was stopped by a signal; `kill -CONT {piece['pid']}` lets it go on"
+
+
+# --- disk, archive, and how far a slave is behind
+
+
+def space_of(node: Node) -> dict[str, Any]:
+    """Room on the disk, in bytes and percent. `full_in_s`: until puts are refused if the log grows as it did."""
+    settings, use = node.settings, disk_use(node.store.root)
+    size, appended = settings.mapped_file_size_commit_log, node.positions.get(Position.APPENDED)
+    level = settings.disk_space_warning_level_ratio
+    full = None
+    for back in range(RATE_SEGMENTS, 0, -1):
+        filled = appended - appended % size - (back - 1) * size  # end of a segment that was filled
+        path = node.store.commitlog / segment_name(filled - size)
+        if filled > node.positions.get(Position.LOG_MIN) and path.exists():
+            grown_ms = node.clock.now_ms() - path.stat().st_mtime_ns // 1_000_000
+            full = full_in_s(use, level, appended - filled, grown_ms)
+            break
+    held = ReserveFile(node.store.root, settings.reserve_file_size).held
+    return {
+        "used_percent": use.percent,
+        "available": use.available,
+        "warning_level_percent": level,
+        "reserve_held": held,
+        "full_in_s": full,
+    }
+
+
+def archive_of(node: Node) -> dict[str, Any] | None:
+    """How far the archive of the log is, in offsets and bytes; None where nothing was or waits to be archived.
+
+    until    every segment that ends there or before is archived
+    waiting  bytes of full segments that are not
+    deleted  segments that a full disk took in this start before they were archived
+    """
+    settings, positions = node.settings, node.positions
+    size, archived, problem = settings.mapped_file_size_commit_log, None, ""
+    until = 0
+    try:
+        archived = load_archived(node.store)
+        until = archived_until(node.store, size)
+    except MalformedFile as error:
+        problem = str(error)
+    if archived is None and not problem and not settings.keep_until_archived:
+        return None
+    full = positions.get(Position.APPENDED) // size * size
+    return {
+        "keep_until_archived": settings.keep_until_archived,
+        "until": until,
+        "waiting": max(0, full - max(until, positions.get(Position.LOG_MIN))),
+        "archive": None if archived is None else archived.archive,
+        "time_ms": None if archived is None else archived.time_ms,
+        "deleted": positions.duty(Duty.ALLOCATE).counter(Counter.FALLBACKS),
+        "problem": problem,
+    }
+
+
+def progress_of(positions: Positions, *, followed: bool = True) -> dict[str, Any]:
+    """How far a slave is behind, in bytes of the log. `end`: its master's confirmed end as the slave knows it.
+
+    A slave that follows nobody knows what its master had confirmed when it last said so, not what it has.
+    """
+    start, at, end = _slave_offsets(positions)
+    if end == at and not followed:
+        return {"from": start, "at": at, "end": end, "left": None, "bytes_per_second": 0, "left_s": None}
+    found = {"from": start, "at": at, "end": end, "left": end - at, "bytes_per_second": 0, "left_s": None}
+    if end - at < BACKLOG_MIN:
+        return found | {"left_s": 0.0 if end == at else None}
+    began = time.monotonic()
+    select.select([], [], [], RATE_SAMPLE_S)
+    _, later, end = _slave_offsets(positions)
+    rate = (later - at) / (time.monotonic() - began)
+    gained = found | {"at": later, "end": end, "left": end - later, "bytes_per_second": round(rate)}
+    return gained | {"left_s": round((end - later) / rate, 1) if rate else None}
+
+
+def _slave_offsets(positions: Positions) -> tuple[int, int, int]:
+    at = positions.get(Position.APPENDED)
+    return min(positions.get(Position.LOG_MIN), at), at, max(at, positions.get(Position.CONFIRMED))

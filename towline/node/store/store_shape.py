@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from towline.format.files import index_file
 from towline.log.errors import NoStoreHere
-from towline.log.files.last_settings import last_settings
+from towline.log.files.store_files import last_settings
 from towline.log.recovery.recovery import RecoverySettings
 from towline.places import Store
 from towline.runtime.settings import Settings, parse_delay_levels, read_settings

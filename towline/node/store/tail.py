@@ -17,8 +17,7 @@ from towline.log.commitlog.commit_log import CommitLogReader, LogTail
 from towline.log.commitlog.dispatch import Batch, DispatchScan
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import reserve, segment_name
+from towline.log.files.segment_files import ensure_segment, reserve, segment_name
 from towline.node.process.context import Node
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 from towline.runtime.settings_model import FlushDiskType

@@ -31,8 +31,7 @@ from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
 from towline.log.errors import PoolElsewhere
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import reserve, segment_base, segment_name
+from towline.log.files.segment_files import ensure_segment, reserve, segment_base, segment_name
 from towline.log.files.sparse_file import written
 from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.quarantine import Diverged
@@ -42,8 +41,8 @@ from towline.log.state.identity import IdentityFile
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.failpoints import ARMED, reach
-from towline.runtime.machine import boot_id
 from towline.runtime.positions import Duty, Position
+from towline.runtime.process import boot_id
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 

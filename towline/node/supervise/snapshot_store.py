@@ -25,8 +25,8 @@ from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.shutdown_snapshot import Known, KnownQueue
 from towline.node.store.confirmed import confirmed_parts
 from towline.places import Runtime, Store
-from towline.runtime.machine import boot_id
 from towline.runtime.positions import Position, Positions
+from towline.runtime.process import boot_id
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 

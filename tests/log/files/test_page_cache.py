@@ -8,9 +8,18 @@ import pytest
 
 from towline.limits import KIB, MIB, PAGE
 from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.files.advice import SEGMENTS, Advice, Marks, Place, SegmentState, for_reader, for_segment, state_of
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.page_cache import advise_file
+from towline.log.files.page_cache import (
+    SEGMENTS,
+    Advice,
+    Marks,
+    Place,
+    SegmentState,
+    advise_file,
+    for_reader,
+    for_segment,
+    state_of,
+)
 from towline.log.files.segment_files import create_segment, segment_name
 
 SIZE = 4 * MIB
