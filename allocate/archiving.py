@@ -3,7 +3,7 @@
 from typing import Final
 
 from towline.errors import MalformedFile
-from towline.log.commitlog.cleaning import Doomed
+from towline.log.commitlog.cleaning import Deletion
 from towline.log.files.segment_files import segment_name
 from towline.log.state.archived import NAME, archived_until
 from towline.node.process.context import Node
@@ -56,7 +56,7 @@ class ArchiveKeeper:
             self._told = base
         return True
 
-    def count(self, chosen: list[Doomed]) -> None:
+    def count(self, chosen: list[Deletion]) -> None:
         """Says and counts what goes all the same."""
         lost = [doomed for doomed in chosen if self._waits(doomed.base)]
         for doomed in lost:

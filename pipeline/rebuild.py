@@ -28,9 +28,9 @@ from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
 from towline.log.state.topics_file import read_table
 from towline.node.process.context import runtime_of
 from towline.node.store.pool_state import bytes_in_pool
-from towline.node.store.store_access import alone
+from towline.node.store.store_access import exclusive_access
 from towline.node.store.store_shape import shape_of, units_of
-from towline.node.supervise.snapshot_store import forget
+from towline.node.supervise.snapshot_store import discard_snapshots
 from towline.places import Store
 from towline.spark.errors import NotAStore
 
@@ -125,7 +125,7 @@ def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
     wants_index = options.parts != "queues" and settings.index_slots is not None
     if options.parts == "index" and not wants_index:
         raise IllegalOption("parts", "the store has no index, or its sizes are not known: give --config")
-    with alone(store):
+    with exclusive_access(store):
         if pooled := bytes_in_pool(runtime_of(store.root)):
             raise LogInPool(str(store.root), pooled)
         done = Rebuilt(found=find_log(store, settings))
@@ -251,7 +251,7 @@ def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) 
         done.kept.append(str(diverged.take(old, now)))
 
     with done.lap("exchange"):
-        forget(store, runtime_of(store.root))
+        discard_snapshots(store, runtime_of(store.root))
         if plan.queues:
             if store.consumequeue_ext.exists():  # an entry that leads to no unit is filtered by its record
                 take(store.consumequeue_ext)

@@ -89,7 +89,7 @@ class QueueDispatcher:
 
     def leave(self, topic: str, queue_id: int) -> None:
         """The files of a queue without entries are to be removed."""
-        self._writer.leave(topic.encode(), queue_id)
+        self._writer.close_queue(topic.encode(), queue_id)
         if self._extensions is not None:
             self._extensions.remove(topic, queue_id)
 

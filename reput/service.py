@@ -18,8 +18,8 @@ from towline.node.process.context import Node
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .bitmaps import CalcBitMap
@@ -136,7 +136,7 @@ class ReputAgent:
     def sleep_ms(self) -> int:
         return REST_MAX_MS
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

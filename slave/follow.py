@@ -31,14 +31,14 @@ from towline.log.state.topics_file import NAME as TOPICS
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.master_link import MasterLink
-from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerDoor
+from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerServer
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of, refusing
-from towline.node.process.worker import explained
+from towline.node.process.worker import explain_bind_error
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 
 ANSWER_MS: Final = 5000  # beyond the time for which a question is held
 AGAIN_MS: Final = 10
@@ -65,13 +65,13 @@ class FollowAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
-        self._door = PeerDoor(self._node)
+        self._door = PeerServer(self._node)
         self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
             endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
             own=own_facts(self._node, "ha"),
-            ring=ring_of(self._node),
+            ring=key_ring_of(self._node),
             roles=HA_ROLES,
             greet=self._greet,
             counted=lambda: self._line.count(Counter.REFUSED),
@@ -82,7 +82,7 @@ class FollowAgent:
         try:
             self._refusing = self._listen_for_producers(endpoints)
         except CannotListen as error:  # the port is wanted when this node is master, not before
-            why = explained(error, self._node.settings)
+            why = explain_bind_error(error, self._node.settings)
             self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], why)
             self._refusing = self._listen_for_producers(endpoints[:1])
         for server in (self._server, self._refusing):
@@ -95,7 +95,7 @@ class FollowAgent:
             self._other_context,
             endpoints,
             own=own_facts(self._node, "put"),
-            ring=ring_of(self._node),
+            ring=key_ring_of(self._node),
             roles=PUT_ROLES,
             greet=self._refuse,
             frame_size_max=MIB,
@@ -129,7 +129,7 @@ class FollowAgent:
     def sleep_ms(self) -> int:
         return REST_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

@@ -18,8 +18,8 @@ from towline.node.process.context import Node
 from towline.node.store.tail import open_tail
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .joining import Joining
@@ -129,7 +129,7 @@ class ReceiveAgent:
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

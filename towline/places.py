@@ -1,4 +1,4 @@
-"""Where things lie: the store directory (spec section 1, plus Towline's own files) and the runtime directory of a node.
+"""Paths: the store directory (spec section 1, plus Towline's own files) and the runtime directory of a node.
 
 Pure paths; nothing here touches the disk.
 """

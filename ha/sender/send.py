@@ -16,18 +16,18 @@ from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.state.epoch_file import EpochFile
-from towline.node.peers.epoch_broadcast import Announcer
+from towline.node.peers.epoch_broadcast import EpochBroadcast
 from towline.node.peers.handshake import own_facts
-from towline.node.peers.peer_server import PeerDoor
+from towline.node.peers.peer_server import PeerServer
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
-from towline.node.roles.role_commands import AGREE, give_order
+from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.replication.handshake import DEPOSED, START, Greeted, Handshake, Ours
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .membership import Membership
@@ -75,15 +75,15 @@ class SendAgent:
         self._handshake = Handshake(node, self._log)
         self._epoch = self._handshake.epoch
         self._membership = Membership(node, self._send_head, epoch=self._epoch, epoch_start=self._epoch_start())
-        self._door = PeerDoor(node)
+        self._door = PeerServer(node)
         self._metadata = Metadata(node.store, settings.mapped_file_size_consume_queue)
         self._context = new_context()
-        self._announcer = Announcer(node, self._context, self._door)
+        self._announcer = EpochBroadcast(node, self._context, self._door)
         self._server = Server(
             self._context,
             endpoints_of(settings, node.runtime, "master")["ha"],
             own=own_facts(node, "ha"),
-            ring=ring_of(node),
+            ring=key_ring_of(node),
             roles=HA_ROLES,
             greet=self._greet,
             refused=self._note_refused,
@@ -120,7 +120,7 @@ class SendAgent:
             return 1
         return FLOW_MS if any(peer.flow.holds_back for peer in self._peers.values()) else REST_MAX_MS
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
@@ -180,8 +180,8 @@ class SendAgent:
         if slave.node not in self._node.settings.peers:
             return
         try:
-            if not self._door.heard_of(slave.newest):
-                give_order(self._node.store.root, {"order": AGREE})
+            if not self._door.observe_epoch(slave.newest):
+                submit_command(self._node.store.root, {"order": AGREE})
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it greets again
             self._node.log.error("who is master cannot be asked: %s", error)
 

@@ -12,7 +12,7 @@ from towline.errors import NodeNotRunning, StartFailed
 from towline.ha_errors import OrderUndone, PromotionRefused
 from towline.limits import MIB
 from towline.log.files.config_file import read_config
-from towline.node.peers.promoting import promote
+from towline.node.peers.promotion import promote
 from towline.route.file import read_cluster
 
 from .errors import DrillFailed, DrillImpossible

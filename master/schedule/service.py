@@ -21,15 +21,15 @@ from towline.link.poller import Poller
 from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.queues.release_files import LettingGo
+from towline.log.queues.release_files import FileReleaser
 from towline.log.state.retention_floor import levels_of
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 
 from .delay_offsets import DelayOffsets, State
 from .delays import FAR_MS, Level
@@ -76,7 +76,7 @@ class ScheduleAgent:
         self._files = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
-        self._letting_go = LettingGo(self._log, self._files)
+        self._letting_go = FileReleaser(self._log, self._files)
         self._ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
@@ -135,7 +135,7 @@ class ScheduleAgent:
             return SOON_MS
         return min(REST_MAX_MS, due, self._transactions.due_ms())
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         rang = bool(self._poller.poll(timeout_ms, rest)) and self._poller.ready(self._bell.fileno())
         if rang:
             self._eager_until = self._node.positions.get(Position.APPENDED)

@@ -1,4 +1,4 @@
-"""One duty cycle for every process: work while there is work, else sleep on the doorbell."""
+"""The duty cycle of every process: work while there is work, else sleep on the doorbell."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
 
 if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
-    from .resting import Rest
+    from .idle_sleep import IdleSleep
 
 NS_PER_MS: Final = 1_000_000
 ALONE: Final = 1  # sleeps in a row that something may have ended, for a process that is at rest
@@ -34,7 +34,7 @@ class Agent(Protocol):
         SLEEP_MAX_MS."""
         ...
 
-    def wait(self, timeout_ms: int, rest: "Rest | None") -> bool:
+    def wait(self, timeout_ms: int, rest: "IdleSleep | None") -> bool:
         """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang.
 
         With `rest` several sleeps of SLEEP_MAX_MS follow each other.
@@ -53,10 +53,10 @@ class Idle:
 
     The bell stays armed until work is found, so an idle process looks once per sleep; a ring while it is awake costs
     the ringer one write. A look costs more than the sleep, so once a whole sleep passed in which nothing rang or came,
-    several follow each other without one, and without the interpreter (`Rest`); what comes alone changes nothing.
+    several follow each other without one, and without the interpreter (`IdleSleep`); what comes alone changes nothing.
     """
 
-    def __init__(self, agent: Agent, bell: Doorbell, rest: "Rest") -> None:
+    def __init__(self, agent: Agent, bell: Doorbell, rest: "IdleSleep") -> None:
         self._agent = agent
         self._bell = bell
         self._rest = rest
@@ -78,7 +78,7 @@ class Idle:
         else:
             self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 
-    def _sleep(self, rest: "Rest | None") -> None:
+    def _sleep(self, rest: "IdleSleep | None") -> None:
         due_ms = self._agent.sleep_ms()
         timeout_ms = max(0, min(due_ms, SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
@@ -89,7 +89,7 @@ class Idle:
             self._woken = 0
 
 
-def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "Rest", stopped: Callable[[], bool]) -> None:
+def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "IdleSleep", stopped: Callable[[], bool]) -> None:
     """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
     idle = Idle(agent, bell, rest)
     try:

@@ -14,7 +14,7 @@ from towline.fence import fence
 from .positions import Duty, DutyLine, Positions
 
 if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
-    from .resting import Rest
+    from .idle_sleep import IdleSleep
 
 
 def make_bell(path: Path) -> None:
@@ -47,7 +47,7 @@ class Doorbell:
     def disarm(self) -> None:
         self._line.sleeping = False
 
-    def wait(self, timeout_ms: int, rest: "Rest | None" = None) -> bool:
+    def wait(self, timeout_ms: int, rest: "IdleSleep | None" = None) -> bool:
         """Whether it rang within the time; within several, with `rest`."""
         if rest is not None:
             rest((self._fd,))

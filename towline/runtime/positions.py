@@ -1,4 +1,4 @@
-"""Positions: where every duty stands, in shared memory. One 64-byte line each, one writer each, any number of readers.
+"""Positions: the progress of every duty, in shared memory. One 64-byte line each, one writer each, many readers.
 
     line 0        magic, layout version, generation, first and second half of the boot id, role
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)

@@ -1,4 +1,4 @@
-"""The settings of a node: read once, checked whole, handed out in pieces.
+"""The settings of a node: read once, validated as a whole.
 
 A value comes from the first source that has it: flags, environment (`TOWLINE_<KEY>`), a file (TOML with snake_case
 keys, or a real `broker.conf`), the defaults of spec section 12. An unknown key is refused in every source.

@@ -1,4 +1,4 @@
-"""What was put and read, per queue, and how long puts took: RocketMQ's StoreStatsService, in shared memory.
+"""Statistics of puts and gets per queue and of put times: RocketMQ's StoreStatsService, in shared memory.
 
 One file per writer: put writes what came in, serve what went out. A piece that starts again goes on in its file; a new
 start of the node, told by its generation, begins at zero.

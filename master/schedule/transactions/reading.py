@@ -8,7 +8,7 @@ from towline.format.record.record import Record, decode
 from towline.limits import MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.queues.release_files import LettingGo
+from towline.log.queues.release_files import FileReleaser
 from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
@@ -36,7 +36,7 @@ class Reader:
             node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=IN_MEMORY
         )
         self._log.load()
-        self._letting_go = LettingGo(self._log, self._queues)
+        self._letting_go = FileReleaser(self._log, self._queues)
 
     def turn(self, now_ms: int) -> None:
         """Lets go of what was deleted and of segments that are not read any more."""

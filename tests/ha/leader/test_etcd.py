@@ -308,7 +308,7 @@ class TestAMemberThatStands:
     @pytest.fixture
     def orders(self, monkeypatch):
         given: list[dict[str, Any]] = []
-        monkeypatch.setattr("ha.leader.election.give_order", lambda _, order: given.append(order))
+        monkeypatch.setattr("ha.leader.election.submit_command", lambda _, order: given.append(order))
         return given
 
     @pytest.fixture

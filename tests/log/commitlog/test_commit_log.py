@@ -115,7 +115,7 @@ class TestCopyPublishWithdraw:
         asked: list[tuple[int, int]] = []
         forgotten: list[tuple[int, int]] = []
         monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
-        monkeypatch.setattr(MappedFile, "forget", lambda _, start, end: forgotten.append((start, end)))
+        monkeypatch.setattr(MappedFile, "drop_pages", lambda _, start, end: forgotten.append((start, end)))
         tail = store.tail()
         append(tail, encoded(0, b"x" * PAGE))
         tail = LogTail.open(store.commitlog, SIZE, tail.position, store.next_segment, step=4 * PAGE)
@@ -242,13 +242,13 @@ class TestCopyPublishWithdraw:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forgotten: list[tuple[int, int]] = []
-        forget = MappedFile.forget
+        drop_pages = MappedFile.drop_pages
 
         def spy(mapped: MappedFile, start: int, end: int) -> None:
             forgotten.append((start, end))
-            forget(mapped, start, end)
+            drop_pages(mapped, start, end)
 
-        monkeypatch.setattr(MappedFile, "forget", spy)
+        monkeypatch.setattr(MappedFile, "drop_pages", spy)
         monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", PAGE)
         tail = store.tail()
         written = b""

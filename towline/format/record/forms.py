@@ -1,4 +1,4 @@
-"""Forms: records for a topic of the broker's own, which say in their properties where they belong (spec 5.2, 5.4).
+"""Forms: records for a system topic, whose properties name the topic and queue they are for (spec 5.2, 5.4).
 
 RocketMQ's broker rewrites such messages as they come; here the sender encodes them as they will stand in the log, and
 put checks them one by one.

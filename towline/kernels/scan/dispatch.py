@@ -1,4 +1,4 @@
-"""What reput must know of each record: place, queue, tags code and keys, found in one pass (spec 3.1, 4.4, 7.1)."""
+"""Dispatch rows: place, queue, tags code and keys of each record, found in one pass (spec 3.1, 4.4, 7.1)."""
 
 from typing import Any, Final
 

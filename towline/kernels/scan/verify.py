@@ -1,4 +1,4 @@
-"""What an IndexFile should hold, computed anew: the entries of a scan's keys, and the chains of a file's entries."""
+"""Expected content of an IndexFile: the entries of a scan's keys, and the chains of a file's entries."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The CommitLog's bytes: read by any process, written by one.
+"""The CommitLog: a reader for any process, and the tail of its one writer.
 
 `CommitLogReader` maps segments read-only. How far it may read is its caller's to know: this module sees files, and the
 last of them is full of zeros. `LogTail` is the writer's end; beyond it every byte of the segment is zero (hazard H1).
@@ -17,12 +17,12 @@ from towline.format.record import blank, record
 from towline.format.record.record import LAYOUT, layout_of
 from towline.format.record.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
-from towline.log.files.mapped_file import ADVICE_WILL_NEED, Graveyard, MappedFile
+from towline.log.files.mapped_file import ADVICE_WILL_NEED, MappedFile, PendingUnmaps
 from towline.log.files.mapped_file_queue import OPEN_MAX, MappedFileQueue
 from towline.log.files.page_cache import Advice, advise_file, advise_reader, for_reader
 from towline.log.files.segment_files import segment_name
 
-from .cold import PIECE, ColdPieces
+from .cold_reads import CHUNK, ColdChunks
 
 AGE_MS: Final = 5000  # a reader lets go of a segment that it has not read for so long, or for twice so long
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
@@ -44,7 +44,7 @@ class CommitLogReader:
         self.queue = MappedFileQueue(directory, segment_size, open_max=open_max)
         self._in_memory_bytes = in_memory_bytes
         self._cold: set[int] = set()
-        self._pieces = ColdPieces()
+        self._chunks = ColdChunks()
         self._age_at_ms = 0
         if in_memory_bytes is not None:
             self.queue.on_open = self._advise
@@ -69,8 +69,8 @@ class CommitLogReader:
         if now_ms >= self._age_at_ms:
             self._age_at_ms = now_ms + AGE_MS
             self.queue.age()
-            self._drop(self._pieces.unused())
-        return self.queue.leave()
+            self._drop(self._chunks.unused())
+        return self.queue.drop_oldest()
 
     def expect(self, start: int, end: int) -> None:
         """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in large pieces.
@@ -83,9 +83,9 @@ class CommitLogReader:
         if base not in self._cold:
             return
         border = base + self.segment_size
-        for first, last in self._pieces.wanted(start, min(end, border), base, border):
+        for first, last in self._chunks.wanted(start, min(end, border), base, border):
             mapped.advise(ADVICE_WILL_NEED, first - base, last - base)
-        self._drop(self._pieces.leaving())
+        self._drop(self._chunks.leaving())
 
     def expect_scattered(self, starts: Iterable[int], ends: Iterable[int]) -> None:
         """The same for stretches of one segment that stand far from each other: only they are brought."""
@@ -95,8 +95,8 @@ class CommitLogReader:
         if base in self._cold:
             for start, end in zip(starts, ends, strict=True):
                 mapped.advise(ADVICE_WILL_NEED, start - base, min(end - base, self.segment_size))
-            self._pieces.read(starts, base)
-            self._drop(self._pieces.leaving())
+            self._chunks.read(starts, base)
+            self._drop(self._chunks.leaving())
 
     def is_cold(self, base: int) -> bool:
         """Whether the segment, which was asked for before, is read without read-ahead."""
@@ -106,8 +106,8 @@ class CommitLogReader:
         """Takes them out of memory, unless somebody else maps them or they were read again through another file."""
         for piece in pieces:
             base = self.segment_of(piece)
-            start, end = piece - base, min(piece - base + PIECE, self.segment_size)
-            self.queue.forget(base, start, end)
+            start, end = piece - base, min(piece - base + CHUNK, self.segment_size)
+            self.queue.drop_pages(base, start, end)
             try:
                 advise_file(self.queue.path_of(base), Advice.DROP, start, end - start)
             except FileNotFoundError:  # cleaned meanwhile
@@ -189,7 +189,6 @@ class LogTail:
     __slots__ = (
         "_ahead",
         "_at",
-        "_graveyard",
         "_left",
         "_let_go",
         "_next",
@@ -197,6 +196,7 @@ class LogTail:
         "_populated",
         "_segment",
         "_step",
+        "_unmaps",
         "_zero_next",
         "base",
         "foresee",
@@ -226,7 +226,7 @@ class LogTail:
         self._next: MappedFile | None = None
         self._next_populated = 0
         self._ahead, self._step = populate_ahead, step or POPULATE_STEP
-        self._graveyard = Graveyard()
+        self._unmaps = PendingUnmaps()
         self._zero_next = 0
         self._segment = segment
         if segment is None:
@@ -343,7 +343,7 @@ class LogTail:
         assert segment.writable
         assert segment.size == self.segment_size
         self._zero_beginning(segment)
-        self._bury_left()
+        self._unmap_left()
         self._left = self._segment
         self._populated = self._next_populated if segment is self._next else 0
         self._segment, self._next, self.base = segment, None, base
@@ -353,7 +353,7 @@ class LogTail:
     def prepare(self) -> bool:
         """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
         wanted = self._at + self._ahead
-        if self._bury_left():
+        if self._unmap_left():
             return True
         if not self._ahead:
             return False
@@ -416,14 +416,14 @@ class LogTail:
         """Unmaps the active segment. False while somebody holds bytes of any segment."""
         for mapped in (self._left, self._segment, self._next):
             if mapped is not None:
-                self._graveyard.bury(mapped)
+                self._unmaps.add(mapped)
         self._left = self._segment = self._next = None
-        return self._graveyard.sweep() == 0
+        return self._unmaps.sweep() == 0
 
-    def _bury_left(self) -> bool:
+    def _unmap_left(self) -> bool:
         if self._left is None:
             return False
-        self._graveyard.bury(self._left)
+        self._unmaps.add(self._left)
         self._left = None
         return True
 
@@ -450,7 +450,7 @@ class LogTail:
             self._populated = step_end
         if self._at - self._let_go >= 2 * self._step:
             behind = self._at - self._at % self._step
-            self.segment.forget(self._let_go, behind)
+            self.segment.drop_pages(self._let_go, behind)
             self._let_go = behind
 
 

@@ -1,4 +1,4 @@
-"""The thread that writes config files: a sync waits for whatever else the disk has to do, and nobody with it."""
+"""The thread that writes config files, so that the main thread never waits for a sync."""
 
 import threading
 from collections.abc import Callable

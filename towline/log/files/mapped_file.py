@@ -1,4 +1,4 @@
-"""A file of fixed length mapped into memory: the only place of the log that maps anything.
+"""A file of fixed length mapped into memory: the only module of the log that maps files.
 
 A file is written through its mapping only where its blocks are reserved, else a full disk ends the process with SIGBUS
 (hazard H7; `segment_files.create_segment` and `segment_files.reserve`). Nobody shortens a file that may be mapped.
@@ -122,7 +122,7 @@ class MappedFile:
             if error.errno != errno.EINVAL:  # that is the answer where it has none
                 raise
 
-    def forget(self, start: int, end: int) -> None:
+    def drop_pages(self, start: int, end: int) -> None:
         """Takes the whole pages of [start, end) out of this mapping; they stay in the page cache, written as they are.
 
         Other threads run meanwhile. Touched again, a page comes back by a fault. Locked pages stay.
@@ -185,7 +185,7 @@ class MappedFile:
         return (first, last - first) if end > start else (first, 0)
 
 
-class Graveyard:
+class PendingUnmaps:
     """Mappings that nobody asks for any more, but whose bytes somebody still holds. `sweep` unmaps those let go."""
 
     __slots__ = ("_waiting",)
@@ -196,7 +196,7 @@ class Graveyard:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def bury(self, mapped: MappedFile) -> None:
+    def add(self, mapped: MappedFile) -> None:
         """Releases `mapped`, now or in a later sweep."""
         self.sweep()
         if not mapped.release():

@@ -14,7 +14,7 @@ from typing import Final
 from towline.errors import ForeignFile, SegmentSizeMismatch
 from towline.limits import MIB
 
-from .mapped_file import Graveyard, MappedFile
+from .mapped_file import MappedFile, PendingUnmaps
 from .segment_files import segment_base, segment_name, sync_directory
 
 LEAVE_STEP: Final = 16 * MIB  # taken out of the page tables at once: 0.3 ms
@@ -51,7 +51,7 @@ class MappedFileQueue:
         self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
         self._used: set[int] = set()  # asked for since the last `age`
         self._leaving: dict[int, int] = {}  # open, not asked for: up to where it is out of the page tables
-        self._graveyard = Graveyard()
+        self._unmaps = PendingUnmaps()
 
     def load(self) -> None:
         """Reads the directory by the load rules of `list_segments`. Only a writable queue removes anything."""
@@ -118,7 +118,7 @@ class MappedFileQueue:
             if self.on_open is not None:
                 self.on_open(base, mapped)
             while len(self._open) > self._open_max:
-                self._graveyard.bury(self._open.popitem(last=False)[1])
+                self._unmaps.add(self._open.popitem(last=False)[1])
         self._open.move_to_end(base)
         self._used.add(base)
         return mapped
@@ -138,12 +138,12 @@ class MappedFileQueue:
         self.sweep()
 
     def age(self) -> None:
-        """Files that were not asked for since the last call begin to leave: see `leave`."""
+        """Files that were not asked for since the last call begin to leave: see `drop_oldest`."""
         self._leaving = {base: self._leaving.get(base, 0) for base in self._open if base not in self._used}
         self._used.clear()
         self.sweep()
 
-    def leave(self) -> bool:
+    def drop_oldest(self) -> bool:
         """Unmaps what is leaving, a step at a time: 1 GiB at once would take 20 ms. False when nothing is left to do.
 
         Pages that somebody maps cannot be dropped from the page cache.
@@ -156,16 +156,16 @@ class MappedFileQueue:
                     self._close(base)
             else:
                 end = min(at + LEAVE_STEP, self.size)
-                mapped.forget(at, end)
+                mapped.drop_pages(at, end)
                 self._leaving[base] = end
             return True
         return False
 
-    def forget(self, base: int, start: int, end: int) -> None:
+    def drop_pages(self, base: int, start: int, end: int) -> None:
         """Takes bytes of a file out of the page tables, if it is mapped."""
         mapped = self._open.get(base)
         if mapped is not None:
-            mapped.forget(start, end)
+            mapped.drop_pages(start, end)
 
     def close(self) -> bool:
         """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""
@@ -175,7 +175,7 @@ class MappedFileQueue:
 
     def sweep(self) -> int:
         """Unmaps closed files whose bytes were let go. Returns how many still wait."""
-        return self._graveyard.sweep()
+        return self._unmaps.sweep()
 
     def _take(self, bases: list[int]) -> None:
         for base in self._open.keys() - set(bases):
@@ -185,7 +185,7 @@ class MappedFileQueue:
     def _close(self, base: int) -> None:
         mapped = self._open.pop(base, None)
         if mapped is not None:
-            self._graveyard.bury(mapped)
+            self._unmaps.add(mapped)
 
 
 def _length(path: Path) -> int | None:

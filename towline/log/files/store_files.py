@@ -28,9 +28,9 @@ def write_new(path: Path, data: bytes) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces the file at `path` by one that holds `data`: after a crash it is the old file or the new one, whole.
 
-    Not for a file that somebody has mapped or keeps open. Raises what `stage` and `take_place` raise.
+    Not for a file that somebody has mapped or keeps open. Raises what `stage` and `install` raise.
     """
-    take_place(stage(path, data), path)
+    install(stage(path, data), path)
 
 
 def stage(path: Path, data: bytes) -> Path:
@@ -44,7 +44,7 @@ def stage(path: Path, data: bytes) -> Path:
     return staged
 
 
-def take_place(staged: Path, path: Path) -> None:
+def install(staged: Path, path: Path) -> None:
     """`staged` becomes `path`, durably, or `path` is what it was: who is told of an error goes by the old content.
 
     Raises SyncFailed, and SaveInDoubt where that cannot be had either.
@@ -54,11 +54,11 @@ def take_place(staged: Path, path: Path) -> None:
     try:
         sync_directory(path.parent)
     except SyncFailed as error:
-        put_back(path, before, error)
+        restore_previous(path, before, error)
         raise
 
 
-def put_back(path: Path, before: bytes | None, error: Exception) -> None:
+def restore_previous(path: Path, before: bytes | None, error: Exception) -> None:
     """What stood at `path` stands there again (None: nothing), after the `error` of what was to come. Durably, as the
     name is written once more. Raises SaveInDoubt."""
     try:

@@ -1,4 +1,4 @@
-"""What a process that reads log and queues now and then lets go of, so that the disk gets deleted blocks back."""
+"""Closes deleted files so that their disk blocks are freed."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from .consume_queue import ConsumeQueueFiles
 SWEEP_MS: Final = 1000
 
 
-class LettingGo:
+class FileReleaser:
     """`turn` once per turn of the process. Times are ms of a clock that never goes back."""
 
     def __init__(self, log: CommitLogReader, queues: ConsumeQueueFiles) -> None:

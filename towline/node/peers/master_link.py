@@ -1,4 +1,4 @@
-"""A slave's link to its master: made, lost and made again, by the receiver for the log and by follow for metadata."""
+"""A slave's link to its master, with reconnection: the receiver uses one for the log, follow one for metadata."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ from towline.link.poller import Pollable, Poller
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.resting import Rest
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.settings import Settings
 
 from .peer_server import NOT_MASTER
@@ -126,7 +126,7 @@ class MasterLink:
             self._link, self._refused = None, None
             now = self._node.clock.monotonic_ms()
             self._quick_until = now + 1000 * QUICK_S if len(self._addresses) > 1 else 0
-            self._put_off(f"the link to the master ends: {why}", now)
+            self._retry_later(f"the link to the master ends: {why}", now)
 
     def send(self, parts: list[bytes]) -> bool:
         return self._link is not None and self._link.send(parts)
@@ -137,7 +137,7 @@ class MasterLink:
             return None
         return self._link.receive()
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         """Whether the bell rang."""
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
@@ -168,10 +168,10 @@ class MasterLink:
         known = list(self._troubles.values())
         telling = [trouble for trouble in known if NOT_MASTER not in str(trouble)]
         self._refused = next((trouble for trouble in telling if isinstance(trouble, LinkRefused)), None)
-        self._put_off("; ".join(dict.fromkeys(map(str, telling or known))), now)
+        self._retry_later("; ".join(dict.fromkeys(map(str, telling or known))), now)
         self._troubles = {}
 
-    def _put_off(self, why: str, now: int) -> None:
+    def _retry_later(self, why: str, now: int) -> None:
         self._retry_at = now + (QUICK_RETRY_MS if now < self._quick_until else RETRY_MS)
         if why != self._told:  # a master that stays away is told of once
             self._node.log.warning("%s", why)

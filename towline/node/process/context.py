@@ -1,4 +1,4 @@
-"""What a process of a node is handed: where things lie, its settings, the positions, its neighbours' bells."""
+"""The context of a node's process: directories, settings, positions, doorbells of the other processes."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Which module does which duty, by name: the library may not import a process folder, it hands over."""
+"""The table of duties: the module that does each, the duties of a role, the order of starting and stopping."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Where a node listens: for each service a socket in the runtime directory, and TCP unless its port is 0."""
+"""Endpoints of a node: for each service a socket in the runtime directory, and TCP unless its port is 0."""
 
 from typing import Final
 

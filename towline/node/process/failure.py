@@ -1,4 +1,4 @@
-"""Why a process gave up, carried to whoever started it: an error's class, its facts, its sentence."""
+"""The failure of a process, handed to its parent in a file: the error's class, facts and sentence."""
 
 import json
 from collections.abc import Iterator

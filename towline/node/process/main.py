@@ -1,4 +1,4 @@
-"""`python -m master`, `python -m slave`: the supervisor process of a node, in the foreground until told to stop.
+"""`python -m master`, `python -m slave`: the supervisor process of a node, until SIGTERM or SIGINT.
 
 This module imports little: the zygote, which takes longest to be ready, is started before settings and stores are.
 """
@@ -18,7 +18,7 @@ from towline.runtime.process import check_machine, die_with_parent, set_name
 from towline.start import check_siblings
 
 from .duties import MASTER, ROLES, SLAVE
-from .zygote_client import Nursery
+from .zygote_client import ZygoteClient
 
 FOREGROUND: Final = "towline.node.supervise.bootstrap"
 FAILURE: Final = "towline.node.process.failure"
@@ -32,15 +32,15 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     set_name(f"towline:{role}")
     store = Store(asked.store.resolve())
     loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
-    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in loaded])
+    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded])
     try:
         check_machine()
         check_siblings()
-        nursery.spawn()
+        zygote.spawn()
         start = import_module(FOREGROUND).start  # while the zygote loads
-        supervisor = start(role, asked, store, dict(asked.set), nursery)
+        supervisor = start(role, asked, store, dict(asked.set), zygote)
     except TowlineError as error:
-        nursery.end()
+        zygote.end()
         _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
         sys.stderr.write(f"{role}: {error}\n")
         return 1

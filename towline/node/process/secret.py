@@ -1,4 +1,4 @@
-"""What a piece of a node shows put to be told from a client: a secret in the runtime directory (mode 0700).
+"""The secret with which processes of a node identify themselves to put: a file in the runtime directory (mode 0700).
 
 Put keeps it; a piece that delivers reads it each time it connects. It lives as long as the runtime directory.
 """

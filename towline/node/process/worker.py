@@ -1,6 +1,6 @@
 """The main function of a worker process: one process, one duty; forked from the zygote or started by hand.
 
-A port that cannot be bound is explained here: which setting names the address, and which process has the port.
+A port that cannot be bound is explain_bind_error here: which setting names the address, and which process has the port.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from towline.link.native import address_of
 from towline.places import Store
 from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.locks import DutyLock
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty
 from towline.runtime.process import StopFlag, check_machine, set_name
-from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 
 from .context import Node
@@ -35,7 +35,7 @@ _PORTS: Final = ("listen_port", "serve_port", "ha_listen_port", "schedule_port")
 _OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 
-def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
+def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
     """Do `duty` until SIGTERM. Returns the exit status; a TowlineError is logged with its remedy and gives 1."""
     stopped = StopFlag()
     set_name(f"towline:{duty.label}")
@@ -55,9 +55,9 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         def leave() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, bell, node.line, Rest(node.line, address_of("zmq_poll")), leave)
+        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), leave)
     except CannotListen as error:
-        return _give_up(log, store, duty, explained(error, node.settings))
+        return _give_up(log, store, duty, explain_bind_error(error, node.settings))
     except TowlineError as error:
         return _give_up(log, store, duty, error)
     del lock
@@ -75,10 +75,10 @@ def main(label: str) -> None:
     parser = argparse.ArgumentParser(description=f"the {label} process of a running node, started by hand")
     parser.add_argument("--store", type=Path, required=True, help="store directory of a node that runs without it")
     store: Path = parser.parse_args().store
-    sys.exit(run_piece(Duty.named(label), store, log_file=None))
+    sys.exit(run_worker(Duty.named(label), store, log_file=None))
 
 
-def explained(error: CannotListen, settings: Settings) -> CannotListen:
+def explain_bind_error(error: CannotListen, settings: Settings) -> CannotListen:
     """The same with what an operator has to know to mend it."""
     endpoint = parse(error.endpoint)
     holder = _holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""

@@ -1,4 +1,4 @@
-"""The zygote: one thread, loads the compiled kernels and the pieces once, then forks whoever the supervisor asks for.
+"""The zygote: one thread that loads kernels and duties once, and forks the processes that the supervisor asks for.
 
 A supervisor that has lived for hours has threads, and forking from it can deadlock (H10). The zygote never starts one:
 thread counts of the numeric libraries are 1 and no ZeroMQ context exists here. Children share its pages.
@@ -28,7 +28,7 @@ from .duties import ONE_SHOTS, builder, one_shot
 # Imported by `load_first` and `load_rest`, once the zygote cannot become an orphan any more.
 MACHINE_CODE: Final = "towline.kernels.jit.machine_code"
 KERNELS: Final = "towline.kernels.jit.load"
-PIECE: Final = "towline.node.process.worker"
+WORKER: Final = "towline.node.process.worker"
 RECOVER: Final = "towline.node.supervise.recover"
 FIRST_S: Final = 0.2  # a piece that clients wait for is not made to wait for imports of others
 
@@ -105,7 +105,7 @@ class Zygote:
         duty = Duty.named(label)
         if duty in ONE_SHOTS:
             return one_shot(duty)(self._store, self._log_file)
-        return int(import_module(PIECE).run_piece(duty, self._store, log_file=self._log_file))
+        return int(import_module(WORKER).run_worker(duty, self._store, log_file=self._log_file))
 
     def _reap(self) -> None:
         while True:
@@ -134,7 +134,7 @@ def load_rest(labels: list[str], zygote: Zygote) -> None:
     meanwhile, is over.
     """
     zygote.turn(0)
-    import_module(PIECE)
+    import_module(WORKER)
     for number, label in enumerate(labels):
         zygote.turn(0)
         builder(Duty.named(label))

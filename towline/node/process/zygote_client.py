@@ -1,4 +1,4 @@
-"""The supervisor's end of its zygote: starts one, asks it for children, hears which of them ended.
+"""The supervisor's client of its zygote: starts it, requests children, reports their exits.
 
 Imports little, so that the zygote loads its kernels while the supervisor still imports the rest of itself.
 """
@@ -31,7 +31,7 @@ class Exit(NamedTuple):
     status: int
 
 
-class Nursery:
+class ZygoteClient:
     """One zygote at a time, whose children do the duties of a node on `store`. For one thread, and signal handlers."""
 
     def __init__(self, store: Path, log_file: Path | None, duties: Sequence[str]) -> None:
@@ -114,7 +114,7 @@ class Nursery:
             self._process.wait()
         self._process = None
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """The zygote has gone; what it said last is of no use."""
         self._control.close()
 

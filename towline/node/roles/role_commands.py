@@ -1,4 +1,4 @@
-"""Orders to a running node: a file for its supervisor and a ring of its bell, from the command or one of its pieces.
+"""Commands to a running node that may change its role: a file for its supervisor, and a ring of its doorbell.
 
 An order stands in run/order.json until the node has agreed on its role, so a supervisor that is killed in the middle of
 a promotion goes on with it at the next start. What came of it stands in run/order_result.json.
@@ -33,14 +33,14 @@ _STEP_S: Final = 0.01
 _NO_NEWS: Final = (FileNotFoundError, ValueError)
 
 
-def give_order(store_root: Path, order: dict[str, Any]) -> int:
-    """Writes the order and rings; returns its number, for `await_outcome`.
+def submit_command(store_root: Path, order: dict[str, Any]) -> int:
+    """Writes the order and rings; returns its number, for `await_result`.
 
     Of a node that has an order already, a promotion takes its place, anything else changes nothing: every order makes
     the node look at its role and at a truncation anew. Raises DiskFull, StoreNotWritable, SyncFailed.
     """
     store = Store(store_root.resolve())
-    standing = pending(store)
+    standing = pending_command(store)
     if standing is not None and order["order"] != PROMOTE:
         number = int(standing["number"])
     else:
@@ -52,14 +52,14 @@ def give_order(store_root: Path, order: dict[str, Any]) -> int:
     return number
 
 
-def order_of(store_root: Path, order: dict[str, Any], timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
-    """`give_order` to a node that must run, and its outcome. Raises NodeNotRunning and what `await_outcome` does."""
+def run_command(store_root: Path, order: dict[str, Any], timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
+    """`submit_command` to a node that must run, and its outcome. Raises NodeNotRunning and what `await_result` does."""
     if not store_holder(Store(store_root.resolve()).lock):
         raise NodeNotRunning(str(store_root))
-    return await_outcome(store_root, give_order(store_root, order), timeout_s)
+    return await_result(store_root, submit_command(store_root, order), timeout_s)
 
 
-def await_outcome(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
+def await_result(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
     """{"role", "epoch", "stages_ms", ...} once the node serves again. Not for the node's own pieces, which it stops.
 
     Raises the TowlineError that the order ended with, OrderUndone, NodeNotRunning when its supervisor has gone.
@@ -73,20 +73,20 @@ def await_outcome(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_
         if not store_holder(store.lock):
             raise NodeNotRunning(str(store.root))
         if time.monotonic() > deadline:
-            raise OrderUndone(str(store.root), str((pending(store) or {}).get("order", "change")), timeout_s)
+            raise OrderUndone(str(store.root), str((pending_command(store) or {}).get("order", "change")), timeout_s)
         select.select([], [], [], _STEP_S)
     if "error" in said:
         raise error_of(said["error"], "the node")
     return said
 
 
-def pending(store: Store) -> dict[str, Any] | None:
+def pending_command(store: Store) -> dict[str, Any] | None:
     """The order that has no outcome yet."""
     found = read_json_file(store.order)
     return found if found is not None and isinstance(found.get("order"), str) else None
 
 
-def too_old(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None:
+def expired_command(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None:
     """Of an order that a start of node `own` finds: a promotion, for which nobody waits any more.
 
     Not of one that came so far that its in-sync set is recorded: nobody else can be master before it is done.
@@ -100,20 +100,20 @@ def too_old(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None
     return OrderTooOld(str(store.root), age_s)
 
 
-def drop_order(store: Store, number: int) -> None:
+def drop_command(store: Store, number: int) -> None:
     """By the supervisor, before pieces start that may give the next one; a newer one that stands is not touched."""
-    standing = pending(store)
+    standing = pending_command(store)
     if standing is not None and int(standing["number"]) == number:
         store.order.unlink(missing_ok=True)
 
 
-def settle_order(store: Store, number: int, outcome: dict[str, Any]) -> None:
+def finish_command(store: Store, number: int, outcome: dict[str, Any]) -> None:
     """By the supervisor: how the order ended."""
-    drop_order(store, number)
+    drop_command(store, number)
     write_atomically(store.order_result, json.dumps(outcome | {"number": number}).encode())
 
 
-def allow_loss(store: Store) -> None:
+def accept_loss_once(store: Store) -> None:
     """An operator's word: what was confirmed on this node may be cut off where its master has another log.
 
     The next time that it follows a master, cut or not, takes the word back; so does becoming one. Raises

@@ -1,4 +1,4 @@
-"""With which sizes a store's files were made: of the node that last ran on it, of a configuration, or by the files."""
+"""File sizes of a store: as the node that last ran on it had them, as a configuration says, or as the files show."""
 
 import json
 from dataclasses import dataclass

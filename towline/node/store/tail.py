@@ -1,4 +1,4 @@
-"""The end of the log as its one writer holds it: put on a master, the ha receiver on a slave.
+"""The tail of the log for its one writer: put on a master, the receiver on a slave.
 
 Both resume at the published APPENDED and take their next segment from allocate, or make it themselves by the same
 function when allocate is late or dead (H4). With a transient pool they write to a buffer in the segment's place.

@@ -1,4 +1,4 @@
-"""Start and stop a node as a process of its own, from the command, the demo, tests and benchmarks.
+"""Starting and stopping a node as a process of its own: for the command, the demo, tests and benchmarks.
 
 `start_node` returns when the node serves, or raises what its supervisor raised. A node is either detached (a daemon)
 or tied: killed with the process that started it, whatever ends that.
