@@ -98,7 +98,7 @@ class ReputAgent:
     def do_work(self) -> int:
         """A batch, and a little of what the log has left behind."""
         done = self._dispatch_next() + self._cleaner.turn() + self._deleted.turn()
-        return done + self._log.let_go(self._node.clock.monotonic_ms())
+        return done + self._log.release_idle(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
         if self._bitmaps is not None:

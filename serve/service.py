@@ -179,7 +179,7 @@ class ServeAgent:
             done += self._take_requests()
         if self._now() >= self._groups.due_ms:
             done += self._groups.turn(self._now())
-        return done + self._log.let_go(self._now())
+        return done + self._log.release_idle(self._now())
 
     def _settle(self) -> list[Held]:
         """Pulls whose time is over; once ends are known to be ends, also those that are held behind one."""

@@ -34,7 +34,7 @@ from towline.node.peers.master_link import MasterLink
 from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerServer
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of, refusing
+from towline.node.process.endpoints import endpoints_of, refusal_endpoints
 from towline.node.process.worker import explain_bind_error
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
@@ -78,7 +78,7 @@ class FollowAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        endpoints = refusing(self._node.settings, self._node.runtime)
+        endpoints = refusal_endpoints(self._node.settings, self._node.runtime)
         try:
             self._refusing = self._listen_for_producers(endpoints)
         except CannotListen as error:  # the port is wanted when this node is master, not before
@@ -114,10 +114,10 @@ class FollowAgent:
                 return self._connect() if self._link.due(now) else 0
             done = self._take_answers(now)
         except _TROUBLE as error:  # of the master, or of our own disk: it is asked again a little later
-            self._link.leave(str(error))
+            self._link.disconnect(str(error))
             return 0
         if self._link.lost or (self._asked_at is not None and now - self._asked_at > self._patience_ms):
-            self._link.leave("no answer about metadata")
+            self._link.disconnect("no answer about metadata")
             return 0
         hold_ms = self._node.settings.metadata_interval_ms
         asked = {"op": "metadata", "have": self._have, "hold_ms": hold_ms} | self._floors_wanted()

@@ -94,7 +94,7 @@ class ReceiveAgent:
         if not self._link.connected:
             return self._connect(now) if self._link.due(now) and now >= self._pause_until else 0
         if outdated := self._joining.outdated():
-            self._link.leave(outdated)
+            self._link.disconnect(outdated)
             return 0
         began_ns, visible = time.monotonic_ns(), self._visible()
         done, taken = self._take(now)
@@ -105,9 +105,9 @@ class ReceiveAgent:
         if self._visible() > visible:
             self._reput_ringer.ring()  # behind the acknowledgement, which a client waits for
         if now - self._heard_ms > self._node.settings.ha_housekeeping_interval:
-            self._link.leave("the master is silent")
+            self._link.disconnect("the master is silent")
         elif self._link.lost:
-            self._link.leave("the connection broke")
+            self._link.disconnect("the connection broke")
         return done or int(self._tail.prepare())
 
     def _tell(self) -> None:
@@ -207,7 +207,7 @@ class ReceiveAgent:
                 taken += self._apply(parts)
         except _TROUBLE as error:
             self._line.count(Counter.REFUSED)
-            self._link.leave(str(error))
+            self._link.disconnect(str(error))
         return done, taken
 
     def _visible(self) -> int:

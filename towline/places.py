@@ -194,7 +194,7 @@ class Runtime:
 
     @property
     def secret(self) -> Path:
-        """What the node's own pieces show put: see `towline.node.process.secret`."""
+        """The secret that the node's own processes show put: see `towline.node.process.secret`."""
         return self.root / "secret"
 
     @property

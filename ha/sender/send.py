@@ -78,7 +78,7 @@ class SendAgent:
         self._door = PeerServer(node)
         self._metadata = Metadata(node.store, settings.mapped_file_size_consume_queue)
         self._context = new_context()
-        self._announcer = EpochBroadcast(node, self._context, self._door)
+        self._epoch_broadcast = EpochBroadcast(node, self._context, self._door)
         self._server = Server(
             self._context,
             endpoints_of(settings, node.runtime, "master")["ha"],
@@ -109,11 +109,11 @@ class SendAgent:
         if not taken:
             done += self._publish(now)
         self._let_go(now)
-        done += self._log.let_go(now)
+        done += self._log.release_idle(now)
         for asker, request_id, facts in self._metadata.due(now):
             self._answer(asker, request_id, facts)
             done += 1
-        return done + self._announcer.turn(now, {peer.node for peer in self._peers.values()})
+        return done + self._epoch_broadcast.poll(now, {peer.node for peer in self._peers.values()})
 
     def sleep_ms(self) -> int:
         if self._owed_ns:
@@ -142,7 +142,7 @@ class SendAgent:
 
     def on_close(self) -> None:
         if hasattr(self, "_server"):
-            self._announcer.close()
+            self._epoch_broadcast.close()
             self._server.close()
             close_context(self._context)
 

@@ -76,7 +76,7 @@ class ScheduleAgent:
         self._files = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
-        self._letting_go = FileReleaser(self._log, self._files)
+        self._releaser = FileReleaser(self._log, self._files)
         self._ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
@@ -100,7 +100,7 @@ class ScheduleAgent:
     def do_work(self) -> int:
         clock, positions = self._node.clock, self._node.positions
         now = clock.monotonic_ms()
-        self._letting_go.turn(positions.get(Position.LOG_MIN), now)
+        self._releaser.release(positions.get(Position.LOG_MIN), now)
         done = self._transactions.turn()
         if self._linked or any(source.pending() for source in self._sources):
             self._linked = True  # before it is due; a node that delays nothing has no link to sleep on

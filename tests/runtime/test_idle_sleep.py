@@ -81,10 +81,10 @@ def test_a_bell_that_rings_meanwhile_ends_it(rest, bell):
 
 
 def test_a_position_that_moved_after_the_look_ends_it_after_the_sleep(rest, bell, positions):
-    rest.look()
+    rest.read_positions()
     positions.writer(Position.FLUSHED, Duty.FLUSH).advance(7)
     assert rest((bell.fileno(),)) == SLEEP_MAX_MS
-    rest.look()
+    rest.read_positions()
     assert rest((bell.fileno(),)) == WHOLE_MS
 
 

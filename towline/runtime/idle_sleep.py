@@ -32,7 +32,7 @@ class IdleSleep:
         self._words = int(np.frombuffer(line.words, np.int64).ctypes.data)  # the line holds the mapping
         self._now = np.zeros(TIME_SIZE, np.uint8)
 
-    def look(self) -> None:
+    def read_positions(self) -> None:
         """Before the look at what there is to do: from here on a position that moves ends the rest."""
         self._seen = self._line.positions()
 

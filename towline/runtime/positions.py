@@ -394,7 +394,7 @@ class Positions:
         self.words[_GENERATION] = 0
 
     def revive(self, generation: int) -> None:
-        """Every piece has gone: the next start may go by what they wrote."""
+        """Every process has ended: the next start may use what they wrote."""
         self.words[_GENERATION] = generation
 
     def check_generation(self, generation: int) -> None:

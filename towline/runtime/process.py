@@ -44,7 +44,7 @@ def set_name(name: str) -> None:
 
 
 class StopFlag:
-    """True after SIGTERM. SIGINT is ignored: Ctrl-C is for the supervisor, which stops its pieces in order (H10)."""
+    """True after SIGTERM. SIGINT is ignored: Ctrl-C is for the supervisor, which stops its processes in order (H10)."""
 
     def __init__(self) -> None:
         self._stopped = False

@@ -36,11 +36,11 @@ class Reader:
             node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=IN_MEMORY
         )
         self._log.load()
-        self._letting_go = FileReleaser(self._log, self._queues)
+        self._releaser = FileReleaser(self._log, self._queues)
 
     def turn(self, now_ms: int) -> None:
         """Lets go of what was deleted and of segments that are not read any more."""
-        self._letting_go.turn(self._get(Position.LOG_MIN), now_ms)
+        self._releaser.release(self._get(Position.LOG_MIN), now_ms)
 
     def bounds(self, topic: bytes) -> tuple[int, int]:
         """Lowest offset and end of the queue; (0, 0) when nothing was ever dispatched to it."""

@@ -112,7 +112,7 @@ class TestMemory:
             for _ in range(3):
                 reader.array(base)
                 now += 10_000
-                while reader.let_go(now):
+                while reader.release_idle(now):
                     pass
             assert list(reader.queue._open) == [base]
 
@@ -130,11 +130,11 @@ class TestMemory:
         monkeypatch.setattr("towline.log.files.mapped_file_queue.LEAVE_STEP", MIB)
         reader = CommitLogReader(commitlog, SIZE)
         reader.array(0)
-        assert not reader.let_go(0)
-        assert reader.let_go(10_000)
-        assert reader.let_go(10_001)
+        assert not reader.release_idle(0)
+        assert reader.release_idle(10_000)
+        assert reader.release_idle(10_001)
         assert reader.array(0)[5] == 1
-        while reader.let_go(10_002):
+        while reader.release_idle(10_002):
             pass
         assert list(reader.queue._open) == [0]
 
@@ -162,7 +162,7 @@ class TestMemory:
 def let_go(reader: CommitLogReader) -> None:
     """As after some time in which nothing was read."""
     for now in (10**6, 2 * 10**6, 3 * 10**6):
-        while reader.let_go(now):
+        while reader.release_idle(now):
             pass
 
 

@@ -22,7 +22,7 @@ LOG = logging.getLogger("towline")
 
 @pytest.fixture
 def node(tmp_path: Path) -> tuple[Store, Runtime]:
-    """A node whose pieces run."""
+    """A node whose processes run."""
     store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "memory")
     for directory in (store.commitlog, store.run, runtime.root):
         directory.mkdir(parents=True)

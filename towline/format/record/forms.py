@@ -24,7 +24,7 @@ from .properties import DELAY, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # these two are written by the node's own pieces alone
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # these two are written by the node's own processes alone
 TRANS_CHECK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 FORM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
 HALF_QUEUE: Final = 0

@@ -92,7 +92,7 @@ ROW_SIZE: Final = 16
 
 # MARK of a row.
 PLAIN: Final = 0  # as far as is known
-TRUSTED: Final = 1  # a piece of this node sent it
+TRUSTED: Final = 1  # a process of this node sent it
 STRANGE: Final = 2  # nobody greeted sent it, and was told so
 CLOSED: Final = 3  # its messages are not held any more
 

@@ -14,7 +14,7 @@ DOUBT_MS: Final = 3_600_000  # before a jump forward is believed
 
 
 class DeleteReason(Enum):
-    """DeleteReason a segment goes. The value continues a sentence."""
+    """The reason for deleting a segment. The value continues a sentence."""
 
     NO_ROOM = "no room for the next segment"
     FORCED = "the disk is above disk_space_clean_forcibly_ratio"
@@ -67,7 +67,7 @@ class CleanRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanState:
-    """What a look found. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local.
+    """What a decision depends on. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local.
 
     `asked`: an operator wants what is expired to go at once.
     """
@@ -82,7 +82,7 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A segment that goes."""
+    """A segment to delete, and why."""
 
     base: int
     why: DeleteReason
@@ -101,23 +101,23 @@ def removable(bases: Iterable[int], size: int, *, synced: int, appended: int) ->
 
 def choose(
     rules: CleanRules,
-    moment: CleanState,
+    state: CleanState,
     candidates: Sequence[int],
     modified_ms: Callable[[int], int],
     is_waited_for: Callable[[int], bool] = lambda base: False,
     is_kept: Callable[[int], bool] = lambda base: False,
 ) -> list[Deletion]:
-    """Which of `candidates`, oldest first, go now. `modified_ms` tells a segment's mtime; it is asked for few.
+    """The segments to delete now, of `candidates`, oldest first. `modified_ms` gives the mtime; it is called for few.
 
     What a full disk or the limit of bytes demands goes whatever its age, just enough of it; then what is expired, if
     this is the time for it, and not waited for. What is kept goes for a full disk alone. At most `batch_max`.
     """
-    demands = _demands(rules, moment)
-    expired = _when_expired(rules, moment)
+    demands = _demands(rules, state)
+    expired = _when_expired(rules, state)
     chosen: list[Deletion] = []
     for number, base in enumerate(candidates[: rules.batch_max]):
         why = next((why for why, count in demands if number < count), None)
-        age = moment.now_ms - modified_ms(base) if why or expired else 0
+        age = state.now_ms - modified_ms(base) if why or expired else 0
         if why is None and age >= rules.reserved_ms and expired:
             why = expired if age >= rules.reserved_ms + rules.waits_ms or not is_waited_for(base) else None
         if why is None or (not why.presses and is_kept(base)):
@@ -126,21 +126,21 @@ def choose(
     return chosen
 
 
-def _demands(rules: CleanRules, moment: CleanState) -> list[tuple[DeleteReason, int]]:
+def _demands(rules: CleanRules, state: CleanState) -> list[tuple[DeleteReason, int]]:
     """How many segments have to go whatever their age, by reason."""
-    bytes_over = max(0, moment.log_bytes - rules.reserved_bytes) if rules.reserved_bytes else 0
-    pressing = ((DeleteReason.NO_ROOM, moment.lacking), (DeleteReason.FORCED, moment.disk.excess(rules.forcibly)))
+    bytes_over = max(0, state.log_bytes - rules.reserved_bytes) if rules.reserved_bytes else 0
+    pressing = ((DeleteReason.NO_ROOM, state.lacking), (DeleteReason.FORCED, state.disk.excess(rules.forcibly)))
     found = [*(pressing if rules.forced else ()), (DeleteReason.BYTES, bytes_over)]
     return [(why, -(-size // rules.segment_size)) for why, size in found if size]
 
 
-def _when_expired(rules: CleanRules, moment: CleanState) -> DeleteReason | None:
+def _when_expired(rules: CleanRules, state: CleanState) -> DeleteReason | None:
     """The reason for which expired segments go at this moment; None if it is not the time."""
-    if moment.disk.percent > min(rules.max_used, rules.forcibly):
+    if state.disk.percent > min(rules.max_used, rules.forcibly):
         return DeleteReason.RATIO
-    if moment.asked:
+    if state.asked:
         return DeleteReason.ASKED
-    return DeleteReason.HOUR if moment.hour in rules.hours else None
+    return DeleteReason.HOUR if state.hour in rules.hours else None
 
 
 def hours_of(delete_when: str) -> frozenset[int]:
@@ -176,7 +176,7 @@ class SteadyTime:
 
 
 def full_in_s(disk: DiskUse, level: int, log_bytes: int, log_ms: int) -> int | None:
-    """Seconds until the disk passes `level` percent if the log goes on growing as it did; None if that cannot be told.
+    """Seconds until the disk passes `level` percent if the log goes on growing as it did; None if that is unknown.
 
     `log_bytes` were written in `log_ms`.
     """

@@ -24,7 +24,7 @@ from towline.log.files.segment_files import segment_name
 
 from .cold_reads import CHUNK, ColdChunks
 
-AGE_MS: Final = 5000  # a reader lets go of a segment that it has not read for so long, or for twice so long
+AGE_MS: Final = 5000  # a reader unmaps a segment that it has not read for so long, or for twice so long
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
 _NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
@@ -58,13 +58,13 @@ class CommitLogReader:
         return self.queue.refresh()
 
     def release_below(self, offset: int) -> None:
-        """Lets go of segments that end at or before `offset`; for a reader that does not come back to them."""
+        """Unmaps segments that end at or before `offset`; for a reader that does not come back to them."""
         self.queue.release_below(offset)
 
-    def let_go(self, now_ms: int) -> bool:
-        """For each turn of whoever reads on and on: a step towards unmapping what it has not read for a while.
+    def release_idle(self, now_ms: int) -> bool:
+        """Unmaps what was not read for a while, one step per duty cycle of a steady reader. Whether there was one.
 
-        Whether there was one. Pages of a segment leave the page cache only when nobody maps them.
+        Pages of a segment leave the page cache only when no process maps them.
         """
         if now_ms >= self._age_at_ms:
             self._age_at_ms = now_ms + AGE_MS
@@ -73,7 +73,7 @@ class CommitLogReader:
         return self.queue.drop_oldest()
 
     def expect(self, start: int, end: int) -> None:
-        """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in large pieces.
+        """[start, end) of one segment is read next: of a segment without read-ahead it is read in large chunks.
 
         Page by page it would come at a thirtieth of the speed (docs/decisions/0012). What was read long before leaves
         memory again.
@@ -102,11 +102,11 @@ class CommitLogReader:
         """Whether the segment, which was asked for before, is read without read-ahead."""
         return base in self._cold
 
-    def _drop(self, pieces: Iterable[int]) -> None:
-        """Takes them out of memory, unless somebody else maps them or they were read again through another file."""
-        for piece in pieces:
-            base = self.segment_of(piece)
-            start, end = piece - base, min(piece - base + CHUNK, self.segment_size)
+    def _drop(self, chunks: Iterable[int]) -> None:
+        """Drops chunks from the page cache, unless another process maps them or they were read again."""
+        for chunk in chunks:
+            base = self.segment_of(chunk)
+            start, end = chunk - base, min(chunk - base + CHUNK, self.segment_size)
             self.queue.drop_pages(base, start, end)
             try:
                 advise_file(self.queue.path_of(base), Advice.DROP, start, end - start)
@@ -160,7 +160,7 @@ class CommitLogReader:
         return view[:size]
 
     def close(self) -> bool:
-        """Unmaps everything. False while somebody holds bytes; `queue.sweep()` tries again."""
+        """Unmaps everything. False while bytes are still referenced; `queue.sweep()` tries again."""
         return self.queue.close()
 
     def _mapped(self, offset: int) -> MappedFile:
@@ -413,7 +413,7 @@ class LogTail:
         self._zero_next = min(length, self.segment_size)
 
     def close(self) -> bool:
-        """Unmaps the active segment. False while somebody holds bytes of any segment."""
+        """Unmaps the active segment. False while bytes of any segment are still referenced."""
         for mapped in (self._left, self._segment, self._next):
             if mapped is not None:
                 self._unmaps.add(mapped)

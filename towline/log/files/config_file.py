@@ -77,7 +77,7 @@ class ConfigFile:
         return before
 
     def _keep(self) -> None:
-        """The file under the name of its backup too: whoever reads it meanwhile finds it."""
+        """Links the file under the name of its backup too: readers find it at every moment."""
         second = self.path.with_name(f"{self.backup.name}.{os.getpid()}{STAGED}")
         second.unlink(missing_ok=True)
         try:
@@ -102,7 +102,7 @@ def from_backups(directory: Path) -> list[str]:
 
 
 def clear_staged(directory: Path) -> list[Path]:
-    """Removes what processes that have gone were about to save, unfinished and read by nobody."""
+    """Removes staged files of processes that have ended."""
     cleared = []
     for path in directory.glob(f"*{STAGED}"):
         pid = path.name.removesuffix(STAGED).rpartition(".")[2]

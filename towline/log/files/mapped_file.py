@@ -137,7 +137,7 @@ class MappedFile:
                 raise
 
     def resident(self, start: int, end: int) -> int:
-        """How many pages of those that hold [start, end) are in the page cache, whoever brought them there."""
+        """How many pages of those that hold [start, end) are in the page cache, of whichever process."""
         start, size = self._pages(start, end)
         return memory.resident_pages(self.array[start : start + size]) if size else 0
 
@@ -160,7 +160,7 @@ class MappedFile:
         store_word(self.array, at, int.from_bytes(word, sys.byteorder, signed=True))
 
     def release(self) -> bool:
-        """Unmaps the file. False while somebody holds its bytes (a frame is queued, H20): ask again later."""
+        """Unmaps the file. False while its bytes are referenced, as by a queued frame (H20): call it again later."""
         self._array = None
         try:
             if self._view is not None:
@@ -186,7 +186,7 @@ class MappedFile:
 
 
 class PendingUnmaps:
-    """Mappings that nobody asks for any more, but whose bytes somebody still holds. `sweep` unmaps those let go."""
+    """Closed mappings whose bytes are still referenced. `sweep` unmaps those that are not any more."""
 
     __slots__ = ("_waiting",)
 

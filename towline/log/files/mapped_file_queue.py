@@ -64,7 +64,7 @@ class MappedFileQueue:
         return self._bases != before
 
     def adopt(self, bases: list[int]) -> None:
-        """Takes these files for the stream, as somebody who looked at the directory with other rules found them."""
+        """Uses these files as the stream, for a caller that listed the directory by rules of its own."""
         self._take(bases)
 
     @property
@@ -132,7 +132,7 @@ class MappedFileQueue:
         sync_directory(self.directory)
 
     def release_below(self, offset: int) -> None:
-        """Unmaps files that end at or before `offset`: what is deleted gives its blocks back once nobody maps it."""
+        """Unmaps files that end at or before `offset`: a deleted file's blocks are freed once it is not mapped."""
         for base in [base for base in self._open if base + self.size <= offset]:
             self._close(base)
         self.sweep()
@@ -168,13 +168,13 @@ class MappedFileQueue:
             mapped.drop_pages(start, end)
 
     def close(self) -> bool:
-        """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""
+        """Unmaps everything. False while bytes are still referenced; `sweep` tries again."""
         for base in list(self._open):
             self._close(base)
         return self.sweep() == 0
 
     def sweep(self) -> int:
-        """Unmaps closed files whose bytes were let go. Returns how many still wait."""
+        """Unmaps closed files whose bytes are not referenced any more. Returns how many still are."""
         return self._unmaps.sweep()
 
     def _take(self, bases: list[int]) -> None:

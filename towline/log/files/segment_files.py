@@ -160,7 +160,7 @@ def make_directory(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes a file durable, whoever wrote it. Raises SyncFailed."""
+    """Syncs a file, whichever process wrote it. Raises SyncFailed."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _sync(fd, path)

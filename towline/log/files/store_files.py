@@ -45,7 +45,7 @@ def stage(path: Path, data: bytes) -> Path:
 
 
 def install(staged: Path, path: Path) -> None:
-    """`staged` becomes `path`, durably, or `path` is what it was: who is told of an error goes by the old content.
+    """`staged` becomes `path`, durably, or after an error `path` is what it was.
 
     Raises SyncFailed, and SaveInDoubt where that cannot be had either.
     """

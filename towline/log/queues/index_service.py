@@ -187,7 +187,7 @@ class IndexService:
         self._unmaps.sweep()
 
     def close(self) -> bool:
-        """Unmaps every file. False while somebody holds bytes of one."""
+        """Unmaps every file. False while bytes of one are still referenced."""
         for name in list(self._files):
             self._forget(name)
         return self._unmaps.sweep() == 0

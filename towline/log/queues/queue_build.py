@@ -30,14 +30,14 @@ _QUEUES_AT_FIRST: Final = 64
 
 
 def files_open_max() -> int:
-    """How many queue files a writer keeps open. The limit is taken as it is: where nobody raised it, it is 1024."""
+    """How many queue files a writer keeps open, by the process's limit, which is 1024 unless it was raised."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_OPEN_MAX if limit < 0 else max(1, min(FILES_OPEN_MAX, limit // 2))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stretch:
-    """Numbers [first, end) of a queue, all of records or holes; `at` is where the record of the first stands."""
+    """Numbers [first, end) of a queue, all of records or holes; `at` is the log offset of the first one's record."""
 
     topic: bytes
     queue_id: int
@@ -203,7 +203,7 @@ def _whole(parts: list[Part]) -> Whole:
 def remove_deleted(
     files: ConsumeQueueFiles, table: TopicTable, log_min: int, end: int, wholes: Iterable[Stretch]
 ) -> None:
-    """What reput removes of queues of deleted topics, once the log is dispatched to `end`: nobody reads it any more."""
+    """Removes of the queues of deleted topics what reput removes once the log is dispatched to `end`."""
     ends = {(whole.topic, whole.queue_id): whole.end for whole in wholes}
     for (topic, queue_id), floor in table.floors().items():
         name = topic.decode()

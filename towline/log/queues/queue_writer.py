@@ -73,7 +73,7 @@ class QueueWriter:
         return int(self._state[OPENED])
 
     def close_queue(self, topic: bytes, queue_id: int) -> None:
-        """Closes what is open of a queue whose files go; its next entry makes them anew."""
+        """Closes the open file of a queue that is deleted; its next entry makes a new one."""
         number = self._directory.lookup(topic, queue_id)
         if 0 <= number < len(self._bases):
             self._close_file(number)

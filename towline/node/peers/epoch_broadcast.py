@@ -22,23 +22,23 @@ EVERY_MS: Final = 1000
 
 
 class EpochBroadcast:
-    """`turn` never waits; one peer after the other has ASK_MS to answer."""
+    """`poll` never waits; one peer after the other has ASK_MS to answer."""
 
-    def __init__(self, node: Node, context: Context, door: PeerServer) -> None:
-        self._node, self._context, self._door = node, context, door
+    def __init__(self, node: Node, context: Context, server: PeerServer) -> None:
+        self._node, self._context, self._server = node, context, server
         self._epoch = node.positions.get(Position.EPOCH)
         self._facts = own_facts(node, PEER) | {"node": node.settings.broker_id}
         self._key = key_of(node)
         own = node.settings.broker_id
         self._left = {peer: where for peer, where in node.settings.peers.items() if peer != own}
-        self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers are about to join as slaves
+        self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers join as slaves by then
         self._waiting: list[int] = []
         self._asked: PeerRequest | None = None
         self._peer = own
         self._deadline_ms = 0
 
-    def turn(self, now_ms: int, slaves: Collection[int]) -> int:
-        """`slaves`: the nodes that are linked, and so know. How many answers came."""
+    def poll(self, now_ms: int, slaves: Collection[int]) -> int:
+        """`slaves`: the nodes that are linked, and so know the epoch. Returns how many answers came."""
         if self._asked is not None:
             return self._advance(self._asked, now_ms)
         if not self._waiting:
@@ -74,11 +74,11 @@ class EpochBroadcast:
         return 1
 
     def _check_answer(self, facts: dict[str, Any]) -> None:
-        """It has promised more to another, or follows one: then our time is over."""
+        """A peer that follows or has promised a higher epoch fences this master."""
         for epoch in (facts.get("epoch"), facts.get("promised")):
             if isinstance(epoch, int) and epoch > self._epoch:
                 self._node.log.warning("node %d knows epoch %d, ours is %d", self._peer, epoch, self._epoch)
                 try:
-                    self._door.observe_epoch(epoch)
+                    self._server.observe_epoch(epoch)
                 except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it is asked again
                     self._node.log.error("what it says cannot be kept: %s", error)

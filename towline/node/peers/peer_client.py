@@ -24,7 +24,7 @@ MASTERS_ADDRESS: Final = "the master"  # of a slave without ha_peers, whose numb
 
 
 class PeerRequest:
-    """One peer that is asked: greeted first, then sent the question."""
+    """A request to one peer: a handshake, then the question."""
 
     def __init__(self, link: Link, question: dict[str, Any]) -> None:
         self.link = link
@@ -39,7 +39,7 @@ class PeerRequest:
         return self.answer is not None or bool(self.trouble)
 
     def advance(self) -> None:
-        """As far as it goes without waiting."""
+        """Goes as far as possible without waiting."""
         try:
             self._advance()
         except (LinkRefused, NoAnswer, MalformedFrame) as error:
@@ -98,7 +98,7 @@ def ask_peers(
 
 @dataclass(frozen=True)
 class PeerAnswers:
-    """What all peers said to one question: reports by node, who granted it; of the silent, by name, where and why."""
+    """The answers to one question: reports by node, who granted it; for silent peers the reasons by name."""
 
     answers: Mapping[int, Report]
     granted: frozenset[int]
@@ -106,7 +106,7 @@ class PeerAnswers:
 
 
 def addresses_of(settings: Settings) -> dict[str, str]:
-    """Name -> host:port of everybody who can be asked."""
+    """Name -> host:port of every peer."""
     peers = {str(peer): where for peer, where in settings.peers.items() if peer != settings.broker_id}
     if not settings.peers and settings.ha_master_address is not None:
         peers[MASTERS_ADDRESS] = settings.ha_master_address
@@ -138,7 +138,7 @@ def ask_all(node: Node, question: dict[str, Any]) -> PeerAnswers:
 def check_promotion(
     node: Node, own: Report, heard: PeerAnswers, granted: Collection[int], *, elected: bool = False
 ) -> None:
-    """Raises PromotionRefused, which says too who is silent, and who has promised to this node already."""
+    """Raises PromotionRefused, which also names silent peers and those that have promised already."""
     known = {own.node, *node.settings.peers, *heard.answers}
     known |= {-1} if MASTERS_ADDRESS in heard.silent else set()
     try:

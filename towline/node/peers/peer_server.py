@@ -1,6 +1,6 @@
 """Answers to peers, in either role: a node's state, and its promise to follow a master's epoch.
 
-SEND has this door on a master, FOLLOW on a slave; both listen on the node's ha endpoint.
+SEND answers on a master, FOLLOW on a slave; both listen on the node's ha endpoint.
 """
 
 from typing import Any, Final
@@ -62,7 +62,7 @@ class PeerServer:
         self._promised = node.writer(Position.PROMISED)
 
     def answers(self, question: dict[str, Any]) -> bool:
-        """Whether it is a question for this door."""
+        """Whether this server answers the question."""
         return question.get("op") in (STATE, PROMISE)
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -88,9 +88,9 @@ class PeerServer:
         return True
 
     def observe_epoch(self, epoch: int) -> bool:
-        """A peer says that another one is master of a higher epoch: that is as good as a promise to it, and fences us.
+        """Records a higher epoch of another master, as told by a peer. Like a promise to it, that fences this node.
 
-        False where it is no other's, or known. Raises like `answer`.
+        False for an own or a known epoch. Raises like `answer`.
         """
         whose = Promise(epoch, node_of(epoch))
         known = max(self._promised.get(), self._node.positions.get(Position.EPOCH))

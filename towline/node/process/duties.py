@@ -27,7 +27,7 @@ MODULES: Final = {
     Duty.LEASE: "ha.leader.lease",
 }
 
-# Each runs once in a start, before any piece: `(store, log file) -> exit status`.
+# Each runs once in a start, before any other process: `(store, log file) -> exit status`.
 ONE_SHOTS: Final = {
     Duty.RECOVER: ("towline.node.supervise.recover", "recover_node"),
     Duty.AGREE: ("ha.leader.agree", "agree_node"),

@@ -22,7 +22,7 @@ def facts_of(error: TowlineError) -> dict[str, Any]:
 
 
 def error_of(facts: dict[str, Any], who: str) -> TowlineError:
-    """The error as itself where its class is known, else what `who` said while it started."""
+    """The error itself where its class is known, else a StartFailed of `who`."""
     known = {kind.__name__: kind for root in (TowlineError, StoreFault) for kind in _every_kind(root)}.get(
         facts["error"]
     )
@@ -40,7 +40,7 @@ def write_failure(store: Store, duty: Duty, error: TowlineError) -> None:
 
 
 def read_failure(store: Store, duty: Duty) -> TowlineError | None:
-    """The error a piece left behind; it is taken away."""
+    """The error that a process left in its file, which is deleted."""
     path = store.run / f"{duty.label}.failure"
     if not path.exists():
         return None

@@ -77,7 +77,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _tell(descriptor: int | None, facts: dict[str, Any]) -> None:
-    """One line of JSON to whoever waits for it; a starter that has gone meanwhile changes nothing."""
+    """Writes one line of JSON for the parent process; one that has ended meanwhile changes nothing."""
     if descriptor is None:
         return
     try:

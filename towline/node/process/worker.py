@@ -52,10 +52,10 @@ def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         agent = builder(duty)(node)
         mine = node.generation
 
-        def leave() -> bool:
+        def is_over() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), leave)
+        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), is_over)
     except CannotListen as error:
         return _give_up(log, store, duty, explain_bind_error(error, node.settings))
     except TowlineError as error:
@@ -71,7 +71,7 @@ def _give_up(log: Logger, store: Store, duty: Duty, error: TowlineError) -> int:
 
 
 def main(label: str) -> None:
-    """`python -m <folder> --store DIR`: the piece alone, for a node whose supervisor leaves the duty out."""
+    """`python -m <folder> --store DIR`: the process by hand, for a node whose supervisor leaves the duty out."""
     parser = argparse.ArgumentParser(description=f"the {label} process of a running node, started by hand")
     parser.add_argument("--store", type=Path, required=True, help="store directory of a node that runs without it")
     store: Path = parser.parse_args().store
@@ -79,7 +79,7 @@ def main(label: str) -> None:
 
 
 def explain_bind_error(error: CannotListen, settings: Settings) -> CannotListen:
-    """The same with what an operator has to know to mend it."""
+    """The same error with the setting and the process that an operator needs to correct it."""
     endpoint = parse(error.endpoint)
     holder = _holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""
     return CannotListen(error.endpoint, error.number, error.reason, holder, _setting_of(endpoint, error, settings))
@@ -94,7 +94,7 @@ def _setting_of(endpoint: Endpoint, error: CannotListen, settings: Settings) -> 
 
 
 def _holder_of(port: int) -> str:
-    """The process that listens there, as far as the system tells: other users' processes it may not name."""
+    """The process that listens there; "" where the system hides it, as for other users' processes."""
     try:
         found = psutil.net_connections("tcp")
         pids = {one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port}

@@ -56,7 +56,7 @@ BACKLOG_MIN: Final = 1 << 20  # fewer bytes behind are in transit
 
 
 def node_facts(store_root: Path) -> dict[str, Any]:
-    """run/node.json: pid, role, endpoints, pieces. Raises NodeNotRunning when nobody answers for it."""
+    """run/node.json: pid, role, endpoints, processes. Raises NodeNotRunning when that pid is gone."""
     store = Store(store_root.resolve())
     try:
         facts: dict[str, Any] = json.loads(store.node.read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
     node = open_node(store_root)
     positions = node.positions
     try:
-        pieces = _pieces(node, facts)
+        processes = _processes(node, facts)
         lag = _lag(node, facts["role"])
         link = read_json_file(node.store.link) if facts["role"] == SLAVE else None
         followed = link is not None and link["connected"]
@@ -87,9 +87,9 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "flush_disk_type": node.settings.flush_disk_type.value,
             "transient_pool": describe_pool(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
-            "pieces": pieces,
-            "standing_still": standing_still(pieces),
-            "pss": sum(piece["pss"] for piece in pieces),
+            "pieces": processes,
+            "standing_still": standing_still(processes),
+            "pss": sum(process["pss"] for process in processes),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
             "visible_end": lag.pop("visible_end"),
             "lag": lag,
@@ -150,22 +150,22 @@ def _sizes(directory: Path) -> dict[str, int]:
     return {"size": size, "allocated": allocated}
 
 
-def _pieces(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
+def _processes(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
     kept = facts["pieces"].keys()  # what the supervisor restarts; others end in order when they are done
     serves = node.positions.duty(Duty.SUPERVISE).state is State.RUNNING
-    found = [_piece(node, Duty.SUPERVISE, facts["pid"], kept=True)]
+    found = [_process(node, Duty.SUPERVISE, facts["pid"], kept=True)]
     found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
     for duty in Duty:
         line = node.positions.duty(duty)
         if duty in (Duty.RECOVER, Duty.AGREE) and serves:
             continue  # they have ended in order, as at every start
         if duty is not Duty.SUPERVISE and line.state is not State.ABSENT:
-            found.append(_piece(node, duty, line.pid, kept=duty.label in kept))
+            found.append(_process(node, duty, line.pid, kept=duty.label in kept))
     return found
 
 
-def _piece(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
+def _process(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
     line = node.positions.duty(duty)
     use = _use(node, pid)
     gone = use["process"] == GONE and (kept or line.state is not State.STOPPED)
@@ -182,7 +182,7 @@ def _piece(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
-    """Where reput stands still, why, and what to do; None while it does not."""
+    """The record before which reput stopped, why, and the remedy; None while it goes on."""
     offset = node.positions.get(Position.DISPATCH_STOPPED) - 1
     if offset < 0:
         return None
@@ -192,7 +192,7 @@ def _stopped(node: Node) -> dict[str, Any] | None:
 
 
 def _damaged(node: Node) -> dict[str, Any]:
-    """Records that readers found damaged since the node was started, and where the one stands that was found last."""
+    """Records that readers found damaged since the node was started, and the place of the last one."""
     count, offset = node.positions.get(Position.DAMAGED), node.positions.get(Position.DAMAGED_NEWEST) - 1
     if not count:
         return {"count": 0}
@@ -281,7 +281,7 @@ def _slaves(positions: Positions) -> list[dict[str, Any]]:
 
 
 def _agreed(node: Node) -> dict[str, Any] | None:
-    """What this node and its peers agreed on last, and why; None where nobody was ever asked."""
+    """The last agreement of this node with its peers; None where there never was one."""
     role = load_role(node.store)
     return None if role is None else asdict(role)
 
@@ -347,32 +347,38 @@ def _queue_count(runtime: Runtime) -> int:
 # --- processes that stand still
 
 
-def standing_still(pieces: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of the pieces of a status: duty, pid, state, still_ms (None of the zygote, which has no beat) and a sentence."""
+def standing_still(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Processes that stand still: duty, pid, state, still_ms (None for the zygote, which has no beat), a sentence."""
     return [
-        {"duty": piece["duty"], "pid": piece["pid"], "state": piece["state"], "still_ms": still_ms, "sentence": told}
-        for piece in pieces
-        for still_ms, told in [_still(piece)]
+        {
+            "duty": process["duty"],
+            "pid": process["pid"],
+            "state": process["state"],
+            "still_ms": still_ms,
+            "sentence": told,
+        }
+        for process in processes
+        for still_ms, told in [_still(process)]
         if told
     ]
 
 
-def _still(piece: Mapping[str, Any]) -> tuple[int | None, str]:
+def _still(process: Mapping[str, Any]) -> tuple[int | None, str]:
     """For how long it has stood still, and a sentence; "" for a process that works or has ended in order."""
-    name = f"{piece['duty']} (process {piece['pid']})"
-    stopped = piece["process"] in _STOPPED
-    if "beat_age_ms" not in piece:
-        ended = piece["process"] in (GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        return None, f"{name} {_by_signal(piece)}" if stopped else f"{name} is gone" * ended
-    still_ms = max(piece["beat_age_ms"], piece["turn_ms"])
-    if piece["state"] == State.STOPPED.name or still_ms < STILL_MS:
+    name = f"{process['duty']} (process {process['pid']})"
+    stopped = process["process"] in _STOPPED
+    if "beat_age_ms" not in process:
+        ended = process["process"] in (GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return None, f"{name} {_by_signal(process)}" if stopped else f"{name} is gone" * ended
+    still_ms = max(process["beat_age_ms"], process["turn_ms"])
+    if process["state"] == State.STOPPED.name or still_ms < STILL_MS:
         return still_ms, ""
-    why = _by_signal(piece) if stopped else _CALLS[piece["state"]]
+    why = _by_signal(process) if stopped else _CALLS[process["state"]]
     return still_ms, f"{name} has done no turn for {still_ms / 1000:.1f} s: {why}"
 
 
-def _by_signal(piece: Mapping[str, Any]) -> str:
-    return f"it was stopped by a signal; `kill -CONT {piece['pid']}` lets it go on"
+def _by_signal(process: Mapping[str, Any]) -> str:
+    return f"it was stopped by a signal; `kill -CONT {process['pid']}` lets it go on"
 
 
 # --- disk, archive, and how far a slave is behind

@@ -58,7 +58,7 @@ class Report:
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """`master`: who is, as far as is known; -1 else."""
+    """The role of a node, and why. `master`: the known master, or -1."""
 
     role: str
     why: str

@@ -27,7 +27,7 @@ def load_promise(store: Store) -> Promise:
 
 
 def save_promise(store: Store, promise: Promise, before: Promise | None = None) -> None:
-    """`before`: what stands again if the promotion for which a node promises to itself comes to nothing.
+    """`before`: the promise that is restored if the node's own promotion fails.
 
     Raises StoreNotWritable, SyncFailed, DiskFull.
     """

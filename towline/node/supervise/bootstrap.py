@@ -20,7 +20,7 @@ from .supervisor import Supervisor
 def start(
     role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], zygote: ZygoteClient
 ) -> Supervisor:
-    """The supervisor of a node whose pieces run. Raises what the settings and `Supervisor.start` raise."""
+    """The supervisor of a node whose processes run. Raises what the settings and `Supervisor.start` raise."""
     settings = settings_of(role, store.root, asked.config, changes)
     log = configure(Duty.SUPERVISE.label, asked.log_file)
     supervisor = Supervisor(role, frozenset(asked.without), store, settings, log, zygote, alone=asked.alone)

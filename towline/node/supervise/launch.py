@@ -71,7 +71,7 @@ class Launched:
             raise NodeStillRunning(str(self.store), self.pid, int(timeout_s)) from None
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor; its pieces die with it, a moment later."""
+        """SIGKILL to the supervisor; its processes die with it, a moment later."""
         self.readable.close()
         self.process.kill()
         self.process.wait()
@@ -141,7 +141,7 @@ def spawn_node(
 
 
 def stop_node(store: Path, timeout_s: float = STOP_MAX_S) -> bool:
-    """Stop whoever runs a node on `store`, in order. True when the store is clean.
+    """Stop the node on `store`, in order. True when the store is clean.
 
     Raises NodeNotRunning, NodeStillRunning.
     """

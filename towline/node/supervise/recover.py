@@ -94,7 +94,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
 
 
 def update_doubt(node: Node, recovered: Recovered, known: Known | None) -> None:
-    """Whether the store lacks what nodes wrote to it; and the next recovery knows what this one was told."""
+    """Begins or ends the doubt whether the store lacks written bytes; saves the snapshot for the next recovery."""
     if recovered.resumed and known is not None:
         save_for_next_recovery(node.store, node.runtime, node.log, replace(known, appended=recovered.end))
     shorter = known is not None and recovered.end < known.appended  # somebody put another log there
@@ -135,7 +135,7 @@ def roll_back_offsets(node: Node, recovered: Recovered, floors: Mapping[tuple[by
 
 
 def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
-    """Whose bytes the log holds and what was promised. A master that has nobody to ask opens its epoch here; another
+    """Publishes the log's epoch and the promise. A master that has no peers opens its epoch here; another
     one does it when it has agreed with its peers. `past`: the newest epoch of which the log may have lost everything,
     so that whoever read in it is not told that it still lasts.
     """
@@ -144,7 +144,7 @@ def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
     for file in (
         MirroredFile(node.store.promise),
         InSyncFile(node.store),
-    ):  # damage is refused before any piece needs it
+    ):  # damage is refused before any process needs it
         if file.heal():
             node.log.warning("%s: both copies are written anew", file.path)
     if node.settings.broker_role is BrokerRole.SLAVE and promise != (before := promise_before(node.store)):

@@ -1,9 +1,9 @@
 """The supervisor of a node: locks the store, recovers it, starts, restarts and stops the processes.
 
-Told to change, it stops the workers and starts them again under a new generation, perhaps in another role; its lock of
-the store and its zygote stay (H16, H17).
+On a command to change, it stops the workers and starts them again under a new generation, perhaps in another role;
+its lock of the store and its zygote stay (H16, H17).
 
-It watches exits (the zygote reaps and tells) and reports heartbeats that stand still; it never kills a slow process
+It watches exits (the zygote reaps and reports) and reports heartbeats that stand still; it never kills a slow process
 by itself (H9). Killed, it takes its zygote and the workers with it: each dies with its parent (H8).
 """
 
@@ -117,7 +117,7 @@ class Supervisor:
         return None
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT: restart what exits, report what stands still, do what is ordered.
+        """Until SIGTERM or SIGINT: restart what exits, report processes that stand still, execute commands.
 
         Raises the TowlineError with which an order left a node that cannot serve.
         """
@@ -187,7 +187,7 @@ class Supervisor:
             if duty in self._workers:
                 self._stop_worker(self._workers[duty])
         self._workers.clear()
-        self._disconnect()
+        self._end_generation_of_others()
         positions = self._positions
         positions.revive(self.generation)  # what its workers wrote is as good as what a killed node leaves
         end = positions.get(Position.APPENDED)
@@ -448,8 +448,8 @@ class Supervisor:
                     os.kill(worker.pid, signal.SIGKILL)
                 deadline += STOP_MAX_S
 
-    def _disconnect(self) -> None:
-        """Pieces that were started by hand see that their generation ends, finish their duty and leave."""
+    def _end_generation_of_others(self) -> None:
+        """Ends the generation for processes that were started by hand, which finish their duty and exit."""
         self._positions.retire()
         ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
         ringer.ring()
