@@ -50,10 +50,10 @@ class Agent(Protocol):
 class DutyCycle:
     """The order of H12: work; with nothing to do arm the doorbell, work once more, sleep, drain the doorbell.
 
-    An idle process blocks on its doorbell for up to 100 ms. The doorbell stays armed until work is found, so the process
-    works once per sleep; a ring while it is awake costs the ringer one write. A cycle costs more than the sleep, so after
-    a whole sleep without a ring or a message several sleeps follow each other without a cycle and without the interpreter
-    (`IdleSleep`); a single event in between changes nothing.
+    An idle process blocks on its doorbell for up to 100 ms. The doorbell stays armed until work is found, so the
+    process works once per sleep; a ring while it is awake costs the ringer one write. A cycle costs more than the
+    sleep, so after a whole sleep without a ring or a message several sleeps follow each other without a cycle and
+    without the interpreter (`IdleSleep`); a single event in between changes nothing.
     """
 
     def __init__(self, agent: Agent, bell: Doorbell, rest: "IdleSleep") -> None:
