@@ -299,6 +299,12 @@ def properties(maker: StoreMaker) -> None:
     maker.write(maker.records[140].end - 3, b"\0")
 
 
+def foreign_crc(maker: StoreMaker) -> None:
+    maker.with_crc = True
+    maker.copy_crc(maker.append(b"received"), maker.append(b"sent on"))
+    durable(maker)
+
+
 def version_2(maker: StoreMaker) -> None:
     maker.append(b"long", "%RETRY%" + "g" * 130)
     durable(maker)
@@ -444,6 +450,7 @@ PROVOKED: dict[Case, Callable[[StoreMaker], None]] = {
     Case.TORN_ON_SLAVE: torn_on_slave,
     Case.STALE_BYTES: stale,
     Case.PROPERTIES: properties,
+    Case.FOREIGN_CRC: foreign_crc,
     Case.VERSION_2: version_2,
     Case.STEPPED_OVER: stepped_over,
     Case.QUEUES_ABSENT: no_queues,

@@ -103,6 +103,7 @@ UNSAID = {
     Case.PROMISE_TORN,
     Case.TRUNCATED,
     Case.PROPERTIES,
+    Case.FOREIGN_CRC,
     Case.VERSION_2,
     Case.STEPPED_OVER,
     Case.QUEUE_INSIDE,

@@ -109,6 +109,11 @@ class Case(Enum):
     TORN_ON_SLAVE = Row("commitlog/*", "the durable offset lies in a record whose rest never arrived", _C, _KEPT)
     STALE_BYTES = Row("commitlog/*", "bytes behind the end, also whole records of an earlier end", _C, _KEPT)
     PROPERTIES = Row("commitlog/*", "properties of a durable record do not parse: BODYCRC is right", _A, remedy=_VERIFY)
+    FOREIGN_CRC = Row(
+        "commitlog/*",
+        "the last property is a `__CRC32#` that does not fit, and nobody insists (`force_verify_prop_crc`)",
+        _A,
+    )
     VERSION_2 = Row("commitlog/*", "records of version 2", _A)
     STEPPED_OVER = Row("commitlog/*", "a record that stands for damaged ones: its queue gets holes", _A)
 
