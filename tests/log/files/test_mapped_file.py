@@ -225,7 +225,7 @@ class TestRelease:
         with pytest.raises(AssertionError, match="released"):
             _ = mapped.array
 
-    def test_the_graveyard_keeps_what_is_held_and_lets_go_later(self, path: Path) -> None:
+    def test_referenced_mappings_are_unmapped_later(self, path: Path) -> None:
         unmaps = PendingUnmaps()
         held, free = (MappedFile.open(path, SIZE, writable=False) for _ in range(2))
         frame = held.view[:10]

@@ -1,7 +1,7 @@
 """Chunks of cold segments that readers brought into memory: a few, those read last. Pure.
 
-A reader far behind the log's end takes the place of nothing that others still need: what it has passed leaves memory
-again, and it is brought as far ahead as keeps the disk busy, no further.
+A reader far behind the log's end must not push out of memory what others still need: chunks that it has passed are
+dropped, and the chunk ahead of it is read while it reads, no further.
 """
 
 from collections import OrderedDict
@@ -10,8 +10,8 @@ from typing import Final
 
 from towline.limits import MIB
 
-CHUNK: Final = 4 * MIB  # what leaves at once, and how far ahead of a reader is brought what follows
-CHUNKS_MAX: Final = 64  # kept: several readers of one stretch find what the first of them brought
+CHUNK: Final = 4 * MIB  # what is dropped at once, and how far ahead of a reader is read
+CHUNKS_MAX: Final = 64  # kept: several readers of one range find what the first of them read
 
 
 class ColdChunks:
@@ -19,7 +19,7 @@ class ColdChunks:
 
     def __init__(self, chunks_max: int = CHUNKS_MAX) -> None:
         self._chunks: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self._pieces_max = chunks_max
+        self._chunks_max = chunks_max
         self._touched = False
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class ColdChunks:
 
     def leaving(self) -> list[int]:
         """Takes out the chunks that are too many, the one not read for longest first."""
-        return [self._chunks.popitem(last=False)[0] for _ in range(len(self._chunks) - self._pieces_max)]
+        return [self._chunks.popitem(last=False)[0] for _ in range(len(self._chunks) - self._chunks_max)]
 
     def unused(self) -> list[int]:
         """Takes out all of them when none was read since the last call."""

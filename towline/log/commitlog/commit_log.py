@@ -70,7 +70,7 @@ class CommitLogReader:
             self._age_at_ms = now_ms + AGE_MS
             self.queue.age()
             self._drop(self._chunks.unused())
-        return self.queue.drop_oldest()
+        return self.queue.unmap_idle()
 
     def expect(self, start: int, end: int) -> None:
         """[start, end) of one segment is read next: of a segment without read-ahead it is read in large chunks.

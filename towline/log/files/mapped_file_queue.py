@@ -50,7 +50,7 @@ class MappedFileQueue:
         self._bases: list[int] = []
         self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
         self._used: set[int] = set()  # asked for since the last `age`
-        self._leaving: dict[int, int] = {}  # open, not asked for: up to where it is out of the page tables
+        self._idle: dict[int, int] = {}  # open, not asked for: up to where it is out of the page tables
         self._unmaps = PendingUnmaps()
 
     def load(self) -> None:
@@ -138,31 +138,31 @@ class MappedFileQueue:
         self.sweep()
 
     def age(self) -> None:
-        """Files that were not asked for since the last call begin to leave: see `drop_oldest`."""
-        self._leaving = {base: self._leaving.get(base, 0) for base in self._open if base not in self._used}
+        """Marks files that were not read since the last call as idle: see `unmap_idle`."""
+        self._idle = {base: self._idle.get(base, 0) for base in self._open if base not in self._used}
         self._used.clear()
         self.sweep()
 
-    def drop_oldest(self) -> bool:
-        """Unmaps what is leaving, a step at a time: 1 GiB at once would take 20 ms. False when nothing is left to do.
+    def unmap_idle(self) -> bool:
+        """Unmaps idle files, a step at a time: 1 GiB at once would take 20 ms. False when nothing is left to do.
 
-        Pages that somebody maps cannot be dropped from the page cache.
+        Pages that a process maps cannot be dropped from the page cache.
         """
-        for base, at in self._leaving.items():
+        for base, at in self._idle.items():
             mapped = self._open.get(base)
             if mapped is None or base in self._used or at >= self.size:
-                del self._leaving[base]
+                del self._idle[base]
                 if mapped is not None and base not in self._used:
                     self._close(base)
             else:
                 end = min(at + LEAVE_STEP, self.size)
                 mapped.drop_pages(at, end)
-                self._leaving[base] = end
+                self._idle[base] = end
             return True
         return False
 
     def drop_pages(self, base: int, start: int, end: int) -> None:
-        """Takes bytes of a file out of the page tables, if it is mapped."""
+        """Drops bytes of a file from the page tables, if it is mapped."""
         mapped = self._open.get(base)
         if mapped is not None:
             mapped.drop_pages(start, end)

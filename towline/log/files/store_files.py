@@ -59,8 +59,7 @@ def install(staged: Path, path: Path) -> None:
 
 
 def restore_previous(path: Path, before: bytes | None, error: Exception) -> None:
-    """What stood at `path` stands there again (None: nothing), after the `error` of what was to come. Durably, as the
-    name is written once more. Raises SaveInDoubt."""
+    """Writes the previous content of `path` again (None: no file), durably, after an `error`. Raises SaveInDoubt."""
     try:
         if before is None:
             path.unlink(missing_ok=True)

@@ -196,7 +196,7 @@ def _create(pool: TransientPool, count: int) -> PoolState:
 
 
 def _record(node: Node, pool: TransientPool, begin: int) -> PoolState:
-    """Says whose it is, in the store and beside the buffers. A full disk keeps no node from starting."""
+    """Writes the owner file, in the store and beside the buffers. A node starts on a full disk too."""
     owner = encode_owner(_owner(node, begin))
     try:
         write_atomically(node.store.pool_owner, owner)
@@ -261,9 +261,9 @@ def _is_in_memory(directory: Path) -> bool:
 
 
 def salvage(store: Store, runtime: Runtime) -> list[str]:
-    """Commits into the segment files what a killed node left in its pool. What it did, in sentences for the log.
+    """Commits into the segment files what a killed node left in its pool. Returns sentences for the log.
 
-    Bytes of another life of the directory are not applied but kept in diverged/. Doing it twice changes nothing more;
+    Bytes that do not continue this log are not applied but kept in diverged/. A second call changes nothing more;
     the pool stays until `drop_pool`. Raises PoolElsewhere, what writing to the store raises, and MalformedFile.
     """
     if not runtime.pool.exists():
@@ -291,7 +291,7 @@ def salvage(store: Store, runtime: Runtime) -> list[str]:
 
 
 def _without_pool(store: Store, runtime: Runtime) -> list[str]:
-    """There is no pool where this start looks for one. Raises PoolElsewhere when bytes stand alone in one elsewhere."""
+    """The case that the runtime directory has no pool. Raises PoolElsewhere when another one holds bytes alone."""
     owner = read_owner(store.pool_owner)
     if owner is None:
         return []
@@ -323,7 +323,7 @@ def _foreign_reason(store: Store, pool: TransientPool, remains: PoolRemains, dur
 
 
 def _difference(store: Store, pool: TransientPool, remains: PoolRemains, log_min: int) -> str | None:
-    """What stood before the pool's beginning must still stand there, and what was committed last as in the buffer."""
+    """Compares the bytes before the pool's begin, and those committed last, with the pool. None if they agree."""
     if remains.owner.begin > log_min and _tail_crc(store, pool.size, remains.owner.begin) != remains.owner.tail_crc:
         return f"the log before {remains.owner.begin} is not what it was when the pool was made"
     base = remains.committed - remains.committed % pool.size
