@@ -20,7 +20,7 @@ from towline.start import check_siblings
 from .duties import MASTER, ROLES, SLAVE
 from .zygote_client import ZygoteClient
 
-FOREGROUND: Final = "towline.node.supervise.bootstrap"
+BOOTSTRAP: Final = "towline.node.supervise.bootstrap"
 FAILURE: Final = "towline.node.process.failure"
 
 
@@ -37,7 +37,7 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
         check_machine()
         check_siblings()
         zygote.spawn()
-        start = import_module(FOREGROUND).start  # while the zygote loads
+        start = import_module(BOOTSTRAP).start  # while the zygote loads
         supervisor = start(role, asked, store, dict(asked.set), zygote)
     except TowlineError as error:
         zygote.end()
