@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from towline.limits import MIB
-from towline.log.commitlog.transient_pool import TransientPool
 from towline.log.files.mapped_file import MappedFile
 from towline.node.process.context import Node
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import TransientPool, pool_of
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position
 
@@ -44,7 +43,7 @@ class BufferKeeper:
         below = committed - committed % pool.size
         if below > self._returned_below:
             for base in [base for base in pool.bases() if base < below]:
-                pool.give_back(base)
+                pool.return_buffer(base)
             used = sorted(pool.used.iterdir())  # also what an earlier process of ours did not finish
             if used:
                 return self._clean(pool, used[0])

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from towline.limits import MIB, PAGE
-from towline.log.files.advice import Advice, Marks, for_segment, state_of
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.page_cache import advise_file
+from towline.log.files.page_cache import Advice, Marks, advise_file, for_segment, state_of
 from towline.log.files.segment_files import segment_base, segment_name
 from towline.node.process.context import Node
 from towline.runtime.positions import Position

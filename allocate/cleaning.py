@@ -34,11 +34,11 @@ from towline.errors import MalformedFile
 from towline.format.files.durable import Durable
 from towline.log.commitlog.cleaning import (
     CleanRules,
+    CleanState,
+    DeleteReason,
+    Deletion,
     DiskUse,
-    Doomed,
-    Moment,
     SteadyTime,
-    Why,
     choose,
     hours_of,
     removable,
@@ -114,7 +114,7 @@ class ArchiveKeeper:
             self._logged = base
         return True
 
-    def count(self, chosen: list[Doomed]) -> None:
+    def count(self, chosen: list[Deletion]) -> None:
         """Logs and counts segments that are deleted although they are in no archive."""
         lost = [doomed for doomed in chosen if self._is_missing(doomed.base)]
         for doomed in lost:
@@ -140,7 +140,7 @@ class Cleaner:
         self._steady = SteadyTime()
         self._archive = ArchiveKeeper(node)
         self._since: dict[int, int] = {}  # segments that the log begins behind: since when that is known here
-        self._why: dict[int, Doomed] = {}
+        self._why: dict[int, Deletion] = {}
         self._logged: set[int] = set()  # segments of which it was logged that they wait
         self._stuck = False
         self._seen_min = -1
@@ -213,7 +213,7 @@ class Cleaner:
         self._schedule_deletions(bases, now_ms)
         return 1
 
-    def _choose(self, bases: list[int], now_ms: int) -> list[Doomed]:
+    def _choose(self, bases: list[int], now_ms: int) -> list[Deletion]:
         """The segments to delete now. Those below the log's beginning count as free: their last readers close them
         soon."""
         durable = self._durable()
@@ -222,7 +222,7 @@ class Cleaner:
         going = len(self._since) * self._size
         use, appended = self._space.use, self._node.positions.get(Position.APPENDED)
         believed = self._steady.believe(self._node.clock.now_ms(), now_ms)
-        moment = Moment(
+        moment = CleanState(
             now_ms=believed,
             hour=self._local_hour(believed),
             disk=DiskUse(max(0, use.used - going), use.available + going),
@@ -281,7 +281,7 @@ class Cleaner:
             files.close()
             ends.close()
 
-    def _is_over(self, moment: Moment) -> bool:
+    def _is_over(self, moment: CleanState) -> bool:
         """Whether the log exceeds its limit, and may do so until flush has synced more: it is checked again soon."""
         return moment.log_bytes > self._rules.reserved_bytes > 0
 
@@ -332,7 +332,7 @@ class Cleaner:
         self._pressed_at = self._settled_at
         del self._since[base]
         self._logged.discard(base)
-        doomed = self._why.pop(base, Doomed(base, Why.LEFT_OVER, 0))
+        doomed = self._why.pop(base, Deletion(base, DeleteReason.LEFT_OVER, 0))
         hours = doomed.age_ms / MS_PER_HOUR
         self._node.log.info("removed segment %s, %.1f h old: %s", segment_name(base), hours, doomed.why.value)
         return 1

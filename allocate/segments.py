@@ -13,11 +13,8 @@ from typing import Final
 from towline.errors import DiskFull, TowlineError
 from towline.limits import PAGE
 from towline.log.files import memory
-from towline.log.files.advice import for_segment, state_of
-from towline.log.files.next_segment import ensure_in_steps
-from towline.log.files.page_cache import advise_file
-from towline.log.files.segment_files import segment_name
-from towline.log.files.warm_up import WarmUp
+from towline.log.files.page_cache import WarmUp, advise_file, for_segment, state_of
+from towline.log.files.segment_files import ensure_in_steps, segment_name
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Flag, Position

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from towline.limits import REST_MAX_MS
 from towline.log.files.mapped_file_queue import MappedFileQueue
-from towline.log.files.next_segment import drop_abandoned
+from towline.log.files.segment_files import drop_abandoned
 from towline.node.process.context import Node
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, Position, State
-from towline.runtime.resting import Rest
 
 from .buffers import BufferKeeper
 from .caching import PageCacheEvictor
@@ -54,7 +54,7 @@ class AllocateAgent:
     def sleep_ms(self) -> int:
         return STEP_MS if self._pending else REST_MAX_MS
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

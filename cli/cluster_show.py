@@ -9,8 +9,7 @@ from rich.console import Console
 from towline.cluster.derived import MASTER
 from towline.cluster.state import GroupState, NodeState, Seen, cluster_state, group_state
 from towline.errors import NodeNotRunning
-from towline.node.report.seeding import NEAR
-from towline.node.report.status import read_status
+from towline.node.report.status import BACKLOG_MIN, read_status
 from towline.route.nodes import Cluster
 
 from .cluster_nodes import Looked, chosen, look, older_settings, recorded_role, whole_cluster
@@ -103,7 +102,7 @@ def _render(console: Console, document: dict[str, Any]) -> None:
 def render_remarks(console: Console, group: dict[str, Any]) -> None:
     for node in group["nodes"]:
         label = f"{group['group']}-{node['node']}"
-        if (progress := node.get("seeding")) and (progress["left"] or 0) >= NEAR:
+        if (progress := node.get("seeding")) and (progress["left"] or 0) >= BACKLOG_MIN:
             console.print(f"{label}: {progress_text(progress)}", markup=False)
         if node.get("follows_nobody"):
             console.print(f"{label} follows nobody: {node['follows_nobody']}", markup=False)

@@ -18,7 +18,7 @@ from towline.format.record.properties import KEYS, UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import Record, layout_of
 from towline.log.queues.consume_queue_ext import opened
-from towline.log.queues.index_shape import IndexShape
+from towline.log.queues.index_file import IndexShape
 from towline.places import Store
 
 from . import layouts

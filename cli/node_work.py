@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from towline.node.peers.promoting import promote as promote_node
+from towline.node.peers.promotion import promote as promote_node
 from towline.node.report.status import node_facts, read_status
-from towline.node.roles.role_commands import allow_loss
+from towline.node.roles.role_commands import accept_loss_once
 from towline.node.supervise.launch import start_node, stop_node
 from towline.places import Store
 from towline.start import home
@@ -93,7 +93,7 @@ def promote(store: Path, accept_loss: bool, timeout: float, as_json: bool) -> No
 
 
 def accept_loss(store: Path, as_json: bool) -> None:
-    allow_loss(Store(store.resolve()))
+    accept_loss_once(Store(store.resolve()))
     text = "what the master does not have is cut off at the next greeting, and kept in diverged/"
     show({"store": str(store.resolve()), "accept_loss": True}, as_json, lambda console: console.print(text))
 

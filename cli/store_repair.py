@@ -11,11 +11,11 @@ from towline.log.repair.repair_plan import Plan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Weight
 from towline.node.process.context import runtime_of
-from towline.node.store.pool_salvage import drop_pool, pooled_in
-from towline.node.store.store_access import alone
+from towline.node.store.pool_state import bytes_in_pool, drop_pool
+from towline.node.store.store_access import exclusive_access
 from towline.node.store.store_shape import shape_of
-from towline.node.store.transient import salvage
-from towline.node.supervise.snapshot_store import forget
+from towline.node.store.transient_pool import salvage
+from towline.node.supervise.snapshot_store import discard_snapshots
 from towline.places import Store
 
 from .output import show
@@ -32,15 +32,15 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     done: list[Step] = []
     after: Verified | None = None
     runtime = runtime_of(store.root)
-    with alone(store):
-        pooled = pooled_in(runtime)
+    with exclusive_access(store):
+        pooled = bytes_in_pool(runtime)
         if yes and pooled:
             salvage(store, runtime)
             drop_pool(store, runtime)
         with reading(store, "verifying") as progress:
             plan = make_plan(store, settings, skip, delays_ms=delays_ms, progress=progress)
         if yes and plan.steps and not plan.refused:
-            forget(store, runtime)
+            discard_snapshots(store, runtime)
             with reading(store, "repairing") as progress:
                 done = Repair(store, settings, plan, delays_ms=delays_ms, progress=progress).run()
             with reading(store, "verifying") as progress:

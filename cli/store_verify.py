@@ -10,7 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Weight
-from towline.node.store.store_access import held, undisturbed
+from towline.node.store.store_access import node_kept_away, verify_beside_node
 from towline.node.store.store_shape import shape_of
 from towline.places import Store
 
@@ -24,8 +24,8 @@ def verify_store(root: Path, config: Path | None, as_json: bool) -> int:
     """Status 0, 1 or 2. A store on which a node runs is read up to what it dispatched."""
     store = Store(root.resolve())
     settings, delays_ms = shape_of(store, config)
-    with held(store) as limit, reading(store, "verifying") as progress:
-        found = undisturbed(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
+    with node_kept_away(store) as limit, reading(store, "verifying") as progress:
+        found = verify_beside_node(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, progress=progress))
     show(document_of(found), as_json, lambda console: render(console, found))
     return int(found.weight)
 

@@ -13,7 +13,7 @@ from towline.errors import MalformedFile, NotInLog
 from towline.format.files import consume_queue, index_file
 from towline.format.record import blank, record
 from towline.limits import RECORD_SIZE_MAX
-from towline.log.queues.index_shape import IndexShape
+from towline.log.queues.index_file import IndexShape
 from towline.places import Store
 
 _WORD: Final = 4

@@ -4,9 +4,9 @@ import errno
 from typing import Final
 
 from towline.errors import SyncFailed
-from towline.log.commitlog.transient_pool import TransientPool, copy_committed
 from towline.log.files.mapped_file import MappedFile
 from towline.node.process.context import Node
+from towline.node.store.transient_pool import TransientPool, copy_committed
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
 from towline.runtime.settings_model import BrokerRole

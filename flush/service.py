@@ -10,10 +10,10 @@ from typing import ClassVar
 from towline.errors import SyncFailed
 from towline.limits import REST_MAX_MS
 from towline.node.process.context import Node
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, Position
-from towline.runtime.resting import Rest
 
 from .committing import Committer
 from .housekeeping import Housekeeper
@@ -53,7 +53,7 @@ class FlushAgent:
             return min(REST_MAX_MS, self._pooled.committer.sleep_ms(appended))
         return self._syncer.sleep_ms(appended)
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

@@ -20,18 +20,17 @@ from towline.format.files.index_file import file_name
 from towline.limits import GIB
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_build import index_parts
-from towline.log.queues.queue_build import Stretch
-from towline.log.queues.queue_cover import Whole, cover, remove_deleted
+from towline.log.queues.queue_build import Stretch, Whole, cover, remove_deleted
 from towline.log.recovery.quarantine import Diverged
 from towline.log.recovery.recovery import FoundLog, find_log, recover
 from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_files
 from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
 from towline.log.state.topics_file import read_table
 from towline.node.process.context import runtime_of
-from towline.node.store.pool_salvage import pooled_in
-from towline.node.store.store_access import alone
+from towline.node.store.pool_state import bytes_in_pool
+from towline.node.store.store_access import exclusive_access
 from towline.node.store.store_shape import shape_of, units_of
-from towline.node.supervise.snapshot_store import forget
+from towline.node.supervise.snapshot_store import discard_snapshots
 from towline.places import Store
 from towline.spark.errors import NotAStore
 
@@ -126,8 +125,8 @@ def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
     wants_index = options.parts != "queues" and settings.index_slots is not None
     if options.parts == "index" and not wants_index:
         raise IllegalOption("parts", "the store has no index, or its sizes are not known: give --config")
-    with alone(store):
-        if pooled := pooled_in(runtime_of(store.root)):
+    with exclusive_access(store):
+        if pooled := bytes_in_pool(runtime_of(store.root)):
             raise LogInPool(str(store.root), pooled)
         done = Rebuilt(found=find_log(store, settings))
         scratch = make_scratch(store.staging, _NAME)
@@ -252,7 +251,7 @@ def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) 
         done.kept.append(str(diverged.take(old, now)))
 
     with done.lap("exchange"):
-        forget(store, runtime_of(store.root))
+        discard_snapshots(store, runtime_of(store.root))
         if plan.queues:
             if store.consumequeue_ext.exists():  # an entry that leads to no unit is filtered by its record
                 take(store.consumequeue_ext)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from towline.log.files.segment_files import segment_name
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Findings, Weight
-from towline.node.store.store_access import held, undisturbed
+from towline.node.store.store_access import node_kept_away, verify_beside_node
 from towline.node.store.store_shape import shape_of
 from towline.places import Store
 from towline.spark.stores import StoreView
@@ -79,8 +79,8 @@ def check(options: VerifyOptions, tasks: Tasks) -> Checked:
     """Raises NotInLog, PositionsUnusable, and what opening either store raises."""
     store = Store(Path(options.store).resolve())
     settings, delays_ms = shape_of(store, Path(options.config) if options.config is not None else None)
-    with held(store) as limit:
-        verified = undisturbed(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, run=tasks.run))
+    with node_kept_away(store) as limit:
+        verified = verify_beside_node(lambda: verify(store, settings, delays_ms=delays_ms, limit=limit, run=tasks.run))
     findings, compared = verified.findings, None
     if options.against is not None:
         with StoreView.open(store.root) as one, StoreView.open(options.against) as other:

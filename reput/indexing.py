@@ -2,13 +2,12 @@
 
 import logging
 
+from towline.clock import Clock
 from towline.errors import DiskFull
 from towline.kernels.base.directory import QueueDirectory
-from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.commitlog.dispatch import Batch, DispatchScan
-from towline.log.commitlog.store_time import store_time
 from towline.log.queues.index_service import IndexService
-from towline.runtime.clock import Clock
 
 RETRY_MS = 1000
 

@@ -90,7 +90,7 @@ class QueueDispatcher:
 
     def close_queue(self, topic: str, queue_id: int) -> None:
         """Closes the files of a queue without entries, before they are removed."""
-        self._writer.leave(topic.encode(), queue_id)
+        self._writer.close_queue(topic.encode(), queue_id)
         if self._extensions is not None:
             self._extensions.remove(topic, queue_id)
 

@@ -21,8 +21,8 @@ from towline.node.process.context import Node
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats
 
@@ -147,7 +147,7 @@ class ReputAgent:
     def do_work(self) -> int:
         """Dispatches a batch, and cleans a little of what the log has deleted."""
         done = self._dispatch_next() + self._cleaner.cycle() + self._deleted.cycle()
-        return done + self._log.let_go(self._node.clock.monotonic_ms())
+        return done + self._log.release_idle(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
         if self._bitmaps is not None:
@@ -185,7 +185,7 @@ class ReputAgent:
     def sleep_ms(self) -> int:
         return REST_MAX_MS
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

@@ -7,8 +7,8 @@ start: until then no reader is sent back to an offset that was read before, or t
 from collections.abc import Callable
 from typing import Final
 
+from towline.clock import Clock
 from towline.errors import Remedy, TowlineError
-from towline.runtime.clock import Clock
 from towline.runtime.positions import Position
 
 CATCH_UP_MAX_MS: Final = 5_000  # questions about ends wait so long at most: a log may hold what nobody may see yet

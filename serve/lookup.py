@@ -32,8 +32,7 @@ from towline.format.record.record import (
     decode,
 )
 from towline.format.record.transactions import HALF
-from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.commitlog.store_time import store_time
+from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile

@@ -40,13 +40,13 @@ from towline.log.queues.index_service import IndexService
 from towline.log.state.epoch_file import EpochFile
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
@@ -136,7 +136,7 @@ class ServeAgent:
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
-            keys=ring_of(node),
+            keys=key_ring_of(node),
             roles=SERVE_ROLES,
             greet=guarded(
                 welcome(
@@ -179,7 +179,7 @@ class ServeAgent:
             done += self._take_requests()
         if self._now() >= self._groups.due_ms:
             done += self._groups.cycle(self._now())
-        return done + self._log.let_go(self._now())
+        return done + self._log.release_idle(self._now())
 
     def _settle(self) -> list[HeldPull]:
         """Pulls that have timed out; all held pulls once queue ends are known to be ends."""
@@ -201,7 +201,7 @@ class ServeAgent:
         longest = PAUSE_MS if self._paused else REST_MAX_MS
         return min(longest, self._held_pulls.due_ms(now), max(0, self._groups.due_ms - now))
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         """Sleeps; without held pulls reput's doorbell stays off, which would ring for every batch."""
         if not len(self._held_pulls):
             self._bell.disarm()

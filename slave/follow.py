@@ -31,14 +31,14 @@ from towline.log.state.topics_file import NAME as TOPICS
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.master_link import MasterLink
-from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerDoor
+from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerServer
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
-from towline.node.process.endpoints import endpoints_of, refusing
-from towline.node.process.listening import explained
+from towline.node.process.curve_keys import key_ring_of
+from towline.node.process.endpoints import endpoints_of, refusal_endpoints
+from towline.node.process.worker import explain_bind_error
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 
 ANSWER_MS: Final = 5000  # beyond the time for which a question is held
 ASK_AGAIN_MS: Final = 10
@@ -67,24 +67,24 @@ class FollowAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         self._link = MasterLink(self._node, bell)
-        self._peer_server = PeerDoor(self._node)
+        self._peer_server = PeerServer(self._node)
         self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
             endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
             own=own_facts(self._node, "ha"),
-            keys=ring_of(self._node),
+            keys=key_ring_of(self._node),
             roles=HA_ROLES,
             greet=self._greet,
             counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        endpoints = refusing(self._node.settings, self._node.runtime)
+        endpoints = refusal_endpoints(self._node.settings, self._node.runtime)
         try:
             self._refusing = self._listen_for_producers(endpoints)
         except CannotListen as error:  # the port is wanted when this node is master, not before
-            why = explained(error, self._node.settings)
+            why = explain_bind_error(error, self._node.settings)
             self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], why)
             self._refusing = self._listen_for_producers(endpoints[:1])
         for server in (self._server, self._refusing):
@@ -97,7 +97,7 @@ class FollowAgent:
             self._other_context,
             endpoints,
             own=own_facts(self._node, "put"),
-            keys=ring_of(self._node),
+            keys=key_ring_of(self._node),
             roles=PUT_ROLES,
             greet=self._refuse,
             frame_size_max=MIB,
@@ -116,10 +116,10 @@ class FollowAgent:
                 return self._connect() if self._link.due(now) else 0
             done = self._receive_answers(now)
         except _TROUBLE as error:  # of the master, or of our own disk: it is asked again a little later
-            self._link.leave(str(error))
+            self._link.disconnect(str(error))
             return 0
         if self._link.lost or (self._asked_at is not None and now - self._asked_at > self._patience_ms):
-            self._link.leave("no answer about metadata")
+            self._link.disconnect("no answer about metadata")
             return 0
         hold_ms = self._node.settings.metadata_interval_ms
         asked = {"op": "metadata", "have": self._have, "hold_ms": hold_ms} | self._floors_wanted()
@@ -131,7 +131,7 @@ class FollowAgent:
     def sleep_ms(self) -> int:
         return REST_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:

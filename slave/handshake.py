@@ -17,7 +17,7 @@ from towline.log.state.identity import STORE_ID_BYTES
 from towline.log.state.truncation_file import Truncation, TruncationFile, take_back_word
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
-from towline.node.roles.role_commands import TRUNCATE, give_order
+from towline.node.roles.role_commands import TRUNCATE, submit_command
 from towline.replication.handshake import number
 from towline.runtime.positions import Position, Writer
 
@@ -39,7 +39,7 @@ class ReceiverHandshake:
 
     def order_truncation(self) -> None:
         """Orders the truncation. Raises StoreNotWritable, SyncFailed, DiskFull: then it is tried again."""
-        give_order(self._node.store.root, {"order": TRUNCATE})
+        submit_command(self._node.store.root, {"order": TRUNCATE})
         self.ordered = True
 
     def facts(self, end: int, low: int) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from towline.node.process.context import Node
 from towline.node.store.tail import open_tail
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .handshake import ReceiverHandshake
@@ -96,7 +96,7 @@ class ReceiveAgent:
         if not self._link.connected:
             return self._connect(now) if self._link.due(now) and now >= self._pause_until else 0
         if outdated := self._handshake.outdated():
-            self._link.leave(outdated)
+            self._link.disconnect(outdated)
             return 0
         began_ns, visible = time.monotonic_ns(), self._visible()
         done, taken = self._receive(now)
@@ -107,9 +107,9 @@ class ReceiveAgent:
         if self._visible() > visible:
             self._reput_doorbell.ring()  # behind the acknowledgement, which a client waits for
         if now - self._heard_ms > self._node.settings.ha_housekeeping_interval:
-            self._link.leave("the master is silent")
+            self._link.disconnect("the master is silent")
         elif self._link.lost:
-            self._link.leave("the connection broke")
+            self._link.disconnect("the connection broke")
         return done or int(self._tail.prepare())
 
     def _write_status(self) -> None:
@@ -131,7 +131,7 @@ class ReceiveAgent:
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._link.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
@@ -209,7 +209,7 @@ class ReceiveAgent:
                 taken += self._apply(parts)
         except _TROUBLE as error:
             self._line.count(Counter.REFUSED)
-            self._link.leave(str(error))
+            self._link.disconnect(str(error))
         return done, taken
 
     def _visible(self) -> int:

@@ -1,9 +1,17 @@
-"""The clock of what somebody else counts on meanwhile: leases, queue locks, who is silent.
+"""Clocks: one that is an argument of agents, so that tests can move it, and CLOCK_BOOTTIME for leases and locks.
 
-CLOCK_BOOTTIME: nobody sets it, and unlike CLOCK_MONOTONIC it goes on while the machine is suspended (H19).
+Leases, queue locks and silence are measured with CLOCK_BOOTTIME: nobody sets it, and unlike CLOCK_MONOTONIC it goes on
+while the machine is suspended (H19).
 """
 
+import os
 import time
+from pathlib import Path
+from typing import Final, Protocol
+
+# Of tests: a file that says by how many ms the wall clock of every process that finds this is ahead, at each moment.
+ENVIRONMENT: Final = "TOWLINE_CLOCK"
+_AHEAD: Final = os.environ.get(ENVIRONMENT, "")
 
 
 def boottime_ns() -> int:
@@ -14,3 +22,22 @@ def boottime_ns() -> int:
 def boottime_s() -> float:
     """The same in seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since 1970: for what is stored and for deadlines that cross machines."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never jump: for intervals and time-outs."""
+        ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        now = time.time_ns() // 1_000_000
+        return now + int(Path(_AHEAD).read_text(encoding="ascii")) if _AHEAD else now
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""The fence that "publish, then look who sleeps" needs."""
+"""The memory fence between publishing a position and reading who sleeps."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Where things lie: the store directory (spec section 1, plus Towline's own files) and the runtime directory of a node.
+"""Paths: the store directory (spec section 1, plus Towline's own files) and the runtime directory of a node.
 
 Pure paths; nothing here touches the disk.
 """
@@ -194,7 +194,7 @@ class Runtime:
 
     @property
     def secret(self) -> Path:
-        """What the node's own pieces show put: see `towline.node.process.secret`."""
+        """The secret that the node's own processes show put: see `towline.node.process.secret`."""
         return self.root / "secret"
 
     @property

@@ -1,4 +1,4 @@
-"""The first step of the `towline` command: see that the process folders beside `towline` are ours, then hand over.
+"""The first step of the `towline` command: a check that the process folders beside `towline` are its own.
 
 The folders have common names (`flush`, `ha`, `cli`). In a checkout and in site-packages alike they are siblings of
 `towline`; another package of such a name found earlier on the path would be started in their place.

@@ -16,11 +16,11 @@ from towline.format.files.epochs import node_of
 from towline.log.recovery.recovery import sync_rest
 from towline.log.state.epoch_file import open_epoch
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
-from towline.node.peers.peer_client import Heard, ask_all, check_promotion
+from towline.node.peers.peer_client import PeerAnswers, ask_all, check_promotion
 from towline.node.peers.peer_server import PROMISE, STATE, state_of
 from towline.node.process.context import Node
 from towline.node.process.failure import write_failure
-from towline.node.roles.agreement import Verdict, awaited, next_epoch, on_start, report_of
+from towline.node.roles.agreement import RoleDecision, awaited, next_epoch, on_start, report_of
 from towline.node.roles.promise import Promise, promise_before, save_promise
 from towline.node.roles.role_commands import PROMOTE, read_json_file
 from towline.node.roles.roles import MASTER, SLAVE, Role, save_role
@@ -82,7 +82,7 @@ class Agreement:
                     continue
                 if not asked.get("running"):
                     raise
-                verdict = Verdict(SLAVE, f"it was told of another master, and {error.describe()}", -1)
+                verdict = RoleDecision(SLAVE, f"it was told of another master, and {error.describe()}", -1)
             break
         if verdict.role == SLAVE:
             return self._become(Role(SLAVE, 0, verdict.why, verdict.master))
@@ -128,7 +128,7 @@ class Agreement:
         why += f"; what nodes {more} hold beyond its log was promised to nobody" if more and not unchecked else ""
         return self._become(Role(MASTER, epoch, why, self._own.node))
 
-    def _ask(self, question: dict[str, Any]) -> Heard:
+    def _ask(self, question: dict[str, Any]) -> PeerAnswers:
         """Asks all peers; logs each trouble once, as a start asks again and again."""
         heard = ask_all(self._node, question)
         for name, trouble in heard.silent.items():

@@ -20,7 +20,7 @@ from towline.node.peers.peer_client import ask_peers
 from towline.node.peers.peer_server import STATE, state_of
 from towline.node.process.context import Node
 from towline.node.roles.agreement import Report, may_lack, report_of
-from towline.node.roles.role_commands import PROMOTE, give_order, read_json_file
+from towline.node.roles.role_commands import PROMOTE, read_json_file, submit_command
 from towline.node.roles.roles import MASTER
 from towline.route.etcd import Etcd
 from towline.runtime.positions import Counter
@@ -157,7 +157,7 @@ class Candidate:
         self._node.line.count(Counter.BATCHES)
         self._node.log.warning("elected: this node becomes master in epoch %d", epoch)
         order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "floor": floor, "until_ns": self._until_ns}
-        give_order(self._node.store.root, order)
+        submit_command(self._node.store.root, order)
 
     def _renew_for_promotion(self) -> None:
         """Renews the lease for one lease time after the promotion was ordered: nobody else can stand meanwhile."""

@@ -12,11 +12,11 @@ from towline.format.files.epochs import node_of, term_of
 from towline.limits import SLEEP_MAX_MS
 from towline.log.state.in_sync_file import ids_of
 from towline.node.process.context import Node
-from towline.node.roles.role_commands import AGREE, give_order
+from towline.node.roles.role_commands import AGREE, submit_command
 from towline.route.etcd import Etcd
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import BrokerRole
 
 from .election import Candidate
@@ -79,7 +79,7 @@ class LeaseAgent:
         now = self._node.clock.monotonic_ms()
         return max(1, min(SLEEP_MAX_MS, max(self._retry_at - now, self._lease_role.due_ms(now))))
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)
 
     def drain(self) -> bool:
@@ -224,7 +224,7 @@ class LeaseKeeper:
         self._over, self._leader = True, None
         self._until.replace(0)
         self._node.log.warning("steps down: %s", why)
-        give_order(self._node.store.root, {"order": AGREE, "why": why})
+        submit_command(self._node.store.root, {"order": AGREE, "why": why})
 
 
 def build(node: Node) -> LeaseAgent:

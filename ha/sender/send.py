@@ -16,18 +16,18 @@ from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.state.epoch_file import EpochFile
-from towline.node.peers.epoch_broadcast import Announcer
+from towline.node.peers.epoch_broadcast import EpochBroadcast
 from towline.node.peers.handshake import own_facts
-from towline.node.peers.peer_server import PeerDoor
+from towline.node.peers.peer_server import PeerServer
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
-from towline.node.roles.role_commands import AGREE, give_order
+from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.replication.handshake import DEPOSED, START, LogRange, SenderHandshake, SlaveGreeting
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings_model import FlushDiskType
 
 from .membership import Membership
@@ -77,15 +77,15 @@ class SendAgent:
         self._handshake = SenderHandshake(node, self._log)
         self._epoch = self._handshake.epoch
         self._membership = Membership(node, self._send_head, epoch=self._epoch, epoch_start=self._epoch_start())
-        self._peer_server = PeerDoor(node)
+        self._peer_server = PeerServer(node)
         self._metadata = Metadata(node.store, settings.mapped_file_size_consume_queue)
         self._context = new_context()
-        self._epoch_broadcast = Announcer(node, self._context, self._peer_server)
+        self._epoch_broadcast = EpochBroadcast(node, self._context, self._peer_server)
         self._server = Server(
             self._context,
             endpoints_of(settings, node.runtime, "master")["ha"],
             own=own_facts(node, "ha"),
-            keys=ring_of(node),
+            keys=key_ring_of(node),
             roles=HA_ROLES,
             greet=self._greet,
             refused=self._log_refused,
@@ -111,18 +111,18 @@ class SendAgent:
         if not taken:
             done += self._publish(now)
         self._release_segments(now)
-        done += self._log.let_go(now)
+        done += self._log.release_idle(now)
         for asker, request_id, facts in self._metadata.due(now):
             self._answer(asker, request_id, facts)
             done += 1
-        return done + self._epoch_broadcast.turn(now, {peer.node for peer in self._peers.values()})
+        return done + self._epoch_broadcast.poll(now, {peer.node for peer in self._peers.values()})
 
     def sleep_ms(self) -> int:
         if self._wake_owed_ns:
             return 1
         return FLOW_MS if any(peer.flow.is_throttled for peer in self._peers.values()) else REST_MAX_MS
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
@@ -182,8 +182,8 @@ class SendAgent:
         if slave.node not in self._node.settings.peers:
             return
         try:
-            if not self._peer_server.heard_of(slave.newest):
-                give_order(self._node.store.root, {"order": AGREE})
+            if not self._peer_server.observe_epoch(slave.newest):
+                submit_command(self._node.store.root, {"order": AGREE})
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it greets again
             self._node.log.error("who is master cannot be asked: %s", error)
 

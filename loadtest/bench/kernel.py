@@ -15,8 +15,8 @@ from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, appen
 from towline.limits import MESSAGE_BODY_MAX
 from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
 from towline.log.files.mapped_file import MappedFile
+from towline.log.files.page_cache import warm
 from towline.log.files.segment_files import create_segment, publish, segment_name
-from towline.log.files.warm_up import warm
 
 from .limits import Checksums, Copies, busy_seconds
 from .shapes import LOOPBACK, TOPIC, Load

@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from towline.clock import SystemClock
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
 from towline.node.process.context import Node, make_private
 from towline.node.process.duties import builder
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds

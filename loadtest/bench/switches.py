@@ -18,9 +18,8 @@ import numpy.typing as npt
 from towline.limits import KIB, MIB
 from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
-from towline.log.files.warm_up import warm
+from towline.log.files.page_cache import warm
+from towline.log.files.segment_files import ensure_segment, segment_name
 
 NS_PER_US: Final = 1000
 FLUSH_BYTES: Final = 8 * MIB

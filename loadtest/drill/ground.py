@@ -11,7 +11,7 @@ from towline.cluster.derived import flags_of, given_to
 from towline.errors import NodeNotRunning, OrderUndone, PromotionRefused, StartFailed
 from towline.limits import MIB
 from towline.log.files.config_file import read_config
-from towline.node.peers.promoting import promote
+from towline.node.peers.promotion import promote
 from towline.route.file import read_cluster
 
 from .errors import DrillFailed, DrillImpossible

@@ -19,14 +19,14 @@ from towline.link.server import Greet, Sent, Server
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, make_secret
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
@@ -158,7 +158,7 @@ class PutAgent:
             self._context,
             endpoints_of(settings, node.runtime, "master")["put"],
             own=own_facts(node, "put"),
-            keys=ring_of(node),
+            keys=key_ring_of(node),
             roles=PUT_ROLES,
             greet=self._greet(
                 request_limit=settings.request_limit,
@@ -215,7 +215,7 @@ class PutAgent:
             return 1
         return min(REST_MAX_MS, self._pending.due_ms(self._node.clock.monotonic_ms()))
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._rings.reap()
         if not self._rings.arm():
             return False

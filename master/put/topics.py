@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.errors import IllegalTopic, TooManyQueues, TopicChangeRefused, TopicExists, TopicProtected, UnknownTopic
 from towline.format.files.topics import (
     GROUP_PREFIXES,
@@ -21,7 +22,6 @@ from towline.format.files.topics import (
 )
 from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
 from towline.log.state.topics_file import TopicsConfig
-from towline.runtime.clock import Clock
 
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 

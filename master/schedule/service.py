@@ -19,19 +19,18 @@ from master.schedule.transactions.service import TransactionService
 from towline.limits import REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.commitlog.store_time import store_time
+from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.queues.release_files import LettingGo
+from towline.log.queues.release_files import FileReleaser
 from towline.log.state.retention_floor import levels_of
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.resting import Rest
 
 from .delay_levels import FAR_MS, DelayLevel
 from .delay_offsets import DelayOffsets, DeliveryState
@@ -80,7 +79,7 @@ class ScheduleAgent:
         self._files = ConsumeQueueFiles(
             node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
         )
-        self._letting_go = LettingGo(self._log, self._files)
+        self._releaser = FileReleaser(self._log, self._files)
         self._ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
@@ -104,7 +103,7 @@ class ScheduleAgent:
     def do_work(self) -> int:
         clock, positions = self._node.clock, self._node.positions
         now = clock.monotonic_ms()
-        self._letting_go.turn(positions.get(Position.LOG_MIN), now)
+        self._releaser.release(positions.get(Position.LOG_MIN), now)
         done = self._transactions.cycle()
         if self._linked or any(source.pending() for source in self._sources):
             self._linked = True  # before it is due; a node that delays nothing has no link to sleep on
@@ -139,7 +138,7 @@ class ScheduleAgent:
             return SOON_MS
         return min(REST_MAX_MS, due, self._transactions.due_ms())
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         rang = bool(self._poller.poll(timeout_ms, rest)) and self._poller.ready(self._bell.fileno())
         if rang:
             self._eager_until = self._node.positions.get(Position.APPENDED)

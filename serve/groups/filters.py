@@ -7,10 +7,10 @@ evaluated when it is pulled, so no message is missed.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.filter import sql, tags
 from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterData, FilterTable, read
-from towline.runtime.clock import Clock
 
 from .errors import GroupRefused, Refusal
 from .members import Group, Subscription

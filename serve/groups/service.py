@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.errors import MalformedFile, MalformedFrame, TowlineError, UnknownTopic
 from towline.filter.subscriptions import FilterData
 from towline.format.files.groups import SubscriptionGroup, group_members
@@ -16,7 +17,6 @@ from towline.format.files.topics import GROUP_PREFIXES
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.link.server import Sent
 from towline.places import Store
-from towline.runtime.clock import Clock
 from towline.runtime.settings import Settings
 
 from . import questions

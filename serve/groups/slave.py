@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.errors import MalformedFile, TowlineError, UnknownTopic
 from towline.filter.subscriptions import FilterData
 from towline.format.files.groups import GroupTable, OffsetTable, group_members, read_groups, read_offsets
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.log.files.config_file import ConfigFile
 from towline.places import Store
-from towline.runtime.clock import Clock
 
 from . import questions
 from .describing import describe, listed

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from towline.clock import Clock
 from towline.errors import MalformedFile, TowlineError
 from towline.format.files.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
 from towline.format.files.topics import DataVersion
 from towline.log.files.config_file import ConfigFile, read_config
 from towline.log.files.config_writer import Saver
 from towline.places import Store
-from towline.runtime.clock import Clock
 
 from .files import FILTERS, GROUPS, OFFSETS, load, log_left_out
 from .filters import GroupFilters

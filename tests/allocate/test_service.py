@@ -12,15 +12,15 @@ import pytest
 from allocate.cleaning import STEP_MS
 from allocate.segments import AHEAD, BURST_MS, PAUSE_MS, UNLOCK_AFTER_MS
 from allocate.service import AllocateAgent
+from towline.clock import SystemClock
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import PAGE, REST_MAX_MS
-from towline.log.files import memory, next_segment
+from towline.log.files import memory, segment_files
 from towline.log.files.mapped_file import MappedFile
+from towline.log.files.page_cache import STEP, WarmUp
 from towline.log.files.segment_files import segment_name
-from towline.log.files.warm_up import STEP, WarmUp
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.settings import read_settings
@@ -257,14 +257,14 @@ class TestFailures:
     def broken(self, monkeypatch) -> list[Exception]:
         """What making a segment raises; nothing when it is empty."""
         errors: list[Exception] = []
-        create = next_segment.create_segment
+        create = segment_files.create_segment
 
         def failing(*args):
             if errors:
                 raise errors[0]
             return create(*args)
 
-        monkeypatch.setattr(next_segment, "create_segment", failing)
+        monkeypatch.setattr(segment_files, "create_segment", failing)
         return errors
 
     @pytest.mark.parametrize(

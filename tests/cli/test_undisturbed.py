@@ -6,7 +6,7 @@ import pytest
 
 from towline.errors import NotInLog
 from towline.log.repair.verify_report import Findings, Weight
-from towline.node.store.store_access import ATTEMPTS, undisturbed
+from towline.node.store.store_access import ATTEMPTS, verify_beside_node
 
 TORN, HOLE, NEW = "TORN_TAIL", "QUEUE_MISSING", "INDEX_UNFINISHED"
 
@@ -29,7 +29,7 @@ class Attempts:
 
 
 def found(attempts):
-    findings = undisturbed(attempts).findings
+    findings = verify_beside_node(attempts).findings
     assert findings.rows[-1].rule == "CLOSED_UNCLEANLY", "a note stays"
     assert findings.worst is max(row.weight for row in findings.rows)
     return [row.rule for row in findings.rows[:-1]]
@@ -54,7 +54,7 @@ def test_what_is_found_again_is_damage(tmp_path):
 def test_a_sound_store_and_one_without_a_node_are_read_once(tmp_path):
     assert found(Attempts(tmp_path, [])) == []
     assert found(Attempts(tmp_path, [TORN], limit=None)) == [TORN]
-    assert undisturbed(Attempts(tmp_path, [])).findings.worst is Weight.NOTE
+    assert verify_beside_node(Attempts(tmp_path, [])).findings.worst is Weight.NOTE
 
 
 def test_what_never_rests_is_told_as_it_was_found_each_time(tmp_path):
@@ -65,5 +65,5 @@ def test_what_never_rests_is_told_as_it_was_found_each_time(tmp_path):
 @pytest.mark.parametrize("gone", GONE, ids=lambda error: type(error).__name__)
 def test_what_is_deleted_at_every_attempt_cannot_be_read(tmp_path, gone):
     with pytest.raises(type(gone)):
-        undisturbed(Attempts(tmp_path, *[gone] * ATTEMPTS))
+        verify_beside_node(Attempts(tmp_path, *[gone] * ATTEMPTS))
     assert found(Attempts(tmp_path, [TORN], *[gone] * (ATTEMPTS - 1))) == [TORN]

@@ -12,7 +12,7 @@ from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
 from towline.node.process.context import Node
-from towline.node.store.transient import open_pool
+from towline.node.store.transient_pool import open_pool
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, Positions

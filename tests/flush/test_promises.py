@@ -22,12 +22,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from flush.housekeeping import Housekeeper
 from flush.syncing import SyncThread
 from towline.errors import SyncFailed
-from towline.log.commitlog.transient_pool import TransientPool
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import segment_name
 from towline.node.store.confirmed import confirmed_of
 from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import pool_of
+from towline.node.store.transient_pool import TransientPool, pool_of
 from towline.runtime.positions import Duty, Position, State
 
 from .bench import ENTRY, Bench
@@ -227,7 +226,7 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
             self.bench.make_segment(base)
             self.bench.move(Position.ALLOCATED, base + SEGMENT, Duty.ALLOCATE)
         if self.pool is not None:
-            assert self.pool.take(base)
+            assert self.pool.borrow(base)
             path = self.pool.path_of(base)
         with path.open("r+b") as file:
             file.seek(at - base)

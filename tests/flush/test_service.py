@@ -13,9 +13,9 @@ import pytest
 from flush.service import FlushAgent
 from flush.syncing import SyncThread, policy_of
 from towline.format.files.checkpoint import Checkpoint
-from towline.log.commitlog.transient_pool import TransientPool
 from towline.log.files.mapped_file import MappedFile
 from towline.node.store.pool_state import PoolState
+from towline.node.store.transient_pool import TransientPool
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, State
 from towline.runtime.settings import read_settings
@@ -55,7 +55,7 @@ def write(bench: Bench, start: int, end: int, timestamp: int) -> None:
         if not path.exists():
             bench.make_segment(base)
         if bench.pool_state is PoolState.ON:
-            assert pool.take(base)
+            assert pool.borrow(base)
             path = pool.path_of(base)
         content = np.memmap(path, dtype=np.uint8, mode="r+")
         content[max(start - base, 0) : min(end - base, SEGMENT)] = 7

@@ -18,8 +18,8 @@ from towline.format.files.index_file import ENTRY, HEADER_SIZE, SLOT, entry_at, 
 from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
+from towline.log.queues.index_file import IndexShape
 from towline.log.queues.index_service import IndexService
-from towline.log.queues.index_shape import IndexShape
 from towline.spark.errors import UnknownRead
 
 SHAPE = IndexShape(slots=16, indexes=500)

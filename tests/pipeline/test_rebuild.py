@@ -399,7 +399,7 @@ class TestARefusal:
     def test_of_a_log_whose_end_a_killed_node_left_in_memory(
         self, maker: StoreMaker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(job, "pooled_in", lambda runtime: 4096)
+        monkeypatch.setattr(job, "bytes_in_pool", lambda runtime: 4096)
         self.check(maker, LogInPool, "4096 bytes of the log")
 
     def test_of_an_index_whose_sizes_nobody_knows(self, maker: StoreMaker) -> None:

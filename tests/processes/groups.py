@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from towline.node.peers.promoting import promote
+from towline.node.peers.promotion import promote
 from towline.runtime.positions import Position
 
 from .nodes import CATCH_UP_S, TestNode, free_port

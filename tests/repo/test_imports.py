@@ -117,7 +117,7 @@ PLANTED = [
         "from towline.log.files.mapped_file import MappedFile",
         "towline.runtime imports towline.log",
     ),
-    ("towline/link/x.py", "from towline.runtime.clock import Clock", "towline.link imports towline.runtime"),
+    ("towline/link/x.py", "from towline.runtime.locks import StoreLock", "towline.link imports towline.runtime"),
     ("towline/format/x.py", "from towline.kernels.base.crc import crc32", "towline.format imports towline.kernels"),
     ("towline/client/x.py", "from towline import runtime", "towline.client imports towline.runtime"),
     ("towline/client/x.py", "import towline.kernels.scan.scan", "towline.client imports towline.kernels"),

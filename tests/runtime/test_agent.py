@@ -59,7 +59,7 @@ class Rest:
     def __init__(self, calls):
         self.calls = calls
 
-    def look(self):
+    def read_positions(self):
         self.calls.append("look")
 
 

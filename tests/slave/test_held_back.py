@@ -30,7 +30,7 @@ class Following:
             lost=False,
             due=lambda now: True,
             send=lambda parts: False,
-            leave=self._leave,
+            disconnect=self._disconnect,
         )
         settings = SimpleNamespace(
             metadata_interval_ms=100, broker_cluster_name="c", broker_name="b", broker_id=1, peers={}
@@ -45,7 +45,7 @@ class Following:
         cast(Any, self.agent)._link = link
         self.link = link
 
-    def _leave(self, why: str) -> None:
+    def _disconnect(self, why: str) -> None:
         self.link.connected = False
         self.why = why
 

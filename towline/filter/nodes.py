@@ -226,10 +226,10 @@ def _deeper(at: int, *operands: Node) -> int:
 
 
 def _equal(left: Node, right: Node, same: Callable[[Any, Any], bool]) -> Node:
-    left_of, right_of = left.evaluate, right.evaluate
+    pool_remains, right_of = left.evaluate, right.evaluate
 
     def compared(values: Values) -> bool | None:
-        a, b = left_of(values), right_of(values)
+        a, b = pool_remains(values), right_of(values)
         if a is None:
             return True if b is None else None
         return b is not None and same(a, b)
@@ -243,11 +243,11 @@ def _ordered(left: Node, right: Node, wanted: Callable[[int, int], bool]) -> Nod
             raise Misplaced(operand.at, "only numbers and properties are ordered")
     if left.is_property and right.kind in _EASY and right.value is not None:
         return _property_with_literal(left, right, wanted)
-    left_of, right_of = left.evaluate, right.evaluate
+    pool_remains, right_of = left.evaluate, right.evaluate
     order = _ORDER[left.kind, right.kind]
 
     def compared(values: Values) -> bool | None:
-        a = left_of(values)
+        a = pool_remains(values)
         if a is None:
             return None
         b = right_of(values)

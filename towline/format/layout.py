@@ -1,4 +1,4 @@
-"""A fixed run of big-endian fields: the letters of `struct`, summed into offsets and drawn as a table.
+"""Layouts: fixed runs of big-endian fields, summed from the letters of `struct` and drawn as a table.
 
 Every format module describes its bytes once with a `Layout`; no literal offset stands anywhere else.
 """

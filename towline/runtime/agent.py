@@ -1,4 +1,4 @@
-"""One duty cycle for every process: work while there is work, else sleep on the doorbell."""
+"""The duty cycle of every process: work while there is work, else sleep on the doorbell."""
 
 import time
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
 from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
 
-if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
-    from .resting import Rest
+if TYPE_CHECKING:  # its kernel is for worker processes: commands and the supervisor must not load it
+    from .idle_sleep import IdleSleep
 
 NS_PER_MS: Final = 1_000_000
 ALONE: Final = 1  # sleeps in a row that something may have ended, for a process that is at rest
@@ -26,59 +26,59 @@ class Agent(Protocol):
         ...
 
     def do_work(self) -> int:
-        """One turn. Never blocks. Returns how many things it did; 0 means nothing to do."""
+        """One cycle. Never blocks. Returns how many things it did; 0 means nothing to do."""
         ...
 
     def sleep_ms(self) -> int:
-        """How long nothing can be due by the clock: REST_MAX_MS or more lets the cycle rest, else it looks again after
-        SLEEP_MAX_MS."""
+        """How long nothing is due by the clock. REST_MAX_MS or more allows several sleeps in a row."""
         ...
 
-    def wait(self, timeout_ms: int, rest: "Rest | None") -> bool:
-        """Sleep until the bell or, for an agent with sockets, a message. Whether the bell rang.
+    def wait(self, timeout_ms: int, rest: "IdleSleep | None") -> bool:
+        """Sleep until the doorbell or, for an agent with sockets, a message. Whether the doorbell rang.
 
         With `rest` several sleeps of SLEEP_MAX_MS follow each other.
         """
         ...
 
     def drain(self) -> bool:
-        """Told to stop: finish what is promised. True when nothing is left or its own deadline has passed."""
+        """At a stop: finish what is promised. True when nothing is left or its own deadline has passed."""
         ...
 
     def on_close(self) -> None: ...
 
 
-class Idle:
-    """The order of H12: work; with nothing to do arm the bell, look once more, sleep, drain the bell.
+class DutyCycle:
+    """The order of H12: work; with nothing to do arm the doorbell, work once more, sleep, drain the doorbell.
 
-    The bell stays armed until work is found, so an idle process looks once per sleep; a ring while it is awake costs
-    the ringer one write. A look costs more than the sleep, so once a whole sleep passed in which nothing rang or came,
-    several follow each other without one, and without the interpreter (`Rest`); what comes alone changes nothing.
+    An idle process blocks on its doorbell for up to 100 ms. The doorbell stays armed until work is found, so the
+    process works once per sleep; a ring while it is awake costs the ringer one write. A cycle costs more than the
+    sleep, so after a whole sleep without a ring or a message several sleeps follow each other without a cycle and
+    without the interpreter (`IdleSleep`); a single event in between changes nothing.
     """
 
-    def __init__(self, agent: Agent, bell: Doorbell, rest: "Rest") -> None:
+    def __init__(self, agent: Agent, bell: Doorbell, rest: "IdleSleep") -> None:
         self._agent = agent
         self._bell = bell
         self._rest = rest
         self._armed = False
         self._woken = ALONE + 1  # sleeps in a row that something ended
 
-    def turn(self, stopped: Callable[[], bool] | None = None) -> None:
-        """Several sleeps follow each other only where it can be told that they are to end."""
+    def run_once(self, stopped: Callable[[], bool] | None = None) -> None:
+        """One cycle. Several sleeps in a row need `stopped`, which ends them."""
         calm = self._woken <= ALONE
         if calm:
-            self._rest.look()
+            self._rest.read_positions()
         if self._agent.do_work():
             if self._armed:
                 self._bell.disarm()
                 self._armed = False
         elif not self._armed:
             self._bell.arm()
-            self._armed = True  # the next turn is the second look
+            self._armed = True  # the next cycle is the second look of H12
         else:
             self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 
-    def _sleep(self, rest: "Rest | None") -> None:
+    def _sleep(self, rest: "IdleSleep | None") -> None:
         due_ms = self._agent.sleep_ms()
         timeout_ms = max(0, min(due_ms, SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
@@ -89,18 +89,18 @@ class Idle:
             self._woken = 0
 
 
-def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "Rest", stopped: Callable[[], bool]) -> None:
-    """The life of a process: start, turns until told to stop, drain, close. `on_close` runs whatever happens."""
-    idle = Idle(agent, bell, rest)
+def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "IdleSleep", stopped: Callable[[], bool]) -> None:
+    """The life of a process: start, cycles until `stopped`, drain, close. `on_close` always runs."""
+    cycle = DutyCycle(agent, bell, rest)
     try:
         agent.on_start(bell)
         line.state = State.RUNNING
         while not stopped():
-            idle.turn(stopped)
+            cycle.run_once(stopped)
             line.beat()
         line.state = State.STOPPING
         while not agent.drain():
-            idle.turn()
+            cycle.run_once()
             line.beat()
     finally:
         agent.on_close()

@@ -1,6 +1,6 @@
 """Doorbells: "look again". A lost ring may cost a little time (a sleep ends after 100 ms by itself), never correctness.
 
-A bell is a FIFO, so that a piece started by hand finds it by name. Both ends open it O_RDWR|O_NONBLOCK: with O_RDONLY
+A bell is a FIFO, so that a process started by hand finds it by name. Both ends open it O_RDWR|O_NONBLOCK: with O_RDONLY
 the reader spins on end-of-file once the last writer has gone (H12). A full pipe is a bell that already rings.
 """
 
@@ -13,8 +13,8 @@ from towline.fence import fence
 
 from .positions import Duty, DutyLine, Positions
 
-if TYPE_CHECKING:  # its kernel is for pieces alone: whoever starts or asks a node has no time for it
-    from .resting import Rest
+if TYPE_CHECKING:  # its kernel is for worker processes: commands and the supervisor must not load it
+    from .idle_sleep import IdleSleep
 
 
 def make_bell(path: Path) -> None:
@@ -47,7 +47,7 @@ class Doorbell:
     def disarm(self) -> None:
         self._line.sleeping = False
 
-    def wait(self, timeout_ms: int, rest: "Rest | None" = None) -> bool:
+    def wait(self, timeout_ms: int, rest: "IdleSleep | None" = None) -> bool:
         """Whether it rang within the time; within several, with `rest`."""
         if rest is not None:
             rest((self._fd,))

@@ -1,4 +1,4 @@
-"""Who owns what: the store's POSIX lock and one lock per duty (H8).
+"""Locks of owners: the store's POSIX lock and one lock per duty (H8).
 
 The store lock is what a real RocketMQ broker takes (spec 1.2): a record lock on byte 0 of `lock`. Such a lock is freed
 when the process closes *any* descriptor of the file, and a forked child does not inherit it, so `lock` is opened here

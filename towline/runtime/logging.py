@@ -1,4 +1,4 @@
-"""The log of a process: one line per event, in UTC with milliseconds, for people or as JSON for machines.
+"""The log of a process: one line per event, in UTC with milliseconds, for people or as JSON.
 
     2026-11-21T04:39:19.123Z put[4711] WARNING segment made by put base=1073741824 waited_ms=12
 

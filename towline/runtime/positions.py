@@ -1,4 +1,4 @@
-"""Positions: where every duty stands, in shared memory. One 64-byte line each, one writer each, any number of readers.
+"""Positions: the progress of every duty, in shared memory. One 64-byte line each, one writer each, many readers.
 
     line 0        magic, layout version, generation, first and second half of the boot id
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
@@ -23,7 +23,7 @@ from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
 from towline.format.wire.refusals import Cause
 from towline.limits import SLAVES_MAX
 
-from .machine import boot_id
+from .process import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
@@ -394,7 +394,7 @@ class Positions:
         self.words[_GENERATION] = 0
 
     def revive(self, generation: int) -> None:
-        """Every piece has gone: the next start may go by what they wrote."""
+        """Every process has ended: the next start may use what they wrote."""
         self.words[_GENERATION] = generation
 
     def check_generation(self, generation: int) -> None:

@@ -1,14 +1,34 @@
-"""What every process of a node does first: die with its parent, ignore Ctrl-C, turn SIGTERM into a flag."""
+"""What a process of a node checks and sets up first: the machine, its parent, Ctrl-C and SIGTERM."""
 
 import ctypes
 import os
+import platform
 import signal
+import sys
+from pathlib import Path
 from types import FrameType
 from typing import Final
+
+from towline.errors import UnsupportedMachine
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check_machine() -> None:
+    """Raises UnsupportedMachine unless stores become visible in the order they were made (x86-64 on Linux).
+
+    "Bytes, then position" is two plain stores; an arm64 reader may see the second first. Whoever adds a release store
+    for another machine removes this refusal.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise UnsupportedMachine(sys.platform, platform.machine())
+
+
+def boot_id() -> str:
+    """Changes with every boot of the machine: positions of another boot are of no worth."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def die_with_parent(parent: int) -> None:
@@ -24,7 +44,7 @@ def set_name(name: str) -> None:
 
 
 class StopFlag:
-    """True after SIGTERM. SIGINT is ignored: Ctrl-C is for the supervisor, which stops its pieces in order (H10)."""
+    """True after SIGTERM. SIGINT is ignored: Ctrl-C is for the supervisor, which stops its processes in order (H10)."""
 
     def __init__(self) -> None:
         self._stopped = False

@@ -1,4 +1,4 @@
-"""The settings of a node: read once, checked whole, handed out in pieces.
+"""The settings of a node: read once, validated as a whole.
 
 A value comes from the first source that has it: flags, environment (`TOWLINE_<KEY>`), a file (TOML with snake_case
 keys, or a real `broker.conf`), the defaults of spec section 12. An unknown key is refused in every source.
@@ -235,8 +235,8 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if s.shared_memory_puts_size & (s.shared_memory_puts_size - 1):
         yield ("shared_memory_puts_size",), "must be a power of two"
     if not _is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
-        why = "is not loopback, and a door that leaves this machine is locked: make a ring with `towline keys new` "
-        yield ("listen_host",), why + "and set keys_dir, or say --insecure"
+        why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
+        yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):

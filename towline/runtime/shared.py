@@ -1,4 +1,4 @@
-"""A file in memory that several processes map: the one door to `mmap` for positions and tables.
+"""A file in shared memory that several processes map: the one module that maps positions and tables.
 
 Words are signed 64-bit in the machine's order and are stored and read only through a cast view, so that no reader ever
 sees half a value (measured: `struct.pack_into` clears its target first, and one read in six saw the hole).

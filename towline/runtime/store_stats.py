@@ -1,7 +1,7 @@
-"""What was put and read, per queue, and how long puts took: RocketMQ's StoreStatsService, in shared memory.
+"""Statistics of puts and gets per queue and of put times: RocketMQ's StoreStatsService, in shared memory.
 
-One file per writer: put writes what came in, serve what went out. A piece that starts again goes on in its file; a new
-start of the node, told by its generation, begins at zero.
+One file per writer: put writes what came in, serve what went out. A restarted process goes on in its file; a new start
+of the node, which has another generation, begins at zero.
 
     word 0       magic and layout version       word 1  generation of the node
     word 2       when it began, ms since 1970   word 3  count of slots in use, stored after the slot it counts

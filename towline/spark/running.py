@@ -1,7 +1,7 @@
 """What only the server's own code can say of a store: a module of its own, because it needs the server's libraries."""
 
 from towline.errors import PositionsUnusable
-from towline.log.files.last_settings import last_settings
+from towline.log.files.store_files import last_settings
 from towline.node.process.context import open_node
 from towline.node.store.confirmed import confirmed_of
 from towline.places import Store

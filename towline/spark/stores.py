@@ -25,8 +25,8 @@ from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
 from towline.format.record.columns import field, wider_by
 from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V1, MAGIC_V2
 from towline.log.backup.backup_manifest import BackupDirectory, Manifest, base_of
-from towline.log.files.last_settings import last_settings
 from towline.log.files.segment_files import segment_base, segment_name
+from towline.log.files.store_files import last_settings
 from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler, places_of
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile

@@ -30,7 +30,7 @@ from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import ring_of
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Duty, Position
@@ -80,7 +80,7 @@ class TransactionService:
             endpoints_of(settings, node.runtime, "master")[SERVICE],
             own=own,
             greet=welcome(node),
-            keys=ring_of(node),
+            keys=key_ring_of(node),
             roles=PUT_ROLES,
             counted=lambda: node.line.count(Counter.REFUSED),
         )

@@ -8,7 +8,7 @@ from towline.format.record.record import Record, decode
 from towline.limits import MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.queues.release_files import LettingGo
+from towline.log.queues.release_files import FileReleaser
 from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
@@ -38,11 +38,11 @@ class TopicReader:
             node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=IN_MEMORY
         )
         self._log.load()
-        self._letting_go = LettingGo(self._log, self._queues)
+        self._releaser = FileReleaser(self._log, self._queues)
 
     def cycle(self, now_ms: int) -> None:
         """Closes deleted files, and segments that are not read any more."""
-        self._letting_go.turn(self._get(Position.LOG_MIN), now_ms)
+        self._releaser.release(self._get(Position.LOG_MIN), now_ms)
 
     def bounds(self, topic: bytes) -> tuple[int, int]:
         """Lowest offset and end of the queue; (0, 0) when nothing was ever dispatched to it."""

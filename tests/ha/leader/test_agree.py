@@ -8,19 +8,19 @@ import pytest
 
 from ha.leader.agree import Agreement, least_epoch
 from tests.etcd_server import free_port
+from towline.clock import SystemClock
 from towline.errors import DoubtRefused, PromotionRefused
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import Epoch, number_of
 from towline.log.errors import WordLost
+from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import segment_name
-from towline.log.files.word_file import WordFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, mask_of
 from towline.node.process.context import Node
 from towline.node.roles.promise import NOTHING, Promise, begin_doubt, load_promise, save_promise
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings
 
@@ -173,7 +173,7 @@ def test_of_two_copies_of_a_word_one_answers_for_the_other(node, name, damage, w
     damaged(path.with_name(path.name + which), damage)
     said = Agreement(node)._own
     assert (said.promised, said.in_sync.version) == (number_of(5, 1), 5)
-    file = WordFile(path)
+    file = MirroredFile(path)
     assert not file.is_whole
     assert file.heal()
     assert file.is_whole

@@ -26,12 +26,12 @@ from ha.leader.leadership import (
 from ha.leader.lease import NS_PER_MS, LeaseKeeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
+from towline.clock import SystemClock
 from towline.errors import EtcdUnavailable, MalformedFile
 from towline.format.files.epochs import number_of
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 
@@ -318,7 +318,7 @@ class TestAMemberThatStands:
     @pytest.fixture
     def orders(self, monkeypatch):
         given: list[dict[str, Any]] = []
-        monkeypatch.setattr("ha.leader.election.give_order", lambda _, order: given.append(order))
+        monkeypatch.setattr("ha.leader.election.submit_command", lambda _, order: given.append(order))
         return given
 
     @pytest.fixture

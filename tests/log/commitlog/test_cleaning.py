@@ -11,10 +11,10 @@ from towline.log.commitlog.cleaning import (
     DOUBT_MS,
     JUMP_MS,
     CleanRules,
+    CleanState,
+    DeleteReason,
     DiskUse,
-    Moment,
     SteadyTime,
-    Why,
     choose,
     full_in_s,
     hours_of,
@@ -41,8 +41,10 @@ def disk(percent: int, of: int = 2000) -> DiskUse:
     return DiskUse(of * percent // 100, of - of * percent // 100)
 
 
-def moment(percent: int = 10, hour: int = 12, log_bytes: int = 1000, lacking: int = 0, asked: bool = False) -> Moment:
-    return Moment(now_ms=NOW, hour=hour, disk=disk(percent), log_bytes=log_bytes, lacking=lacking, asked=asked)
+def moment(
+    percent: int = 10, hour: int = 12, log_bytes: int = 1000, lacking: int = 0, asked: bool = False
+) -> CleanState:
+    return CleanState(now_ms=NOW, hour=hour, disk=disk(percent), log_bytes=log_bytes, lacking=lacking, asked=asked)
 
 
 def test_what_is_waited_for_stays_until_it_was_long_enough_or_is_forced() -> None:
@@ -52,7 +54,7 @@ def test_what_is_waited_for_stays_until_it_was_long_enough_or_is_forced() -> Non
         asked.append(base)
         return base >= SIZE
 
-    def gone(when: Moment, ages: list[int], rules: CleanRules = rules) -> int:
+    def gone(when: CleanState, ages: list[int], rules: CleanRules = rules) -> int:
         bases = [number * SIZE for number in range(len(ages))]
         return len(choose(rules, when, bases, lambda base: ages[base // SIZE], waits))
 
@@ -86,7 +88,7 @@ def test_what_is_kept_goes_for_a_full_disk_alone(rules, when, ages, expected):
     assert [each.base for each in doomed] == bases[:expected]
 
 
-def goes(rules: CleanRules, when: Moment, ages: list[int]) -> list[Why]:
+def goes(rules: CleanRules, when: CleanState, ages: list[int]) -> list[DeleteReason]:
     """The reasons, one per leading segment that goes; `ages` are the mtimes of segments 0, 100, 200, ..."""
     bases = [number * SIZE for number in range(len(ages))]
     doomed = choose(rules, when, bases, lambda base: ages[base // SIZE])
@@ -97,22 +99,22 @@ def goes(rules: CleanRules, when: Moment, ages: list[int]) -> list[Why]:
 TABLE = {
     "young files stay, whatever the hour": (RULES, moment(hour=4), [YOUNG, YOUNG], []),
     "old files stay until the hour comes": (RULES, moment(hour=5), [OLD, OLD], []),
-    "old files go in the hour": (RULES, moment(hour=4), [OLD, OLD], [Why.HOUR] * 2),
-    "several hours": (replace(RULES, hours=hours_of("03;23")), moment(hour=23), [OLD], [Why.HOUR]),
-    "asked for, old files go at any hour": (RULES, moment(asked=True), [OLD, YOUNG], [Why.ASKED]),
-    "the first that is young ends the list": (RULES, moment(hour=4), [OLD, YOUNG, OLD], [Why.HOUR]),
+    "old files go in the hour": (RULES, moment(hour=4), [OLD, OLD], [DeleteReason.HOUR] * 2),
+    "several hours": (replace(RULES, hours=hours_of("03;23")), moment(hour=23), [OLD], [DeleteReason.HOUR]),
+    "asked for, old files go at any hour": (RULES, moment(asked=True), [OLD, YOUNG], [DeleteReason.ASKED]),
+    "the first that is young ends the list": (RULES, moment(hour=4), [OLD, YOUNG, OLD], [DeleteReason.HOUR]),
     "the ratio itself is no excess": (RULES, moment(75), [OLD], []),
-    "above the ratio old files go at any hour": (RULES, moment(76), [OLD, YOUNG], [Why.RATIO]),
+    "above the ratio old files go at any hour": (RULES, moment(76), [OLD, YOUNG], [DeleteReason.RATIO]),
     "above it young ones stay": (RULES, moment(85), [YOUNG], []),
-    "above forcibly just enough goes whatever its age": (RULES, moment(90), [YOUNG] * 9, [Why.FORCED]),
-    "two segments of excess": (RULES, moment(94), [YOUNG] * 9, [Why.FORCED] * 2),
-    "forced and then expired": (RULES, moment(90), [OLD, OLD, YOUNG], [Why.FORCED, Why.RATIO]),
-    "not forced: only the old": (replace(RULES, forced=False), moment(99), [OLD, YOUNG], [Why.RATIO]),
+    "above forcibly just enough goes whatever its age": (RULES, moment(90), [YOUNG] * 9, [DeleteReason.FORCED]),
+    "two segments of excess": (RULES, moment(94), [YOUNG] * 9, [DeleteReason.FORCED] * 2),
+    "forced and then expired": (RULES, moment(90), [OLD, OLD, YOUNG], [DeleteReason.FORCED, DeleteReason.RATIO]),
+    "not forced: only the old": (replace(RULES, forced=False), moment(99), [OLD, YOUNG], [DeleteReason.RATIO]),
     "not forced: not even without room": (replace(RULES, forced=False), moment(50, lacking=90), [YOUNG], []),
-    "no room for a segment": (RULES, moment(50, lacking=101), [YOUNG] * 9, [Why.NO_ROOM] * 2),
+    "no room for a segment": (RULES, moment(50, lacking=101), [YOUNG] * 9, [DeleteReason.NO_ROOM] * 2),
     "the limit of bytes is kept": (replace(RULES, reserved_bytes=1000), moment(), [YOUNG] * 9, []),
-    "above the limit of bytes": (replace(RULES, reserved_bytes=750), moment(), [YOUNG] * 9, [Why.BYTES] * 3),
-    "never more than a batch": (replace(RULES, batch_max=2), moment(hour=4), [OLD] * 9, [Why.HOUR] * 2),
+    "above the limit of bytes": (replace(RULES, reserved_bytes=750), moment(), [YOUNG] * 9, [DeleteReason.BYTES] * 3),
+    "never more than a batch": (replace(RULES, batch_max=2), moment(hour=4), [OLD] * 9, [DeleteReason.HOUR] * 2),
     "nothing to delete": (RULES, moment(99), [], []),
 }
 
@@ -223,7 +225,7 @@ class ALogThatIsCleaned(RuleBasedStateMachine):
     def clean(self, percent, hour, lacking):
         before = sorted(self.segments)
         candidates = removable(before, SIZE, synced=self.synced, appended=self.appended)
-        when = Moment(now_ms=self.now, hour=hour, disk=disk(percent), log_bytes=SIZE * len(before), lacking=lacking)
+        when = CleanState(now_ms=self.now, hour=hour, disk=disk(percent), log_bytes=SIZE * len(before), lacking=lacking)
         doomed = choose(self.rules, when, candidates, self.segments.__getitem__)
         bases = [each.base for each in doomed]
         assert bases == before[: len(bases)], "a gap"

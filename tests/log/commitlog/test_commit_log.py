@@ -9,8 +9,7 @@ from towline.format.record.record import Record
 from towline.limits import PAGE
 from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
+from towline.log.files.segment_files import ensure_segment, segment_name
 
 SIZE = 64 * 1024
 
@@ -116,7 +115,7 @@ class TestCopyPublishWithdraw:
         asked: list[tuple[int, int]] = []
         forgotten: list[tuple[int, int]] = []
         monkeypatch.setattr(MappedFile, "populate", lambda _, start, end: asked.append((start, end)))
-        monkeypatch.setattr(MappedFile, "forget", lambda _, start, end: forgotten.append((start, end)))
+        monkeypatch.setattr(MappedFile, "drop_pages", lambda _, start, end: forgotten.append((start, end)))
         tail = store.tail()
         append(tail, encoded(0, b"x" * PAGE))
         tail = LogTail.open(store.commitlog, SIZE, tail.position, store.next_segment, step=4 * PAGE)
@@ -243,13 +242,13 @@ class TestCopyPublishWithdraw:
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         forgotten: list[tuple[int, int]] = []
-        forget = MappedFile.forget
+        drop_pages = MappedFile.drop_pages
 
         def spy(mapped: MappedFile, start: int, end: int) -> None:
             forgotten.append((start, end))
-            forget(mapped, start, end)
+            drop_pages(mapped, start, end)
 
-        monkeypatch.setattr(MappedFile, "forget", spy)
+        monkeypatch.setattr(MappedFile, "drop_pages", spy)
         monkeypatch.setattr("towline.log.commitlog.commit_log.POPULATE_STEP", PAGE)
         tail = store.tail()
         written = b""

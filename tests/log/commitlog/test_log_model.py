@@ -12,8 +12,7 @@ from towline.format.record import blank, record
 from towline.format.record.record import Record
 from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
+from towline.log.files.segment_files import ensure_segment, segment_name
 
 SIZE = 4096  # so that most runs fill several segments
 REQUEST_MAX = 2048

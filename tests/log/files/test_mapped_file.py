@@ -11,7 +11,7 @@ import pytest
 from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
 from towline.limits import MIB, PAGE
 from towline.log.files import memory
-from towline.log.files.mapped_file import ADVICE_RANDOM, ADVICE_SEQUENTIAL, Graveyard, MappedFile
+from towline.log.files.mapped_file import ADVICE_RANDOM, ADVICE_SEQUENTIAL, MappedFile, PendingUnmaps
 from towline.log.files.segment_files import create_segment
 
 SIZE = 64 * 1024
@@ -163,11 +163,11 @@ class TestResidence:
         mapped.populate(0, LARGE)
         mapped.view[PAGE + 7 : PAGE + 12] = b"hello"
         held = mapped_kib(path)
-        mapped.forget(1, LARGE - 1)  # its first and its last page are not wholly in it
+        mapped.drop_pages(1, LARGE - 1)  # its first and its last page are not wholly in it
         assert held == LARGE // 1024
         assert mapped_kib(path) <= 2 * PAGE // 1024
         assert bytes(mapped.view[PAGE + 7 : PAGE + 12]) == b"hello"
-        mapped.forget(10, PAGE + 10)
+        mapped.drop_pages(10, PAGE + 10)
 
     def test_locked_pages_are_in_memory_and_counted_as_locked(self, path: Path) -> None:
         mapped = MappedFile.open(path, SIZE, writable=True)
@@ -175,7 +175,7 @@ class TestResidence:
         mapped.lock(0, SIZE)
         assert locked_kib() - before == SIZE // 1024
         assert mapped.resident(0, SIZE) == SIZE // PAGE
-        mapped.forget(0, SIZE)
+        mapped.drop_pages(0, SIZE)
         assert mapped_kib(path) == SIZE // 1024
         mapped.unlock(0, SIZE)
         assert locked_kib() == before
@@ -225,12 +225,12 @@ class TestRelease:
         with pytest.raises(AssertionError, match="released"):
             _ = mapped.array
 
-    def test_the_graveyard_keeps_what_is_held_and_lets_go_later(self, path: Path) -> None:
-        graveyard = Graveyard()
+    def test_referenced_mappings_are_unmapped_later(self, path: Path) -> None:
+        unmaps = PendingUnmaps()
         held, free = (MappedFile.open(path, SIZE, writable=False) for _ in range(2))
         frame = held.view[:10]
-        graveyard.bury(held)
-        graveyard.bury(free)
-        assert len(graveyard) == graveyard.sweep() == 1
+        unmaps.add(held)
+        unmaps.add(free)
+        assert len(unmaps) == unmaps.sweep() == 1
         del frame
-        assert graveyard.sweep() == 0
+        assert unmaps.sweep() == 0

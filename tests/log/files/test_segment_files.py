@@ -12,10 +12,10 @@ from towline.format.record import record
 from towline.format.record.record import Record
 from towline.limits import PAGE
 from towline.log.files import segment_files
-from towline.log.files.next_segment import ensure_segment
 from towline.log.files.segment_files import (
     clear_staging,
     create_segment,
+    ensure_segment,
     publish,
     reserve,
     segment_base,

@@ -9,17 +9,17 @@ import pytest
 
 from towline.errors import SyncFailed
 from towline.limits import PAGE
-from towline.log.files import memory, warm_up
+from towline.log.files import memory, page_cache
 from towline.log.files.mapped_file import MappedFile
+from towline.log.files.page_cache import WarmUp, warm
 from towline.log.files.segment_files import create_segment
-from towline.log.files.warm_up import WarmUp, warm
 
 SIZE = 32 * PAGE
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(warm_up, "STEP", 3 * PAGE)
+    monkeypatch.setattr(page_cache, "STEP", 3 * PAGE)
     return create_segment(tmp_path, SIZE, "segment")
 
 

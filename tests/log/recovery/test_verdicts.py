@@ -15,8 +15,8 @@ from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
 from towline.log.files.config_file import ConfigFile
+from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import clear_staging
-from towline.log.files.word_file import WordFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.queue_entries import QueueEntries
 from towline.log.recovery.recovery import Recovered, recover
@@ -37,7 +37,7 @@ def start(maker: StoreMaker) -> Recovered:
     if maker.store.staging.is_dir():
         clear_staging(maker.store.staging)
     truncate(maker.store, SEGMENT, QUEUE_FILE)
-    for word in (InSyncFile(maker.store), WordFile(maker.store.promise)):
+    for word in (InSyncFile(maker.store), MirroredFile(maker.store.promise)):
         word.heal()
     recovered = recover(maker.store, SETTINGS)
     for name in ("topics.json", "consumerOffset.json"):

@@ -10,11 +10,11 @@ import pytest
 
 from master.schedule.delay_offsets import SLOW_MS, DelayOffsets, DeliveryState
 from master.schedule.timers import TimerState
+from towline.clock import SystemClock
 from towline.errors import StoreNotWritable
 from towline.log.files.config_file import ConfigFile
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 

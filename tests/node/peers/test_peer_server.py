@@ -5,14 +5,14 @@ import logging
 
 import pytest
 
+from towline.clock import SystemClock
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of
-from towline.node.peers.peer_server import EPOCH_MAX, PeerDoor
+from towline.node.peers.peer_server import EPOCH_MAX, PeerServer
 from towline.node.process.context import Node
 from towline.node.roles.agreement import report_of
 from towline.node.roles.promise import NOTHING, Promise, load_promise
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import Settings
 
@@ -37,7 +37,7 @@ def node(request, tmp_path):
 
 @pytest.fixture
 def door(node):
-    return PeerDoor(node)
+    return PeerServer(node)
 
 
 def promise(door, term, to):
@@ -99,12 +99,12 @@ def test_questions_that_make_no_sense_are_refused(node, door, question):
 
 
 def test_hearing_of_a_higher_epoch_is_a_promise_to_its_master(node, door):
-    assert not door.heard_of(OWN - 1)
-    assert not door.heard_of(number_of(3, 0)), "its own number"
-    assert not door.heard_of(number_of(3, 9)), "nobody's"
-    assert not door.heard_of(EPOCH_MAX * 2 + 1), "forged"
+    assert not door.observe_epoch(OWN - 1)
+    assert not door.observe_epoch(number_of(3, 0)), "its own number"
+    assert not door.observe_epoch(number_of(3, 9)), "nobody's"
+    assert not door.observe_epoch(EPOCH_MAX * 2 + 1), "forged"
     assert load_promise(node.store) == NOTHING
-    assert door.heard_of(number_of(3, 2))
+    assert door.observe_epoch(number_of(3, 2))
     assert load_promise(node.store) == Promise(number_of(3, 2), 2)
     assert node.positions.get(Position.PROMISED) == number_of(3, 2)
 

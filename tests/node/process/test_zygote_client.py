@@ -8,65 +8,65 @@ import time
 import pytest
 
 from towline.errors import StartFailed
-from towline.node.process.zygote_client import Nursery
+from towline.node.process.zygote_client import ZygoteClient
 from towline.runtime.process import alive
 
 NOBODY = "nonsense"  # no duty has this label
 
 
 @pytest.fixture
-def nursery(tmp_path):
+def zygote(tmp_path):
     """Not spawned yet: a zygote writes to the standard error it finds, which a fixture would have from its set-up."""
-    made = Nursery(tmp_path, None, [])
+    made = ZygoteClient(tmp_path, None, [])
     yield made
     made.end()
 
 
-def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(nursery, capfd):
-    nursery.spawn()
-    nursery.await_ready()
+def test_a_child_that_ends_by_a_surprise_says_why_and_the_zygote_goes_on(zygote, capfd):
+    zygote.spawn()
+    zygote.await_ready()
     for _ in range(2):
-        pid = nursery.fork(NOBODY)
-        assert nursery.await_exit(NOBODY, pid, 10) == 1
-    assert nursery.exit_status is None
+        pid = zygote.fork(NOBODY)
+        assert zygote.await_exit(NOBODY, pid, 10) == 1
+    assert zygote.exit_status is None
     said = capfd.readouterr().err
     assert said.count("ends by an error that nobody expected") == 2
     assert said.count("StopIteration") == 2
 
 
-def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(nursery):
-    nursery.spawn()
-    nursery.await_ready()
-    first = nursery.pid
+def test_a_killed_zygote_is_noticed_at_once_and_another_takes_its_place(zygote):
+    zygote.spawn()
+    zygote.await_ready()
+    first = zygote.pid
     os.kill(first, signal.SIGKILL)
     with pytest.raises(StartFailed, match="the zygote exited with -9"):
-        nursery.fork(NOBODY)
-    assert nursery.exit_status == -signal.SIGKILL
-    nursery.forget()
-    nursery.spawn()
-    nursery.await_ready()
-    assert nursery.pid != first
-    assert nursery.await_exit(NOBODY, nursery.fork(NOBODY), 10) == 1
+        zygote.fork(NOBODY)
+    assert zygote.exit_status == -signal.SIGKILL
+    zygote.discard()
+    zygote.spawn()
+    zygote.await_ready()
+    assert zygote.pid != first
+    assert zygote.await_exit(NOBODY, zygote.fork(NOBODY), 10) == 1
 
 
-def test_a_zygote_that_loads_still_does_not_hold_up_the_end(nursery, monkeypatch):
+def test_a_zygote_that_loads_still_does_not_hold_up_the_end(zygote, monkeypatch):
     monkeypatch.setattr("towline.node.process.zygote_client.END_MAX_S", 60.0)
-    nursery.spawn()
-    process = nursery._process
+    zygote.spawn()
+    process = zygote._process
     started = time.monotonic()
-    nursery.end()
+    zygote.end()
     assert time.monotonic() - started < 30
     assert process.returncode == -signal.SIGKILL
     assert not alive(process.pid)
-    nursery.end()
+    zygote.end()
 
 
-def test_a_wake_ends_a_listen_early(nursery):
-    nursery.spawn()
-    nursery.await_ready()
-    timer = threading.Timer(0.05, nursery.wake)
+def test_a_wake_ends_a_listen_early(zygote):
+    zygote.spawn()
+    zygote.await_ready()
+    timer = threading.Timer(0.05, zygote.wake)
     timer.start()
     started = time.monotonic()
-    assert nursery.listen(10_000) == []
+    assert zygote.listen(10_000) == []
     assert time.monotonic() - started < 5
     timer.join()

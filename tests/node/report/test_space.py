@@ -8,7 +8,7 @@ import pytest
 from towline.log.commitlog.reserve_file import ReserveFile, disk_use
 from towline.log.files.segment_files import segment_name
 from towline.node.process.context import Node
-from towline.node.report.space import SEGMENTS, space_of
+from towline.node.report.status import RATE_SEGMENTS, space_of
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
@@ -60,7 +60,7 @@ def test_a_log_without_a_full_segment_tells_nothing(node):
 
 
 def test_segments_that_are_gone_are_not_asked(node):
-    for number in range(20 - SEGMENTS, 20):
+    for number in range(20 - RATE_SEGMENTS, 20):
         assert space_of(node)["full_in_s"] is not None
         (node.store.commitlog / segment_name(number * SIZE)).unlink()
     assert space_of(node)["full_in_s"] is None

@@ -11,11 +11,11 @@ from towline.node.roles.role_commands import (
     AGREE,
     OUTCOME_MAX_S,
     PROMOTE,
-    await_outcome,
-    give_order,
-    pending,
-    settle_order,
-    too_old,
+    await_result,
+    expired_command,
+    finish_command,
+    pending_command,
+    submit_command,
 )
 from towline.places import Store
 
@@ -51,27 +51,27 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_what_came_of_an_order_before_the_clock_went_back_is_not_the_outcome_of_the_next(store, clock):
-    first = give_order(store.root, {"order": PROMOTE})
-    settle_order(store, first, {"order": PROMOTE, "role": "master"})
-    assert await_outcome(store.root, first)["role"] == "master"
+    first = submit_command(store.root, {"order": PROMOTE})
+    finish_command(store, first, {"order": PROMOTE, "role": "master"})
+    assert await_result(store.root, first)["role"] == "master"
     clock.back_ns = HOUR_NS
-    second = give_order(store.root, {"order": PROMOTE})
+    second = submit_command(store.root, {"order": PROMOTE})
     assert second > first
     with pytest.raises(NodeNotRunning):  # nobody has obeyed it, and nobody will
-        await_outcome(store.root, second)
+        await_result(store.root, second)
 
 
 def test_an_order_that_takes_the_place_of_another_has_a_number_of_its_own(store, clock):
-    first = give_order(store.root, {"order": AGREE})
-    assert give_order(store.root, {"order": AGREE}) == first
+    first = submit_command(store.root, {"order": AGREE})
+    assert submit_command(store.root, {"order": AGREE}) == first
     clock.back_ns = HOUR_NS
-    assert give_order(store.root, {"order": PROMOTE}) > first
+    assert submit_command(store.root, {"order": PROMOTE}) > first
 
 
 def test_the_age_of_an_order_goes_by_when_it_was_given(store, clock):
-    settle_order(store, give_order(store.root, {"order": PROMOTE}), {})
+    finish_command(store, submit_command(store.root, {"order": PROMOTE}), {})
     clock.back_ns = HOUR_NS
-    give_order(store.root, {"order": PROMOTE})
-    assert too_old(store, pending(store), 0) is None
+    submit_command(store.root, {"order": PROMOTE})
+    assert expired_command(store, pending_command(store), 0) is None
     clock.back_ns -= int(2 * OUTCOME_MAX_S * 1e9)
-    assert too_old(store, pending(store), 0) is not None
+    assert expired_command(store, pending_command(store), 0) is not None

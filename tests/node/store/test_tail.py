@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from towline.clock import SystemClock
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import MIB
 from towline.log.errors import SegmentNotMade
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
+from towline.log.files.segment_files import ensure_segment, segment_name
 from towline.node.process.context import Node
 from towline.node.store import tail
 from towline.node.store.tail import AGAIN_MS, SEGMENT_WAIT_MS, NextSegment
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
 from towline.runtime.settings import read_settings
 from towline.runtime.store_stats import SLOW_SEGMENT_MS

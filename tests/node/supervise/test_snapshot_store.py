@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from towline.log.files.store_files import AbortFile
-from towline.node.store.pool_salvage import leave
+from towline.node.store.pool_state import clear_runtime
 from towline.node.supervise import snapshot_store
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions
@@ -22,7 +22,7 @@ LOG = logging.getLogger("towline")
 
 @pytest.fixture
 def node(tmp_path: Path) -> tuple[Store, Runtime]:
-    """A node whose pieces run."""
+    """A node whose processes run."""
     store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "memory")
     for directory in (store.commitlog, store.run, runtime.root):
         directory.mkdir(parents=True)
@@ -31,7 +31,7 @@ def node(tmp_path: Path) -> tuple[Store, Runtime]:
         positions.writer(position, Duty.RECOVER).advance(value)
     ends.add("Straße".encode(), 3, 10, 20, 790)
     AbortFile(store.root).create(1)
-    believe(store, runtime, positions)
+    record_running(store, runtime, positions)
     return store, runtime
 
 
@@ -40,14 +40,16 @@ def settings_of(*, indexing: bool = True, **more: str) -> Settings:
     return read_settings(None, given, {})
 
 
-def believe(store: Store, runtime: Runtime, positions: Positions | None = None, *, indexing: bool = True) -> None:
+def record_running(
+    store: Store, runtime: Runtime, positions: Positions | None = None, *, indexing: bool = True
+) -> None:
     positions = positions or Positions.open(runtime.positions)
-    snapshot_store.believe(store, runtime, LOG, positions, settings_of(indexing=indexing))
+    snapshot_store.record_running(store, runtime, LOG, positions, settings_of(indexing=indexing))
 
 
 def write(store: Store, runtime: Runtime, *, indexing: bool = True, clean: bool = True) -> None:
     positions = Positions.open(runtime.positions)
-    snapshot_store.write(store, runtime, LOG, positions, settings_of(indexing=indexing), clean=clean)
+    snapshot_store.save_stopped(store, runtime, LOG, positions, settings_of(indexing=indexing), clean=clean)
 
 
 def set_position(runtime: Runtime, position: Position, value: int) -> None:
@@ -56,24 +58,24 @@ def set_position(runtime: Runtime, position: Position, value: int) -> None:
 
 def test_a_killed_node_is_remembered_once(node):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert (known.appended, known.dispatched, known.indexed, known.clean) == (900, 800, 700, False)
     (queue,) = known.queues
     assert (queue.topic, queue.queue_id, queue.min_offset, queue.end_offset) == ("Straße", 3, 10, 20)
     assert queue.physical_end == 790
-    assert snapshot_store.recall(store, runtime, LOG) is None
-    snapshot_store.keep(store, runtime, LOG)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
+    snapshot_store.save_killed(store, runtime, LOG)
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 def test_a_start_that_is_killed_before_it_recovered_loses_nothing(node):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
     Positions.create(runtime.positions, GENERATION + 1)
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.appended == 900
 
@@ -86,8 +88,8 @@ def test_a_node_that_stopped_in_order_is_remembered_without_its_memory(node):
     AbortFile(store.root).remove()
     shutil.rmtree(runtime.root)
     runtime.root.mkdir()
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.clean
     assert known.dispatched == known.indexed == known.appended == 900
@@ -98,8 +100,8 @@ def test_a_node_that_stopped_in_order_with_bytes_that_nobody_confirmed_is_rememb
     write(store, runtime, clean=False)
     shutil.rmtree(runtime.root)
     runtime.root.mkdir()
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert (known.clean, known.synced, known.appended, known.dispatched) == (False, True, 900, 800)
 
@@ -110,22 +112,22 @@ def test_what_a_recovery_was_told_and_found_to_be_so_is_known_to_the_next_one(no
     if left == "in the store":
         write(store, runtime, clean=False)
         runtime.page_cache.unlink()
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
-    snapshot_store.hand_on(store, runtime, LOG, known)
-    assert snapshot_store.recall(store, runtime, LOG) == known
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    snapshot_store.save_for_next_recovery(store, runtime, LOG, known)
+    assert snapshot_store.load_snapshot(store, runtime, LOG) == known
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 def test_what_is_handed_on_in_memory_is_past_with_the_page_cache(node):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
-    snapshot_store.hand_on(store, runtime, LOG, known)
+    snapshot_store.save_for_next_recovery(store, runtime, LOG, known)
     copied(store, runtime)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_what_a_killed_node_had_confirmed_is_remembered_by_its_role_and_flush_mo
     for position, value in ((Position.FLUSHED, 880), (Position.REPLICATED, 860), (Position.CONFIRMED, 840)):
         set_position(runtime, position, value)
     given = settings_of(broker_role=role, flush_disk_type=flush)
-    snapshot_store.believe(store, runtime, LOG, Positions.open(runtime.positions), given)
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.record_running(store, runtime, LOG, Positions.open(runtime.positions), given)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.confirmed == confirmed
 
@@ -153,7 +155,7 @@ def test_what_a_killed_node_had_confirmed_is_remembered_by_its_role_and_flush_mo
 def test_a_node_that_wrote_what_it_knew_leaves_no_memory(node, clean):
     store, runtime = node
     write(store, runtime, clean=clean)
-    leave(store, runtime)
+    clear_runtime(store, runtime)
     assert not runtime.root.exists()
 
 
@@ -162,32 +164,32 @@ def test_a_node_that_could_not_say_what_it_knew_leaves_what_a_kill_would_leave(n
     store, runtime = node
     for rest in (runtime.secret, runtime.socket("put"), runtime.put_stats):
         rest.touch()
-    leave(store, runtime)
+    clear_runtime(store, runtime)
     left = {runtime.page_cache, runtime.wrote, runtime.positions, runtime.queue_ends}
     assert set(runtime.root.iterdir()) == left
     assert not snapshot_store.may_have_lost(store, runtime)
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.appended == 900
 
 
 def test_a_start_that_failed_leaves_what_the_killed_node_had_left(node):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
-    snapshot_store.hand_on(store, runtime, LOG, known)
-    leave(store, runtime)
+    snapshot_store.save_for_next_recovery(store, runtime, LOG, known)
+    clear_runtime(store, runtime)
     assert set(runtime.root.iterdir()) == {runtime.known, runtime.wrote}
     assert not snapshot_store.may_have_lost(store, runtime)
-    assert snapshot_store.recall(store, runtime, LOG) == known
+    assert snapshot_store.load_snapshot(store, runtime, LOG) == known
 
 
 def test_what_a_clean_stop_wrote_is_past_once_a_node_ran(node):
     store, runtime = node
     write(store, runtime)
-    believe(store, runtime)
+    record_running(store, runtime)
     assert not store.known.exists()
 
 
@@ -195,8 +197,8 @@ def test_a_node_that_was_killed_after_a_clean_stop_does_not_go_by_that_stop(node
     store, runtime = node
     write(store, runtime)
     runtime.page_cache.unlink()
-    snapshot_store.keep(store, runtime, LOG)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    snapshot_store.save_killed(store, runtime, LOG)
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 def copied(store: Store, runtime: Runtime) -> None:
@@ -229,11 +231,11 @@ def a_failed_sync_of_a_queue(store: Store, runtime: Runtime) -> None:
 def a_start_with_another_runtime_directory_since(store: Store, runtime: Runtime) -> None:
     other = Runtime(runtime.root.with_name("other"))
     other.root.mkdir()
-    believe(store, other, Positions.create(other.positions, GENERATION + 1))
+    record_running(store, other, Positions.create(other.positions, GENERATION + 1))
 
 
 def a_repair_that_did_not_see_the_runtime_directory(store: Store, runtime: Runtime) -> None:
-    snapshot_store.forget(store, Runtime(runtime.root.with_name("other")))
+    snapshot_store.discard_snapshots(store, Runtime(runtime.root.with_name("other")))
 
 
 def a_record_that_cannot_be_dispatched(store: Store, runtime: Runtime) -> None:
@@ -263,31 +265,31 @@ def no_abort_file(store: Store, runtime: Runtime) -> None:
 def test_memory_of_other_files_or_of_trouble_is_not_believed(node, change):
     store, runtime = node
     change(store, runtime)
-    snapshot_store.keep(store, runtime, LOG)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    snapshot_store.save_killed(store, runtime, LOG)
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 def test_a_damaged_memory_is_none(node):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
     data = bytearray(runtime.known.read_bytes())
     data[20] ^= 1
     runtime.known.write_bytes(data)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
 
 
 @pytest.mark.parametrize("indexing", [True, False])
 def test_whether_the_node_indexed_is_remembered(node, indexing):
     """INDEXED moves in either case."""
     store, runtime = node
-    believe(store, runtime, indexing=indexing)
-    snapshot_store.keep(store, runtime, LOG)
-    known = snapshot_store.recall(store, runtime, LOG)
+    record_running(store, runtime, indexing=indexing)
+    snapshot_store.save_killed(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.indexing is indexing
     write(store, runtime, indexing=indexing)
     AbortFile(store.root).remove()
-    known = snapshot_store.recall(store, runtime, LOG)
+    known = snapshot_store.load_snapshot(store, runtime, LOG)
     assert known is not None
     assert known.indexing is indexing
 
@@ -316,12 +318,12 @@ def with_queues_of_fewer_parts(facts: dict) -> None:
 )
 def test_what_another_version_wrote_is_none_and_gone(node, change):
     store, runtime = node
-    snapshot_store.keep(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
     facts = json.loads(runtime.known.read_bytes()[8:])
     change(facts)
     body = json.dumps(facts).encode()
     runtime.known.write_bytes(f"{zlib.crc32(body):08x}".encode() + body)
-    assert snapshot_store.recall(store, runtime, LOG) is None
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
     assert not runtime.known.exists()
 
 
@@ -330,10 +332,10 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
     for path in (store.known, runtime.known):
         (path / "in the way").mkdir(parents=True)
     write(store, runtime)
-    snapshot_store.keep(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
     assert not runtime.page_cache.exists()
-    assert snapshot_store.recall(store, runtime, LOG) is None
-    believe(store, runtime)
+    assert snapshot_store.load_snapshot(store, runtime, LOG) is None
+    record_running(store, runtime)
     assert caplog.text.count("the next start may have to look at everything") == 5
     assert not runtime.page_cache.exists()
 
@@ -341,8 +343,8 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
 def test_killed_processes_lose_no_byte_however_often_they_start_anew(node):
     store, runtime = node
     for _ in range(3):  # nothing is left to go on with from the second time on
-        snapshot_store.keep(store, runtime, LOG)
-        snapshot_store.recall(store, runtime, LOG)
+        snapshot_store.save_killed(store, runtime, LOG)
+        snapshot_store.load_snapshot(store, runtime, LOG)
         Positions.create(runtime.positions, GENERATION + 1)
         assert not snapshot_store.may_have_lost(store, runtime)
 
@@ -359,11 +361,11 @@ def orderly_stop(store: Store, runtime: Runtime) -> None:
 
 def failed_sync(store: Store, runtime: Runtime) -> None:
     set_position(runtime, Position.SYNC_FAILED, 1)
-    snapshot_store.keep(store, runtime, LOG)
+    snapshot_store.save_killed(store, runtime, LOG)
 
 
 def changed_by_a_tool(store: Store, runtime: Runtime) -> None:
-    snapshot_store.forget(store, runtime)
+    snapshot_store.discard_snapshots(store, runtime)
 
 
 @pytest.mark.parametrize("happens", [power_cut, orderly_stop, failed_sync, changed_by_a_tool, copied])

@@ -11,7 +11,7 @@ from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
 from towline.format.record.record import LAYOUT, layout_of
 from towline.format.wire.status import PutStatus
-from towline.log.commitlog.store_time import store_time
+from towline.log.commitlog.commit_log import store_time
 from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Position
 

@@ -16,10 +16,10 @@ from towline.client.consumer import Consumer
 from towline.client.errors import PutRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer, SendResult
+from towline.clock import ENVIRONMENT, SystemClock
 from towline.errors import TowlineError
 from towline.link.endpoints import ipc_endpoint
 from towline.log.files.config_file import ConfigFile
-from towline.runtime.clock import ENVIRONMENT, SystemClock
 from towline.runtime.settings import parse_delay_levels
 from towline.runtime.settings_model import DELAY_LEVELS
 

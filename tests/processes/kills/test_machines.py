@@ -15,7 +15,7 @@ from towline.client.consumer import Consumer
 from towline.client.producer import Producer
 from towline.cluster.state import GroupState, NodeState, group_state
 from towline.format.record.record import body_crc
-from towline.node.peers.promoting import promote
+from towline.node.peers.promotion import promote
 from towline.node.process.context import open_node
 from towline.places import Store
 from towline.runtime.positions import Position

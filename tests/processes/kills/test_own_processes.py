@@ -61,7 +61,7 @@ def test_a_secret_that_is_none_is_refused_and_ends_no_process(
     context = new_context()
     link = Link(context, ipc_endpoint(node.runtime, piece), {"role": "schedule", "secret": secret})
     try:
-        with pytest.raises(LinkRefused, match="for pieces of this node"):
+        with pytest.raises(LinkRefused, match="for processes of this node"):
             link.greet(5000)
     finally:
         link.close()

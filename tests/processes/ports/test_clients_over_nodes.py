@@ -21,7 +21,7 @@ from towline.client.producer import Producer
 from towline.client.send.futures import SendFuture
 from towline.client.transaction import TransactionProducer
 from towline.format.wire.status import PutStatus
-from towline.node.peers.promoting import promote
+from towline.node.peers.promotion import promote
 from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position
 

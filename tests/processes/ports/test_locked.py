@@ -113,7 +113,7 @@ def test_a_revoked_key_ends_within_seconds(locked: Locked, monkeypatch: pytest.M
 
 def test_a_door_beyond_loopback_without_keys_is_refused(tmp_path: Path) -> None:
     node = TestNode("master", tmp_path, listen_host="0.0.0.0", listen_port=0, ha_listen_port=0)
-    with pytest.raises(BadSetting, match="a door that leaves this machine is locked"):
+    with pytest.raises(BadSetting, match="a port that other machines reach needs keys"):
         node.start()
     node.flags += ["--set", "insecure=true"]
     node.start()

@@ -13,14 +13,14 @@ from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
 from towline.client.read.log_files import LogFiles
+from towline.clock import SystemClock
 from towline.errors import UnknownTopic
 from towline.format.wire.frames import Buffer
 from towline.link.native import address_of
 from towline.runtime.agent import run
-from towline.runtime.clock import SystemClock
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, State
-from towline.runtime.resting import Rest
 
 __all__ = ["build"]  # the fixture
 
@@ -38,7 +38,7 @@ class Running:
         agent = ServeAgent(node)
         self._stop = threading.Event()
         self._thread = threading.Thread(
-            target=run, args=(agent, bell, self.line, Rest(self.line, address_of("zmq_poll")), self._stop.is_set)
+            target=run, args=(agent, bell, self.line, IdleSleep(self.line, address_of("zmq_poll")), self._stop.is_set)
         )
         self._thread.start()
         deadline = time.monotonic() + DEADLINE_S

@@ -8,10 +8,10 @@ from serve.service import PAUSED_MAX_MS
 from tests.processes.serving import Serve, Serving, build, pull_of, serve
 from tests.serve.building import SEGMENT, Built
 from tests.serve.conftest import Build
+from towline.clock import SystemClock
 from towline.format.wire.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Counter
 
 __all__ = ["build", "serve"]  # the fixtures

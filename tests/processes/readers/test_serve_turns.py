@@ -16,9 +16,9 @@ from towline.format.wire.status import GetStatus
 from towline.limits import REST_MAX_MS
 from towline.link.native import address_of
 from towline.log.files.segment_files import segment_name
-from towline.runtime.agent import Idle
+from towline.runtime.agent import DutyCycle
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter
-from towline.runtime.resting import Rest
 
 __all__ = ["build", "serve"]  # the fixtures
 
@@ -29,15 +29,18 @@ def test_reput_need_not_wake_it_unless_a_pull_waits(serve, build):
     built = build()
     built.fill(1)
     serving = serve(built)
-    idle, line = Idle(serving.agent, serving.bell, Rest(serving.node.line, address_of("zmq_poll"))), serving.node.line
+    idle, line = (
+        DutyCycle(serving.agent, serving.bell, IdleSleep(serving.node.line, address_of("zmq_poll"))),
+        serving.node.line,
+    )
 
     def turns_until(held: int) -> None:
         """And two more: one that arms the bell, one that goes to sleep."""
         deadline = time.monotonic() + DEADLINE_S
         while len(serving.agent._held_pulls) != held and time.monotonic() < deadline:
-            idle.turn()
+            idle.run_once()
         for _ in range(3):
-            idle.turn()
+            idle.run_once()
 
     turns_until(held=0)
     assert not line.sleeping
@@ -172,8 +175,8 @@ class TestLongPolling:
         built.fill(1)
         serving = serve(built)
         serving.hold(1)
-        idle = Idle(serving.agent, serving.bell, Rest(serving.node.line, address_of("zmq_poll")))
-        idle.turn()
+        idle = DutyCycle(serving.agent, serving.bell, IdleSleep(serving.node.line, address_of("zmq_poll")))
+        idle.run_once()
         assert 0 < serving.agent.sleep_ms() <= REST_MAX_MS
         serving.bell.arm()
         built.append()

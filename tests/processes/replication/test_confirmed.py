@@ -21,7 +21,7 @@ from towline.format.wire.status import PutStatus
 from towline.log.files.segment_files import segment_name
 from towline.log.state.durable_file import DurableFile, confirmed_durably
 from towline.log.state.truncation_file import kept_tails
-from towline.node.roles.role_commands import allow_loss, read_json_file
+from towline.node.roles.role_commands import accept_loss_once, read_json_file
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
@@ -80,7 +80,7 @@ def waits_for_a_word(node: TestNode, point: int, confirmed: int) -> None:
 
 
 def follows_after_the_word(node: TestNode, master: TestNode, point: int, confirmed: int) -> None:
-    allow_loss(node.store)
+    accept_loss_once(node.store)
 
     def level() -> bool:
         return node.now(Position.DISPATCHED) == master.now(Position.DISPATCHED) == master.at(Position.APPENDED)

@@ -33,7 +33,7 @@ from towline.log.repair.verify_report import Weight
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.truncation_file import Truncation, TruncationFile, epochs_of, kept_tails
 from towline.node.report.status import read_status
-from towline.node.roles.role_commands import allow_loss
+from towline.node.roles.role_commands import accept_loss_once
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
@@ -213,13 +213,13 @@ def test_a_word_to_give_up_what_was_confirmed_holds_for_the_next_join_alone(pair
     put(master, 1000)
     first = await_level(master, slave)
     slave.stop()
-    allow_loss(slave.store)
+    accept_loss_once(slave.store)
     slave.start()
     await_(lambda: not slave.store.accept_loss.exists(), 60.0, "the word is taken back")
     assert await_level(master, slave) == first
     for node, role in ((master, "is the master"), (slave, "follows its master")):
         with pytest.raises(NothingToGiveUp, match=role):
-            allow_loss(node.store)
+            accept_loss_once(node.store)
         assert not node.store.accept_loss.exists()
     master.stop()
     shutil.copytree(master.store.root, tmp_path / "copy")

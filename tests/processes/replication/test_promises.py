@@ -17,7 +17,7 @@ from towline.log.state.in_sync_file import InSyncFile
 from towline.node.peers.peer_client import ask_peers
 from towline.node.process.context import open_node
 from towline.node.roles.promise import NOTHING, load_promise
-from towline.node.roles.role_commands import PROMOTE, give_order
+from towline.node.roles.role_commands import PROMOTE, submit_command
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
@@ -50,7 +50,7 @@ def test_a_candidate_that_died_behind_its_own_promise_follows_the_master_that_li
     group.await_in_sync(0, 3)
     epoch = master.at(Position.EPOCH)
     arming.arm("agree.after_promise=stall:20000")
-    give_order(candidate.store.root, {"order": PROMOTE})
+    submit_command(candidate.store.root, {"order": PROMOTE})
     arming.await_fired()
     candidate.kill_supervisor()
     assert load_promise(candidate.store).node == 2
@@ -72,7 +72,7 @@ def test_a_master_that_promised_in_vain_is_master_again(armed):
     group.await_in_sync(0, 3)
     epoch = master.at(Position.EPOCH)
     arming.arm(f"agree.after_promise=stall:{STALL_MS}")
-    give_order(candidate.store.root, {"order": PROMOTE})
+    submit_command(candidate.store.root, {"order": PROMOTE})
     arming.await_fired()
     client = WireClient(master.endpoint)
     put = records_of(TOPIC, 3)  # the candidate lacks it, and leaves the set, which may take longer than a put waits

@@ -20,7 +20,7 @@ from towline.errors import OrderTooOld, PromotionRefused
 from towline.format.files.epochs import term_of
 from towline.node.process.context import runtime_of
 from towline.node.roles.promise import load_promise
-from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, await_outcome, give_order
+from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, await_result, submit_command
 from towline.node.roles.roles import load_role
 from towline.runtime.positions import Duty, Position
 
@@ -166,7 +166,7 @@ class TestTwo:
         group.await_level(0, 1)
         epoch = group.nodes[new].at(Position.EPOCH)
         arming.arm(f"{step}=stall:20000")
-        give_order(group.nodes[new].store.root, {"order": PROMOTE})
+        submit_command(group.nodes[new].store.root, {"order": PROMOTE})
         arming.await_fired()
         group.nodes[new].launched.kill()
         group.nodes[new].launched = None
@@ -187,7 +187,7 @@ class TestTwo:
         assert (group.role(new), group.role(old)) == ("slave", "master")
         assert not group.nodes[new].store.order.exists()
         with pytest.raises(OrderTooOld, match=r"ordered \d+ s ago"):
-            await_outcome(group.nodes[new].store.root, given)
+            await_result(group.nodes[new].store.root, given)
         await_(lambda: Group.linked(group.nodes[old]) == 1, CATCH_UP_S, "the slave is linked")
         assert group.nodes[new].at(Position.EPOCH) == epoch
 
@@ -199,7 +199,7 @@ class TestTwo:
         assert group.nodes[new].stop()
         until_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(OUTCOME_MAX_S * 1e9)
         order = {"order": PROMOTE, "elected": epoch + 256, "until_ns": until_ns}
-        give_order(group.nodes[new].store.root, order)
+        submit_command(group.nodes[new].store.root, order)
         group.nodes[new].start()
         assert (group.role(new), group.role(old)) == ("slave", "master")
         assert not group.nodes[new].store.order.exists()

@@ -21,7 +21,7 @@ from towline.log.files.config_file import ConfigFile
 from towline.log.recovery.recovery import RecoverySettings
 from towline.log.repair.verify import verify
 from towline.log.state.epoch_file import EpochFile
-from towline.node.report.seeding import progress_of
+from towline.node.report.status import progress_of
 from towline.places import Store
 from towline.runtime.positions import Position
 

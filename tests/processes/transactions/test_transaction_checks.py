@@ -11,8 +11,8 @@ from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
+from towline.clock import ENVIRONMENT
 from towline.link.endpoints import ipc_endpoint
-from towline.runtime.clock import ENVIRONMENT
 
 DEADLINE_S = 60.0
 TIME_OUT_MS = HOUR_MS

@@ -1,4 +1,4 @@
-"""The checkpoint: up to which store time each kind of file was flushed (spec 6.6).
+"""The checkpoint file: the store time up to which each kind of file was flushed (spec 6.6).
 
     at  len  field
      0  8  physic_msg_timestamp   store time covered by the last flush of the CommitLog

@@ -1,4 +1,4 @@
-"""One entry of a ConsumeQueue: where message number N of one queue lies in the CommitLog (spec 3.1).
+"""One entry of a ConsumeQueue: the place in the CommitLog of message number N of a queue (spec 3.1).
 
     at  len  field
      0  8  physical_offset  where the record begins in the CommitLog

@@ -1,4 +1,4 @@
-"""One unit of a ConsumeQueueExt: what a queue's entry has no room for, the bitmap of filters above all (spec 3.5).
+"""One unit of a ConsumeQueueExt: a queue entry's extra fields, above all the filter bitmap (spec 3.5).
 
     at  len  field
      0  2  unit_size        of the whole unit

@@ -1,4 +1,4 @@
-"""The durable-offset state file: what is surely on the disk, and whether a sync ever failed.
+"""The durable-offset state file: how far the log is synced, and whether a sync ever failed.
 
     at  len  field
      0  8  magic           TOWLDURA

@@ -1,4 +1,4 @@
-"""A slot of the durable-offset file: the state behind a number that grows, so that two slots can be written in turn.
+"""A slot of the durable-offset file: the state behind a growing number, so that two slots are written in turn.
 
     at  len  field
      0  8  sequence  number of the write; the valid slot with the greater one holds

@@ -1,4 +1,4 @@
-"""Epochs: under which master each part of the log was written, and what two nodes' lists have in common (spec 9.5).
+"""Epochs: the master under which each part of the log was written, and the common part of two nodes' lists (spec 9.5).
 
 An epoch is the time of one master: a number, and the log offset at which it began. It ends where the next one begins,
 the newest at the end of the log. Numbers are never used twice: term x 256 + node id (H18).

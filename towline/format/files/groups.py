@@ -1,4 +1,4 @@
-"""Consumer groups: which names are legal, and the files consumerOffset.json and subscriptionGroup.json (spec 1.3, 1.4).
+"""Consumer groups: legal names, and the files consumerOffset.json and subscriptionGroup.json (spec 1.3, 1.4).
 
 A member that this version does not know is kept and written again, so that a real broker loses nothing by our writing.
 An entry that cannot be is left out alone, and named in `left_out`: the others are as good as before.

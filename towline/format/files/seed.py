@@ -1,4 +1,4 @@
-"""Where the log of a slave begins that has none yet: `oldest`, `last`, `offset:N` or `time:MS`."""
+"""The setting for the begin of an empty slave's log: `oldest`, `last`, `offset:N` or `time:MS`."""
 
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Topics: which names are legal, and the file config/topics.json (spec 1.3, 1.4, 2.5)."""
+"""Topics: legal names, and the file config/topics.json (spec 1.3, 1.4, 2.5)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Where the parts of many records stand, as numpy arrays: no loop over records, no copy of them (spec 2.1)."""
+"""Places of the parts of many records, as numpy arrays: no loop over records, no copy of them (spec 2.1)."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias

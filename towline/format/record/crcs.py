@@ -1,4 +1,4 @@
-"""CRC-32 of many stretches of bytes.
+"""CRC-32 of many ranges of bytes.
 
 zlib takes one stretch at a time, which costs a quarter of a microsecond at least. Short ones go in lock-step: a word of
 four bytes of each, then the next of those that are longer, by two tables of all 16-bit values.

@@ -1,4 +1,4 @@
-"""Forms: records for a topic of the broker's own, which say in their properties where they belong (spec 5.2, 5.4).
+"""Forms: records for a system topic, whose properties name the topic and queue they are for (spec 5.2, 5.4).
 
 RocketMQ's broker rewrites such messages as they come; here the sender encodes them as they will stand in the log, and
 put checks them one by one.
@@ -24,7 +24,7 @@ from .properties import DELAY, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
-OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # these two are written by the node's own pieces alone
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # these two are written by the node's own processes alone
 TRANS_CHECK_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 FORM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
 HALF_QUEUE: Final = 0

@@ -1,4 +1,4 @@
-"""Why reput stands still before a record: by number in shared memory, by name for people.
+"""Reasons for which reput stops before a record: a number in shared memory, a name for people.
 
 Below 1000 it is the `Rule` that the record breaks.
 """

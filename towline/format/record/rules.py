@@ -1,4 +1,4 @@
-"""The rules a record must keep, by number: kernels return the number, people read the sentence.
+"""The rules that a record must keep, by number: kernels return the number, people read the sentence.
 
 A rule is named the same in a put's refusal, in recovery's verdict and in `towline inspect`.
 """

@@ -1,4 +1,4 @@
-"""The record that stands in the place of damaged ones which an operator stepped over.
+"""The record that replaces damaged ones which an operator skipped.
 
 It is a whole V1 or V2 record with right CRCs, so every reader of the log walks over it: ours, a slave, a real broker.
 SYSFLAG says a transaction that was rolled back, so nobody puts it in a queue or in the index. These fields say more:

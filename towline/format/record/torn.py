@@ -1,4 +1,4 @@
-"""Whether a record is cut off by the end of what was written, or damaged."""
+"""The test that tells a record cut off by the end of the written bytes from a damaged one."""
 
 import struct
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which queues of a topic a member of a group reads (RocketMQ's AllocateMessageQueueAveragely and ...ByCircle).
+"""Allocation of a topic's queues to group members (RocketMQ's AllocateMessageQueueAveragely and ...ByCircle).
 
 Every member works it out for itself from the same sorted lists, so they agree without talking to each other.
 """

@@ -1,4 +1,4 @@
-"""Frames on the wire: what a ZeroMQ part starts with, field by field. All integers are big-endian.
+"""Frames on the wire: the header of a ZeroMQ part, field by field. All integers are big-endian.
 
 A message is a head (one of the layouts below) and at most three further parts. `kind` is the first byte of every head.
 Link: greeting -> welcome | refusal, then requests and answers of any number. Records travel as they stand in the

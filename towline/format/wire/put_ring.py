@@ -1,4 +1,4 @@
-"""A put ring: memory that one producer and the put process of its node share, instead of a socket between them.
+"""The put ring: memory shared by one producer and the put process of its node, instead of a socket.
 
     word 0..7      what it is, written by the client before put hears of it (`Word`)
     word 8, 16 ..  a 64-byte line for each word that moves, one writer each

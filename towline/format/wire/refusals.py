@@ -1,4 +1,4 @@
-"""Why a put was not stored: a cause by name, its numbers, and one way to write both into the sentence of an answer.
+"""Causes of a refused put: a name, its numbers, and the sentence of an answer that holds both.
 
     cause=flush_backlog backlog=536870913B limit=536870912B retry_after=40ms: the disk does not keep up
 

@@ -1,4 +1,4 @@
-"""What a put or a get answered: small numbers on the wire, names for people (spec 5.1, 10.1).
+"""Statuses of puts and gets: small numbers on the wire, names for people (spec 5.1, 10.1).
 
 The first names are RocketMQ's, in the order of its 5.x enums; Towline's own follow them. The order is part of the wire
 protocol: new names go to the end.

@@ -1,4 +1,4 @@
-"""Numbers for (topic, queue id) pairs, in arrays that a kernel can look into."""
+"""Numbers for (topic, queue id) pairs, in arrays that kernels read."""
 
 from typing import Final
 

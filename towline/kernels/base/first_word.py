@@ -1,4 +1,4 @@
-"""The store that makes copied bytes a record, from compiled code: without the interpreter while it waits for a page.
+"""The compiled store of a record's first word, made without the GIL while it waits for a page.
 
 A page of the log is protected against writing whenever it is written back, so even this store may have to wait for the
 disk. An interpreted one would hold every other thread of the process up with it.

@@ -1,4 +1,4 @@
-"""Checks of records in a form (`towline.format.record.forms`): of the form's group, and for a queue open to the sender.
+"""Checks of records in a form (`towline.format.record.forms`), by form and by queue.
 
 Byte by byte: what is delayed, timed or half is a small part of what is put.
 """

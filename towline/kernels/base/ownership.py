@@ -1,4 +1,4 @@
-"""Property names that a sender may not use: the table of `towline.format.record.properties`, as put's kernel reads it.
+"""Property names that are reserved for brokers: the table of `towline.format.record.properties`, for put's kernel.
 
 Only where `properties_form` suspects a name: not for TAGS, KEYS, UNIQ_KEY and names in lower case.
 """

@@ -1,4 +1,4 @@
-"""Sleeps that follow each other without the interpreter, which costs three times as much to wake for a moment."""
+"""Sleeps in a row without the interpreter, whose wake-up costs three times as much."""
 
 from towline.kernels.jit.calls import bytes_at, call_int
 from towline.kernels.jit.compiled import I64, READ, WRITE, Bytes, kernel

@@ -1,4 +1,4 @@
-"""One record's shape: where its parts stand, and whether topic and properties hold what they may (spec 2.1, 2.3).
+"""The shape of one record: places of its parts, and whether topic and properties are legal (spec 2.1, 2.3).
 
 `towline.format.record.record.decode` keeps the same rules in the same order.
 """

@@ -1,4 +1,4 @@
-"""How kernels are compiled: ahead of the first call, without the GIL, into a cache on disk; and their array types.
+"""Compilation of kernels: ahead of the first call, without the GIL, into a cache on disk; and their array types.
 
 Signatures are explicit, so nothing is compiled at first use in a forked child. A signature with a read-only array
 takes a writable one too, at the same cost; the other way round is refused with TypeError. Where machine code was loaded

@@ -40,7 +40,7 @@ DISPATCH: Final = np.dtype(
     align=True,
 )
 
-# One key to index: UNIQ_KEY first, then the pieces of KEYS.
+# One key to index: UNIQ_KEY first, then the words of KEYS.
 KEY: Final = np.dtype([("start", "i8"), ("length", "i4"), ("record", "i4")], align=True)
 
 # One (topic, queue id) pair of a QueueDirectory; its number is its place in the array.

@@ -1,4 +1,4 @@
-"""Puts out of a ring in shared memory, without the interpreter between two of them (`towline.format.wire.put_ring`).
+"""Puts from a ring in shared memory, many per call of the interpreter (`towline.format.wire.put_ring`).
 
 `serve_ring` takes what put would take one by one, as long as nothing about it is special: queues that put has written
 to before, room in the segment and for the answer, every check passed. Whatever else it finds it leaves where it is, for

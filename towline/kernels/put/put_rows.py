@@ -1,4 +1,4 @@
-"""Puts as they come off ZeroMQ's socket, without the interpreter between two of them.
+"""Puts from ZeroMQ's socket, many per call of the interpreter.
 
 `take_rows` receives requests into a table of ZeroMQ's own messages, a row for each; `serve_rows` stores what is plain
 of them, straight from those messages, with the code of `put_ring`; `answer_rows` sends what it has to say. Between the
@@ -92,7 +92,7 @@ ROW_SIZE: Final = 16
 
 # MARK of a row.
 PLAIN: Final = 0  # as far as is known
-TRUSTED: Final = 1  # a piece of this node sent it
+TRUSTED: Final = 1  # a process of this node sent it
 STRANGE: Final = 2  # nobody greeted sent it, and was told so
 CLOSED: Final = 3  # its messages are not held any more
 

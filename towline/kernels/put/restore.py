@@ -1,4 +1,4 @@
-"""Records in a form back into what they are to be: where they belong is read, then they are made anew (spec 5.2).
+"""Restoring records from a form: topic and queue are read from properties, then the record is rebuilt (spec 5.2).
 
 Properties stay as they stand, the form's included, as in RocketMQ; only a property CRC comes or goes with the setting.
 """

@@ -1,4 +1,4 @@
-"""A client of a put ring without the interpreter: what a benchmark measures put with. No process of a node calls it."""
+"""A load generator for put rings, for benchmarks. No process of a node calls it."""
 
 from typing import Final
 

@@ -193,7 +193,7 @@ def _group_records(
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
 
-    What lies between two bodies is copied in one piece, when the second one's turn comes.
+    What lies between two bodies is copied at once, when the second one's turn comes.
     """
     end = at + group.size
     count = group.count

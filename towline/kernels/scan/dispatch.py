@@ -1,4 +1,4 @@
-"""What reput must know of each record: place, queue, tags code and keys, found in one pass (spec 3.1, 4.4, 7.1)."""
+"""Dispatch rows: place, queue, tags code and keys of each record, found in one pass (spec 3.1, 4.4, 7.1)."""
 
 from typing import Any, Final
 
@@ -175,21 +175,21 @@ def _add_key(keys: Rows, count: int, record: int, start: int, end: int) -> int:
 
 @helper
 def _add_keys(log: Bytes, keys: Rows, count: int, record: int, state: Numbers) -> int:
-    """The count with UNIQ_KEY and the pieces of KEYS between single spaces."""
+    """The count with UNIQ_KEY and the words of KEYS between single spaces."""
     count = _add_key(keys, count, record, state[_UNIQ_KEY], state[_UNIQ_KEY + 1])
     at = state[_KEYS]
     end = state[_KEYS + 1]
-    piece = at
+    word = at
     while at < end:
         room = end - at
         found = equal(log, at, _SPACE) if room >= BLOCK else equal(log, end - BLOCK, _SPACE) >> (BLOCK - room)
         while found:
             place = at + trailing_zeros(found)
             found &= found - 1
-            count = _add_key(keys, count, record, piece, place)
-            piece = place + 1
+            count = _add_key(keys, count, record, word, place)
+            word = place + 1
         at += BLOCK
-    return _add_key(keys, count, record, piece, end)
+    return _add_key(keys, count, record, word, end)
 
 
 @helper

@@ -1,4 +1,4 @@
-"""Runs of many batches, laid end to end and chained by queue, so that a write to a queue holds all that came (3.1)."""
+"""Merging runs of many batches by queue, so that one write to a queue holds all its entries (spec 3.1)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Heads of many records: where they begin, their fields and where their other parts stand (spec 2.1).
+"""Heads of many records: their begins, fields, and the places of their other parts (spec 2.1).
 
 `towline/arrow` asks here where a read is long, and by numpy elsewhere: what is refused here is read again there, which
 says what is wrong.

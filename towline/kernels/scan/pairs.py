@@ -1,4 +1,4 @@
-"""Stretches of bytes end to end, and the properties in them (spec 2.3)."""
+"""Ranges of bytes copied end to end, and the properties in them (spec 2.3)."""
 
 from typing import Final
 

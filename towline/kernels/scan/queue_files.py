@@ -1,4 +1,4 @@
-"""Queue entries to their files: one call writes the runs of thousands of queues (spec 3.1; hazards H7).
+"""Writing queue entries to files: one call writes the runs of thousands of queues (spec 3.1; H7).
 
 Files are written with pwrite, as H7 wants it; the loop over them is compiled, because with 10,000 queues the
 interpreter would take longer over a batch than everything else together. Open descriptors are bounded: a file that is

@@ -1,4 +1,4 @@
-"""Extension units of queue entries: whose bitmap tells that a record does not match (spec 3.5, 7.3)."""
+"""Extension units of queue entries: filtering by their bitmaps (spec 3.5, 7.3)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a store should hold, computed anew: an IndexFile's entries and chains, and the property CRCs of records."""
+"""Expected content of a store, computed anew: an IndexFile's entries and chains, and the property CRCs of records."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which segments of the CommitLog go, and why: decisions on numbers alone (spec 8.7).
+"""Decisions on deleting segments of the CommitLog: which, and for which reason (spec 8.7). Pure.
 
 A segment may go when a synced mark covers all of it, for log, queues and index alike, and when it is not the one with
 the log's last byte. Of those the oldest go first, and the first that is not due ends the list: a log has no gaps.
@@ -13,8 +13,8 @@ JUMP_MS: Final = 60_000  # a clock that gains so much at once has jumped
 DOUBT_MS: Final = 3_600_000  # before a jump forward is believed
 
 
-class Why(Enum):
-    """Why a segment goes. The value continues a sentence."""
+class DeleteReason(Enum):
+    """The reason for deleting a segment. The value continues a sentence."""
 
     NO_ROOM = "no room for the next segment"
     FORCED = "the disk is above disk_space_clean_forcibly_ratio"
@@ -27,7 +27,7 @@ class Why(Enum):
     @property
     def presses(self) -> bool:
         """The disk is full: nothing but what is not synced is kept then."""
-        return self in (Why.NO_ROOM, Why.FORCED)
+        return self in (DeleteReason.NO_ROOM, DeleteReason.FORCED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class CleanRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """What a look found. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local.
+class CleanState:
+    """What a decision depends on. `lacking`: bytes that the next segment lacks, 0 while there is room; `hour`: local.
 
     `asked`: an operator wants what is expired to go at once.
     """
@@ -81,11 +81,11 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """A segment that goes."""
+class Deletion:
+    """A segment to delete, and why."""
 
     base: int
-    why: Why
+    why: DeleteReason
     age_ms: int
 
 
@@ -101,46 +101,46 @@ def removable(bases: Iterable[int], size: int, *, synced: int, appended: int) ->
 
 def choose(
     rules: CleanRules,
-    moment: Moment,
+    state: CleanState,
     candidates: Sequence[int],
     modified_ms: Callable[[int], int],
     is_waited_for: Callable[[int], bool] = lambda base: False,
     is_kept: Callable[[int], bool] = lambda base: False,
-) -> list[Doomed]:
-    """Which of `candidates`, oldest first, go now. `modified_ms` tells a segment's mtime; it is asked for few.
+) -> list[Deletion]:
+    """The segments to delete now, of `candidates`, oldest first. `modified_ms` gives the mtime; it is called for few.
 
     What a full disk or the limit of bytes demands goes whatever its age, just enough of it; then what is expired, if
     this is the time for it, and not waited for. What is kept goes for a full disk alone. At most `batch_max`.
     """
-    demands = _demands(rules, moment)
-    expired = _when_expired(rules, moment)
-    chosen: list[Doomed] = []
+    demands = _demands(rules, state)
+    expired = _when_expired(rules, state)
+    chosen: list[Deletion] = []
     for number, base in enumerate(candidates[: rules.batch_max]):
         why = next((why for why, count in demands if number < count), None)
-        age = moment.now_ms - modified_ms(base) if why or expired else 0
+        age = state.now_ms - modified_ms(base) if why or expired else 0
         if why is None and age >= rules.reserved_ms and expired:
             why = expired if age >= rules.reserved_ms + rules.waits_ms or not is_waited_for(base) else None
         if why is None or (not why.presses and is_kept(base)):
             break
-        chosen.append(Doomed(base, why, age))
+        chosen.append(Deletion(base, why, age))
     return chosen
 
 
-def _demands(rules: CleanRules, moment: Moment) -> list[tuple[Why, int]]:
+def _demands(rules: CleanRules, state: CleanState) -> list[tuple[DeleteReason, int]]:
     """How many segments have to go whatever their age, by reason."""
-    bytes_over = max(0, moment.log_bytes - rules.reserved_bytes) if rules.reserved_bytes else 0
-    pressing = ((Why.NO_ROOM, moment.lacking), (Why.FORCED, moment.disk.excess(rules.forcibly)))
-    found = [*(pressing if rules.forced else ()), (Why.BYTES, bytes_over)]
+    bytes_over = max(0, state.log_bytes - rules.reserved_bytes) if rules.reserved_bytes else 0
+    pressing = ((DeleteReason.NO_ROOM, state.lacking), (DeleteReason.FORCED, state.disk.excess(rules.forcibly)))
+    found = [*(pressing if rules.forced else ()), (DeleteReason.BYTES, bytes_over)]
     return [(why, -(-size // rules.segment_size)) for why, size in found if size]
 
 
-def _when_expired(rules: CleanRules, moment: Moment) -> Why | None:
+def _when_expired(rules: CleanRules, state: CleanState) -> DeleteReason | None:
     """The reason for which expired segments go at this moment; None if it is not the time."""
-    if moment.disk.percent > min(rules.max_used, rules.forcibly):
-        return Why.RATIO
-    if moment.asked:
-        return Why.ASKED
-    return Why.HOUR if moment.hour in rules.hours else None
+    if state.disk.percent > min(rules.max_used, rules.forcibly):
+        return DeleteReason.RATIO
+    if state.asked:
+        return DeleteReason.ASKED
+    return DeleteReason.HOUR if state.hour in rules.hours else None
 
 
 def hours_of(delete_when: str) -> frozenset[int]:
@@ -176,7 +176,7 @@ class SteadyTime:
 
 
 def full_in_s(disk: DiskUse, level: int, log_bytes: int, log_ms: int) -> int | None:
-    """Seconds until the disk passes `level` percent if the log goes on growing as it did; None if that cannot be told.
+    """Seconds until the disk passes `level` percent if the log goes on growing as it did; None if that is unknown.
 
     `log_bytes` were written in `log_ms`.
     """

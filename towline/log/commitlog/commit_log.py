@@ -1,9 +1,10 @@
-"""The CommitLog's bytes: read by any process, written by one.
+"""The CommitLog: a reader for any process, and the tail of its one writer.
 
 `CommitLogReader` maps segments read-only. How far it may read is its caller's to know: this module sees files, and the
 last of them is full of zeros. `LogTail` is the writer's end; beyond it every byte of the segment is zero (hazard H1).
 """
 
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -13,17 +14,17 @@ import numpy.typing as npt
 
 from towline.errors import AppendMismatch, MalformedRecord, NotInLog, StoreNotWritable, SyncFailed
 from towline.format.record import blank, record
+from towline.format.record.record import LAYOUT, layout_of
 from towline.format.record.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
-from towline.log.files.advice import Advice, for_reader
-from towline.log.files.mapped_file import ADVICE_WILL_NEED, Graveyard, MappedFile
+from towline.log.files.mapped_file import ADVICE_WILL_NEED, MappedFile, PendingUnmaps
 from towline.log.files.mapped_file_queue import OPEN_MAX, MappedFileQueue
-from towline.log.files.page_cache import advise_file, advise_reader
+from towline.log.files.page_cache import Advice, advise_file, advise_reader, for_reader
 from towline.log.files.segment_files import segment_name
 
-from .cold import PIECE, ColdPieces
+from .cold_reads import CHUNK, ColdChunks
 
-AGE_MS: Final = 5000  # a reader lets go of a segment that it has not read for so long, or for twice so long
+AGE_MS: Final = 5000  # a reader unmaps a segment that it has not read for so long, or for twice so long
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
 _NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
@@ -43,7 +44,7 @@ class CommitLogReader:
         self.queue = MappedFileQueue(directory, segment_size, open_max=open_max)
         self._in_memory_bytes = in_memory_bytes
         self._cold: set[int] = set()
-        self._pieces = ColdPieces()
+        self._chunks = ColdChunks()
         self._age_at_ms = 0
         if in_memory_bytes is not None:
             self.queue.on_open = self._advise
@@ -57,22 +58,22 @@ class CommitLogReader:
         return self.queue.refresh()
 
     def release_below(self, offset: int) -> None:
-        """Lets go of segments that end at or before `offset`; for a reader that does not come back to them."""
+        """Unmaps segments that end at or before `offset`; for a reader that does not come back to them."""
         self.queue.release_below(offset)
 
-    def let_go(self, now_ms: int) -> bool:
-        """For each turn of whoever reads on and on: a step towards unmapping what it has not read for a while.
+    def release_idle(self, now_ms: int) -> bool:
+        """Unmaps what was not read for a while, one step per duty cycle of a steady reader. Whether there was one.
 
-        Whether there was one. Pages of a segment leave the page cache only when nobody maps them.
+        Pages of a segment leave the page cache only when no process maps them.
         """
         if now_ms >= self._age_at_ms:
             self._age_at_ms = now_ms + AGE_MS
             self.queue.age()
-            self._drop(self._pieces.unused())
-        return self.queue.leave()
+            self._drop(self._chunks.unused())
+        return self.queue.unmap_idle()
 
     def expect(self, start: int, end: int) -> None:
-        """[start, end) of one segment is read next: of a segment without read-ahead it is asked for in large pieces.
+        """[start, end) of one segment is read next: of a segment without read-ahead it is read in large chunks.
 
         Page by page it would come at a thirtieth of the speed (docs/decisions/0012). What was read long before leaves
         memory again.
@@ -82,9 +83,9 @@ class CommitLogReader:
         if base not in self._cold:
             return
         border = base + self.segment_size
-        for first, last in self._pieces.wanted(start, min(end, border), base, border):
+        for first, last in self._chunks.wanted(start, min(end, border), base, border):
             mapped.advise(ADVICE_WILL_NEED, first - base, last - base)
-        self._drop(self._pieces.leaving())
+        self._drop(self._chunks.leaving())
 
     def expect_scattered(self, starts: Iterable[int], ends: Iterable[int]) -> None:
         """The same for stretches of one segment that stand far from each other: only they are brought."""
@@ -94,19 +95,19 @@ class CommitLogReader:
         if base in self._cold:
             for start, end in zip(starts, ends, strict=True):
                 mapped.advise(ADVICE_WILL_NEED, start - base, min(end - base, self.segment_size))
-            self._pieces.read(starts, base)
-            self._drop(self._pieces.leaving())
+            self._chunks.read(starts, base)
+            self._drop(self._chunks.leaving())
 
     def is_cold(self, base: int) -> bool:
         """Whether the segment, which was asked for before, is read without read-ahead."""
         return base in self._cold
 
-    def _drop(self, pieces: Iterable[int]) -> None:
-        """Takes them out of memory, unless somebody else maps them or they were read again through another file."""
-        for piece in pieces:
-            base = self.segment_of(piece)
-            start, end = piece - base, min(piece - base + PIECE, self.segment_size)
-            self.queue.forget(base, start, end)
+    def _drop(self, chunks: Iterable[int]) -> None:
+        """Drops chunks from the page cache, unless another process maps them or they were read again."""
+        for chunk in chunks:
+            base = self.segment_of(chunk)
+            start, end = chunk - base, min(chunk - base + CHUNK, self.segment_size)
+            self.queue.drop_pages(base, start, end)
             try:
                 advise_file(self.queue.path_of(base), Advice.DROP, start, end - start)
             except FileNotFoundError:  # cleaned meanwhile
@@ -159,7 +160,7 @@ class CommitLogReader:
         return view[:size]
 
     def close(self) -> bool:
-        """Unmaps everything. False while somebody holds bytes; `queue.sweep()` tries again."""
+        """Unmaps everything. False while bytes are still referenced; `queue.sweep()` tries again."""
         return self.queue.close()
 
     def _mapped(self, offset: int) -> MappedFile:
@@ -188,7 +189,6 @@ class LogTail:
     __slots__ = (
         "_ahead",
         "_at",
-        "_graveyard",
         "_left",
         "_let_go",
         "_next",
@@ -196,6 +196,7 @@ class LogTail:
         "_populated",
         "_segment",
         "_step",
+        "_unmaps",
         "_zero_next",
         "base",
         "foresee",
@@ -225,7 +226,7 @@ class LogTail:
         self._next: MappedFile | None = None
         self._next_populated = 0
         self._ahead, self._step = populate_ahead, step or POPULATE_STEP
-        self._graveyard = Graveyard()
+        self._unmaps = PendingUnmaps()
         self._zero_next = 0
         self._segment = segment
         if segment is None:
@@ -342,7 +343,7 @@ class LogTail:
         assert segment.writable
         assert segment.size == self.segment_size
         self._zero_beginning(segment)
-        self._bury_left()
+        self._unmap_left()
         self._left = self._segment
         self._populated = self._next_populated if segment is self._next else 0
         self._segment, self._next, self.base = segment, None, base
@@ -352,7 +353,7 @@ class LogTail:
     def prepare(self) -> bool:
         """Populates one step ahead, for when the writer has nothing else to do. False when there is nothing left to."""
         wanted = self._at + self._ahead
-        if self._bury_left():
+        if self._unmap_left():
             return True
         if not self._ahead:
             return False
@@ -412,17 +413,17 @@ class LogTail:
         self._zero_next = min(length, self.segment_size)
 
     def close(self) -> bool:
-        """Unmaps the active segment. False while somebody holds bytes of any segment."""
+        """Unmaps the active segment. False while bytes of any segment are still referenced."""
         for mapped in (self._left, self._segment, self._next):
             if mapped is not None:
-                self._graveyard.bury(mapped)
+                self._unmaps.add(mapped)
         self._left = self._segment = self._next = None
-        return self._graveyard.sweep() == 0
+        return self._unmaps.sweep() == 0
 
-    def _bury_left(self) -> bool:
+    def _unmap_left(self) -> bool:
         if self._left is None:
             return False
-        self._graveyard.bury(self._left)
+        self._unmaps.add(self._left)
         self._left = None
         return True
 
@@ -449,7 +450,7 @@ class LogTail:
             self._populated = step_end
         if self._at - self._let_go >= 2 * self._step:
             behind = self._at - self._at % self._step
-            self.segment.forget(self._let_go, behind)
+            self.segment.drop_pages(self._let_go, behind)
             self._let_go = behind
 
 
@@ -463,3 +464,24 @@ def _zero(segment: MappedFile, start: int, end: int) -> None:
 
 def _malformed(rule: Rule, at: int) -> MalformedRecord:
     return MalformedRecord(rule.name, rule.sentence, at)
+
+
+_WORD: Final = struct.Struct(">I")
+_TIME: Final = struct.Struct(">q")
+_HEAD_MAX: Final = 128  # bytes that hold the field whatever the hosts' families
+
+
+def store_time(log: CommitLogReader, physical_offset: int) -> int:
+    """Epoch ms of the record that begins there, which is not checked; -1 if the log does not hold it."""
+    try:
+        head = log.slice(physical_offset, physical_offset + _HEAD_MAX)
+    except NotInLog:
+        return -1
+    if len(head) < LAYOUT.size:
+        return -1
+    (sys_flag,) = _WORD.unpack_from(head, LAYOUT.offset["sys_flag"])
+    at = layout_of(sys_flag).offset["store_timestamp"]
+    if len(head) < at + _TIME.size:
+        return -1
+    (timestamp,) = _TIME.unpack_from(head, at)
+    return int(timestamp)

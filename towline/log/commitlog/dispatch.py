@@ -1,4 +1,4 @@
-"""Reading the log as reput does: batches of dispatch rows over [start, end), found by one kernel call each.
+"""The dispatch scan: batches of dispatch rows over [start, end) of the log, found by one kernel call each.
 
 Used by reput, by put when it is restarted alone (its queue offsets beyond what was dispatched), and by whoever
 rebuilds queues from a log.

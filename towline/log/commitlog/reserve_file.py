@@ -1,4 +1,4 @@
-"""`reserve`: blocks kept in the store root for a bad day. A full disk is given them back.
+"""The `reserve` file: blocks kept in the store root, freed when the disk is full.
 
 Then state files, queues and a clean stop still work. A broker of RocketMQ does not look at the file.
 """

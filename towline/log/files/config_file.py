@@ -1,4 +1,4 @@
-"""A JSON file of `config/` with its previous generation beside it as `.bak`, laid out as RocketMQ does (spec 1.3).
+"""A JSON file of `config/` with its previous generation as `.bak`, laid out as RocketMQ does (spec 1.3).
 
 The member `towlineCheck` is a CRC-32 of the others, so that damage that is still JSON is no generation either. A real
 broker ignores it and writes the file without.
@@ -13,7 +13,7 @@ from towline.errors import MalformedFile
 from towline.format.files.fastjson import dumps_fastjson
 from towline.format.files.topics import loads_fastjson
 
-from .store_files import stage, take_place
+from .store_files import install, stage
 
 CHECK: Final = "towlineCheck"
 BACKUP: Final = ".bak"
@@ -73,11 +73,11 @@ class ConfigFile:
         before = read_config(self.path)
         if before is not None:  # a torn file must not push the last good one out of `.bak`
             self._keep()
-        take_place(staged, self.path)
+        install(staged, self.path)
         return before
 
     def _keep(self) -> None:
-        """The file under the name of its backup too: whoever reads it meanwhile finds it."""
+        """Links the file under the name of its backup too: readers find it at every moment."""
         second = self.path.with_name(f"{self.backup.name}.{os.getpid()}{STAGED}")
         second.unlink(missing_ok=True)
         try:
@@ -102,7 +102,7 @@ def from_backups(directory: Path) -> list[str]:
 
 
 def clear_staged(directory: Path) -> list[Path]:
-    """Removes what processes that have gone were about to save, unfinished and read by nobody."""
+    """Removes staged files of processes that have ended."""
     cleared = []
     for path in directory.glob(f"*{STAGED}"):
         pid = path.name.removesuffix(STAGED).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The thread that writes config files: a sync waits for whatever else the disk has to do, and nobody with it."""
+"""The thread that writes config files, so that the main thread never waits for a sync."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from .config_file import ConfigFile
 Job = tuple[int, ConfigFile, Callable[[], dict[str, Any]]]
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     return
 
 
@@ -22,7 +22,7 @@ class Saver:
     `ended` is called by the thread after each job; by then `finished` tells of it.
     """
 
-    def __init__(self, name: str, ended: Callable[[], object] = _nobody) -> None:
+    def __init__(self, name: str, ended: Callable[[], object] = _ignore) -> None:
         self._name, self._ended = name, ended
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[int, TowlineError | None]] = SimpleQueue()
@@ -30,7 +30,7 @@ class Saver:
         self._thread: threading.Thread | None = None
 
     def submit(self, file: ConfigFile, content: Callable[[], dict[str, Any]]) -> int:
-        """The number of the job. `content` is called by the thread: it gives what nobody changes any more."""
+        """Queues a save; its number. `content` is called by the thread: what it returns must not change any more."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()

@@ -1,4 +1,4 @@
-"""A file of fixed length mapped into memory: the only place of the log that maps anything.
+"""A file of fixed length mapped into memory: the only module of the log that maps files.
 
 A file is written through its mapping only where its blocks are reserved, else a full disk ends the process with SIGBUS
 (hazard H7; `segment_files.create_segment` and `segment_files.reserve`). Nobody shortens a file that may be mapped.
@@ -122,7 +122,7 @@ class MappedFile:
             if error.errno != errno.EINVAL:  # that is the answer where it has none
                 raise
 
-    def forget(self, start: int, end: int) -> None:
+    def drop_pages(self, start: int, end: int) -> None:
         """Takes the whole pages of [start, end) out of this mapping; they stay in the page cache, written as they are.
 
         Other threads run meanwhile. Touched again, a page comes back by a fault. Locked pages stay.
@@ -137,7 +137,7 @@ class MappedFile:
                 raise
 
     def resident(self, start: int, end: int) -> int:
-        """How many pages of those that hold [start, end) are in the page cache, whoever brought them there."""
+        """How many pages of those that hold [start, end) are in the page cache, of whichever process."""
         start, size = self._pages(start, end)
         return memory.resident_pages(self.array[start : start + size]) if size else 0
 
@@ -160,7 +160,7 @@ class MappedFile:
         store_word(self.array, at, int.from_bytes(word, sys.byteorder, signed=True))
 
     def release(self) -> bool:
-        """Unmaps the file. False while somebody holds its bytes (a frame is queued, H20): ask again later."""
+        """Unmaps the file. False while its bytes are referenced, as by a queued frame (H20): call it again later."""
         self._array = None
         try:
             if self._view is not None:
@@ -185,8 +185,8 @@ class MappedFile:
         return (first, last - first) if end > start else (first, 0)
 
 
-class Graveyard:
-    """Mappings that nobody asks for any more, but whose bytes somebody still holds. `sweep` unmaps those let go."""
+class PendingUnmaps:
+    """Closed mappings whose bytes are still referenced. `sweep` unmaps those that are not any more."""
 
     __slots__ = ("_waiting",)
 
@@ -196,7 +196,7 @@ class Graveyard:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def bury(self, mapped: MappedFile) -> None:
+    def add(self, mapped: MappedFile) -> None:
         """Releases `mapped`, now or in a later sweep."""
         self.sweep()
         if not mapped.release():

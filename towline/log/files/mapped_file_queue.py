@@ -14,7 +14,7 @@ from typing import Final
 from towline.errors import ForeignFile, SegmentSizeMismatch
 from towline.limits import MIB
 
-from .mapped_file import Graveyard, MappedFile
+from .mapped_file import MappedFile, PendingUnmaps
 from .segment_files import segment_base, segment_name, sync_directory
 
 LEAVE_STEP: Final = 16 * MIB  # taken out of the page tables at once: 0.3 ms
@@ -50,8 +50,8 @@ class MappedFileQueue:
         self._bases: list[int] = []
         self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
         self._used: set[int] = set()  # asked for since the last `age`
-        self._leaving: dict[int, int] = {}  # open, not asked for: up to where it is out of the page tables
-        self._graveyard = Graveyard()
+        self._idle: dict[int, int] = {}  # open, not asked for: up to where it is out of the page tables
+        self._unmaps = PendingUnmaps()
 
     def load(self) -> None:
         """Reads the directory by the load rules of `list_segments`. Only a writable queue removes anything."""
@@ -64,7 +64,7 @@ class MappedFileQueue:
         return self._bases != before
 
     def adopt(self, bases: list[int]) -> None:
-        """Takes these files for the stream, as somebody who looked at the directory with other rules found them."""
+        """Uses these files as the stream, for a caller that listed the directory by rules of its own."""
         self._take(bases)
 
     @property
@@ -118,7 +118,7 @@ class MappedFileQueue:
             if self.on_open is not None:
                 self.on_open(base, mapped)
             while len(self._open) > self._open_max:
-                self._graveyard.bury(self._open.popitem(last=False)[1])
+                self._unmaps.add(self._open.popitem(last=False)[1])
         self._open.move_to_end(base)
         self._used.add(base)
         return mapped
@@ -132,50 +132,50 @@ class MappedFileQueue:
         sync_directory(self.directory)
 
     def release_below(self, offset: int) -> None:
-        """Unmaps files that end at or before `offset`: what is deleted gives its blocks back once nobody maps it."""
+        """Unmaps files that end at or before `offset`: a deleted file's blocks are freed once it is not mapped."""
         for base in [base for base in self._open if base + self.size <= offset]:
             self._close(base)
         self.sweep()
 
     def age(self) -> None:
-        """Files that were not asked for since the last call begin to leave: see `leave`."""
-        self._leaving = {base: self._leaving.get(base, 0) for base in self._open if base not in self._used}
+        """Marks files that were not read since the last call as idle: see `unmap_idle`."""
+        self._idle = {base: self._idle.get(base, 0) for base in self._open if base not in self._used}
         self._used.clear()
         self.sweep()
 
-    def leave(self) -> bool:
-        """Unmaps what is leaving, a step at a time: 1 GiB at once would take 20 ms. False when nothing is left to do.
+    def unmap_idle(self) -> bool:
+        """Unmaps idle files, a step at a time: 1 GiB at once would take 20 ms. False when nothing is left to do.
 
-        Pages that somebody maps cannot be dropped from the page cache.
+        Pages that a process maps cannot be dropped from the page cache.
         """
-        for base, at in self._leaving.items():
+        for base, at in self._idle.items():
             mapped = self._open.get(base)
             if mapped is None or base in self._used or at >= self.size:
-                del self._leaving[base]
+                del self._idle[base]
                 if mapped is not None and base not in self._used:
                     self._close(base)
             else:
                 end = min(at + LEAVE_STEP, self.size)
-                mapped.forget(at, end)
-                self._leaving[base] = end
+                mapped.drop_pages(at, end)
+                self._idle[base] = end
             return True
         return False
 
-    def forget(self, base: int, start: int, end: int) -> None:
-        """Takes bytes of a file out of the page tables, if it is mapped."""
+    def drop_pages(self, base: int, start: int, end: int) -> None:
+        """Drops bytes of a file from the page tables, if it is mapped."""
         mapped = self._open.get(base)
         if mapped is not None:
-            mapped.forget(start, end)
+            mapped.drop_pages(start, end)
 
     def close(self) -> bool:
-        """Unmaps everything. False while somebody holds bytes; `sweep` tries again."""
+        """Unmaps everything. False while bytes are still referenced; `sweep` tries again."""
         for base in list(self._open):
             self._close(base)
         return self.sweep() == 0
 
     def sweep(self) -> int:
-        """Unmaps closed files whose bytes were let go. Returns how many still wait."""
-        return self._graveyard.sweep()
+        """Unmaps closed files whose bytes are not referenced any more. Returns how many still are."""
+        return self._unmaps.sweep()
 
     def _take(self, bases: list[int]) -> None:
         for base in self._open.keys() - set(bases):
@@ -185,7 +185,7 @@ class MappedFileQueue:
     def _close(self, base: int) -> None:
         mapped = self._open.pop(base, None)
         if mapped is not None:
-            self._graveyard.bury(mapped)
+            self._unmaps.add(mapped)
 
 
 def _length(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""The system's calls on mapped memory; `Pages` begin on a page. Other threads run meanwhile.
+"""System calls on mapped memory (`Pages` begin on a page), made without the GIL.
 
 Through ctypes, because those of Python's mmap keep the interpreter to themselves while they last: a thread that answers
 clients would stand still with the one that populates (H6). The array that is handed over keeps the mapping in place.

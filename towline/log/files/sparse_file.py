@@ -1,4 +1,4 @@
-"""Where a file holds anything but zeros, looking only at blocks that exist: the files of a store are mostly room."""
+"""Ranges of a sparse file that hold anything but zeros; holes are not read."""
 
 import errno
 import os

@@ -1,11 +1,13 @@
-"""Small files of the store root: how one is replaced whole, and the `abort` file."""
+"""Small files of the store: atomic replacement, the `abort` file, and `run/settings.json`."""
 
+import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed, TowlineError
 from towline.log.errors import SaveInDoubt
+from towline.places import Store
 
 from .segment_files import FULL_ERRNOS, sync_directory, sync_file
 
@@ -26,9 +28,9 @@ def write_new(path: Path, data: bytes) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces the file at `path` by one that holds `data`: after a crash it is the old file or the new one, whole.
 
-    Not for a file that somebody has mapped or keeps open. Raises what `stage` and `take_place` raise.
+    Not for a file that somebody has mapped or keeps open. Raises what `stage` and `install` raise.
     """
-    take_place(stage(path, data), path)
+    install(stage(path, data), path)
 
 
 def stage(path: Path, data: bytes) -> Path:
@@ -42,8 +44,8 @@ def stage(path: Path, data: bytes) -> Path:
     return staged
 
 
-def take_place(staged: Path, path: Path) -> None:
-    """`staged` becomes `path`, durably, or `path` is what it was: who is told of an error goes by the old content.
+def install(staged: Path, path: Path) -> None:
+    """`staged` becomes `path`, durably, or after an error `path` is what it was.
 
     Raises SyncFailed, and SaveInDoubt where that cannot be had either.
     """
@@ -52,13 +54,12 @@ def take_place(staged: Path, path: Path) -> None:
     try:
         sync_directory(path.parent)
     except SyncFailed as error:
-        put_back(path, before, error)
+        restore_previous(path, before, error)
         raise
 
 
-def put_back(path: Path, before: bytes | None, error: Exception) -> None:
-    """What stood at `path` stands there again (None: nothing), after the `error` of what was to come. Durably, as the
-    name is written once more. Raises SaveInDoubt."""
+def restore_previous(path: Path, before: bytes | None, error: Exception) -> None:
+    """Writes the previous content of `path` again (None: no file), durably, after an `error`. Raises SaveInDoubt."""
     try:
         if before is None:
             path.unlink(missing_ok=True)
@@ -95,3 +96,12 @@ class AbortFile:
         """The stop was clean: every record is in its queue (spec 8.3) and everything is synced."""
         self.path.unlink(missing_ok=True)
         sync_directory(self.path.parent)
+
+
+def last_settings(store: Store) -> dict[str, Any]:
+    """Empty without the file, or where a crash or damage left no JSON object in it."""
+    try:
+        found = json.loads(store.settings.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -38,7 +38,7 @@ _BLOCK: Final = 4096  # entries that recovery looks at in one read
 
 
 class Boundary(Enum):
-    """Which message a time stands for when several, or none, were stored at it (spec 3.4)."""
+    """The message to choose for a time at which several, or none, were stored (spec 3.4)."""
 
     LOWER = "lower"  # the first one stored at the time or later
     UPPER = "upper"  # the last one stored at the time or earlier
@@ -256,7 +256,7 @@ class ConsumeQueueFiles:
         return len(gone)
 
     def delete(self, topic: str, queue_id: int) -> None:
-        """Removes a queue that nobody has open, with its directory, and its topic's when that is empty then."""
+        """Removes a queue that is not open, with its directory, and its topic's directory when that is empty then."""
         for base in self.bases(topic, queue_id):
             self._remove(topic, queue_id, base)
         directory = self._directory(topic, queue_id)
@@ -299,7 +299,7 @@ class ConsumeQueueFiles:
         return len(self._open)
 
     def _physical(self, topic: str, queue_id: int, offset: int) -> int:
-        """Where the record of an entry stands, or stood; -1 for a filler or no entry."""
+        """The log offset of an entry's record; -1 for a filler or no entry."""
         entries = self.read(topic, queue_id, offset, 1)
         return int(places_of(entries)[0]) if len(entries) else -1
 
@@ -455,13 +455,13 @@ def is_queue_id(name: str) -> bool:
 
 
 def is_filler(entries: Entries) -> npt.NDArray[np.bool_]:
-    """Which entries only fill the place before a queue's first message: no record stands behind them."""
+    """Marks entries that only fill the place before a queue's first message: they belong to no record."""
     filler: npt.NDArray[np.bool_] = entries["record_size"] == FILLER_RECORD_SIZE
     return filler
 
 
 def places_of(entries: Entries) -> npt.NDArray[np.int64]:
-    """Where in the log the record of each entry stands, or stood before it was stepped over; -1 for other fillers."""
+    """The log offset of each entry's record, skipped ones included; -1 for other fillers."""
     lost = np.where(entries["tags_code"] > 0, entries["tags_code"], -1)
     places: npt.NDArray[np.int64] = np.where(is_filler(entries), lost, entries["physical_offset"]).astype(np.int64)
     return places

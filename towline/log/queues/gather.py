@@ -1,4 +1,4 @@
-"""Queue entries of several batches, kept until so many are there that a write to each queue is worth its price."""
+"""A buffer of queue entries over several batches, flushed when writes to each queue are large enough."""
 
 from collections.abc import Iterator
 from typing import Final

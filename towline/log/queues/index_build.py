@@ -1,4 +1,4 @@
-"""One IndexFile of a log built by itself, beside others: byte for byte the file that reput would have made.
+"""Building one IndexFile of a log by itself, byte for byte the file that reput would write.
 
 Keys stand in the index in the log's order and a file holds a fixed number of them, so it is enough to know how many
 keys each segment has: then a file's first key is found by counting, and nobody waits for the file before.

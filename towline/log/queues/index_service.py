@@ -21,7 +21,7 @@ from towline.kernels.scan.index import (
     END_TIMESTAMP,
     INDEX_COUNT,
 )
-from towline.log.files.mapped_file import Graveyard
+from towline.log.files.mapped_file import PendingUnmaps
 from towline.log.files.segment_files import sync_directory
 
 from .index_file import IndexFile
@@ -52,7 +52,7 @@ class IndexService:
         self._files: dict[str, IndexFile | None] = {}  # by name, oldest first; None while not mapped
         self._dirty: set[str] = set()
         self._between = between
-        self._graveyard = Graveyard()
+        self._unmaps = PendingUnmaps()
         self._state = np.zeros(kernels.STATE_SIZE, dtype=np.int64)  # the header of the active file, for the kernels
         self._heads: npt.NDArray[np.int32] = np.zeros(_KEYS_AT_ONCE * _HEADS_PER_KEY if writable else 0, dtype=np.int32)
 
@@ -184,13 +184,13 @@ class IndexService:
         for name in sorted(self._dirty & self._files.keys()):
             self.file(name).sync()
         self._dirty.clear()
-        self._graveyard.sweep()
+        self._unmaps.sweep()
 
     def close(self) -> bool:
-        """Unmaps every file. False while somebody holds bytes of one."""
+        """Unmaps every file. False while bytes of one are still referenced."""
         for name in list(self._files):
             self._forget(name)
-        return self._graveyard.sweep() == 0
+        return self._unmaps.sweep() == 0
 
     def _make_room(self, count: int) -> list[tuple[str, IndexFile]]:
         """Makes the files that `count` more entries will need, so that a full disk is met before the first is put."""
@@ -204,7 +204,7 @@ class IndexService:
                 room += self.indexes - 1
         except DiskFull:
             for _, file in fresh:
-                self._graveyard.bury(file.mapped)
+                self._unmaps.add(file.mapped)
                 file.path.unlink()
             raise
         return fresh
@@ -248,7 +248,7 @@ class IndexService:
         file = self._files.pop(name, None)
         self._dirty.discard(name)
         if file is not None:
-            self._graveyard.bury(file.mapped)
+            self._unmaps.add(file.mapped)
 
 
 def _name_after(last: str | None) -> str:

@@ -1,12 +1,13 @@
-"""Building queues from the log: of all of it by repair, of some segments by a task of many that work beside each other.
+"""Building queues from the log, by one process or by many tasks side by side; and the check that the parts are whole.
 
 Scan, grouping and writing are those of reput. An entry is a function of its record and has its own place, so tasks
 need neither an order nor each other; what they must agree on is the end of the log.
 """
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, NoReturn
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from towline.errors import QueueGap
 from towline.format.files.consume_queue import ENTRY, SIZE
+from towline.format.files.topics import TopicTable
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.scan.queues import NEW_QUEUE
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -28,14 +30,14 @@ _QUEUES_AT_FIRST: Final = 64
 
 
 def files_open_max() -> int:
-    """How many queue files a writer keeps open. The limit is taken as it is: where nobody raised it, it is 1024."""
+    """How many queue files a writer keeps open, by the process's limit, which is 1024 unless it was raised."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_OPEN_MAX if limit < 0 else max(1, min(FILES_OPEN_MAX, limit // 2))
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stretch:
-    """Numbers [first, end) of a queue, all of records or holes; `at` is where the record of the first stands."""
+    """Numbers [first, end) of a queue, all of records or holes; `at` is the log offset of the first one's record."""
 
     topic: bytes
     queue_id: int
@@ -153,3 +155,61 @@ def build_queues(build: QueueBuild, files: ConsumeQueueFiles, start: int, end: i
             yield batch
     finally:
         writer.close()
+
+
+Part = Stretch | LeadingHole
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Numbers [first, end) of a queue are to be holes: they were lost with the stretch at `at`."""
+
+    first: int
+    end: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A queue that holds [first, end) when its holes are written."""
+
+    built: Stretch
+    holes: tuple[Missing, ...]
+
+
+def cover(stretches: Iterable[Stretch], holes: Iterable[LeadingHole]) -> list[Whole]:
+    """Puts the parts of each queue together, in the order in which they stand in the log.
+
+    Raises QueueGap for a number that nobody wrote, and for one that two records claim.
+    """
+    parts: list[Part] = [*stretches, *holes]
+    parts.sort(key=lambda part: (part.topic, part.queue_id, part.at, part.first))
+    return [_whole(list(queue)) for _, queue in groupby(parts, key=lambda part: (part.topic, part.queue_id))]
+
+
+def _whole(parts: list[Part]) -> Whole:
+    first = due = parts[0].first
+    missing: list[Missing] = []
+    for part in parts:
+        if part.first > due or (part.first < due and isinstance(part, Stretch)):
+            topic = part.topic.decode("utf-8", "replace")
+            raise QueueGap(topic, part.queue_id, part.first, due, part.at)
+        if isinstance(part, LeadingHole) and part.end > due:
+            missing.append(Missing(due, part.end, part.at))
+        due = max(due, part.end)
+    return Whole(Stretch(parts[0].topic, parts[0].queue_id, parts[0].at, first, due), tuple(missing))
+
+
+def remove_deleted(
+    files: ConsumeQueueFiles, table: TopicTable, log_min: int, end: int, wholes: Iterable[Stretch]
+) -> None:
+    """Removes of the queues of deleted topics what reput removes once the log is dispatched to `end`."""
+    ends = {(whole.topic, whole.queue_id): whole.end for whole in wholes}
+    for (topic, queue_id), floor in table.floors().items():
+        name = topic.decode()
+        deleted_at = table.deleted[name].log_offset
+        if end < deleted_at or (topic, queue_id) not in ends:
+            continue
+        files.delete_below(name, queue_id, floor)
+        if deleted_at <= log_min and name not in table.topics and ends[topic, queue_id] <= floor:
+            files.delete(name, queue_id)

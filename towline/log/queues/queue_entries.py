@@ -1,4 +1,4 @@
-"""Queue entries of a stretch of the log, grouped by queue: what reput writes, verify expects and repair rebuilds."""
+"""Queue entries of a part of the log, grouped by queue: reput writes them, verify and repair compare with them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the queues of a store that was closed say of its log's end: a record that they point to was whole once.
+"""A check of the log's end by the queues of a closed store: every record that they point to was whole once.
 
 Only a clean stop makes that sure: after a power cut the pages of queues may be on the disk and those of the log not.
 """

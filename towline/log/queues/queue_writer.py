@@ -1,4 +1,4 @@
-"""ConsumeQueues as reput writes them: the runs of a batch by one kernel call, new files one by one (spec 3.2)."""
+"""The writer of ConsumeQueues: the runs of a batch by one kernel call, new files one by one (spec 3.2)."""
 
 import os
 from typing import Final
@@ -72,11 +72,11 @@ class QueueWriter:
         """Files opened so far, again and again included."""
         return int(self._state[OPENED])
 
-    def leave(self, topic: bytes, queue_id: int) -> None:
-        """Closes what is open of a queue whose files go; its next entry makes them anew."""
+    def close_queue(self, topic: bytes, queue_id: int) -> None:
+        """Closes the open file of a queue that is deleted; its next entry makes a new one."""
         number = self._directory.lookup(topic, queue_id)
         if 0 <= number < len(self._bases):
-            self._leave(number)
+            self._close_file(number)
 
     def close(self) -> None:
         """Closes every file. The object may go on to be used."""
@@ -91,7 +91,7 @@ class QueueWriter:
     def _write_one(self, run: npt.NDArray[np.void], entries: npt.NDArray[np.uint8]) -> None:
         """A run for which a file is to be made, filled or left, or which went wrong: then this says why."""
         number, offset, start, count = (int(run[name]) for name in ("queue_index", "queue_offset", "start", "count"))
-        self._leave(number)
+        self._close_file(number)
         topic, queue_id = self._directory.topic(number).decode("utf-8", "replace"), self._directory.queue_id(number)
         self._files.write(topic, queue_id, offset, entries[start : start + count * SIZE].data)
         last = (offset + count - 1) * SIZE
@@ -105,7 +105,7 @@ class QueueWriter:
         self._paths[start : start + len(path)] = path  # as long as the one before: bases have 20 digits
         self._bases[number] = base
 
-    def _leave(self, number: int) -> None:
+    def _close_file(self, number: int) -> None:
         self._bases[number] = NOWHERE
         if self._fds[number] != CLOSED:
             os.close(int(self._fds[number]))

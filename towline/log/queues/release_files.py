@@ -1,4 +1,4 @@
-"""What a process that reads log and queues now and then lets go of, so that the disk gets deleted blocks back."""
+"""Closes deleted files so that their disk blocks are freed."""
 
 from typing import Final
 
@@ -9,16 +9,16 @@ from .consume_queue import ConsumeQueueFiles
 SWEEP_MS: Final = 1000
 
 
-class LettingGo:
-    """`turn` once per turn of the process. Times are ms of a clock that never goes back."""
+class FileReleaser:
+    """`release` is called once per duty cycle. Times are ms of a monotonic clock."""
 
     def __init__(self, log: CommitLogReader, queues: ConsumeQueueFiles) -> None:
         self._log, self._queues = log, queues
         self._log_min = -1
         self._swept_ms = 0
 
-    def turn(self, log_min: int, now_ms: int) -> None:
-        """Of segments below the log's minimum, of files that were deleted, and of what was not read lately."""
+    def release(self, log_min: int, now_ms: int) -> None:
+        """Closes segments below the log's minimum, deleted files, and files that were not read lately."""
         if log_min != self._log_min:
             self._log_min = log_min
             self._log.release_below(log_min)
@@ -27,4 +27,4 @@ class LettingGo:
             self._swept_ms = now_ms
             self._log.queue.sweep()
             self._queues.close_removed()
-        self._log.let_go(now_ms)
+        self._log.release_idle(now_ms)

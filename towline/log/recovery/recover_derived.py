@@ -19,9 +19,8 @@ from towline.format.files.index_file import HEADER_SIZE, decode_header, file_siz
 from towline.format.record.record import SIZE_MIN, TRANSACTION_PREPARED
 from towline.kernels.base.directory import QueueDirectory
 from towline.limits import MIB
-from towline.log.commitlog.commit_log import CommitLogReader
+from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.commitlog.dispatch import DispatchScan
-from towline.log.commitlog.store_time import store_time
 from towline.log.errors import DerivedFileSize
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import ConsumeQueueFiles, places_of

@@ -22,8 +22,8 @@ from towline.format.files.epochs import encode as encode_epochs
 from towline.format.files.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.log.files import config_file
 from towline.log.files.config_file import ConfigFile
-from towline.log.files.last_settings import last_settings
-from towline.log.files.word_file import WordFile, read_word
+from towline.log.files.mirrored_file import MirroredFile, read_mirrored
+from towline.log.files.store_files import last_settings
 from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.in_sync_file import InSyncFile
@@ -181,7 +181,7 @@ def verify_words(store: Store, findings: Findings, *, running: bool) -> None:
     _readable(store.truncate, TruncationFile(store).load, findings)
     sets = InSyncFile(store)
     for path, lost in ((store.in_sync, "IN_SYNC_LOST"), (store.promise, "PROMISE_LOST")):
-        file = WordFile(path)
+        file = MirroredFile(path)
         try:
             found = sets.load() if path == store.in_sync else file.load()
         except MalformedFile as error:
@@ -189,9 +189,9 @@ def verify_words(store: Store, findings: Findings, *, running: bool) -> None:
             findings.add(path, 0, size, lost, error.problem)
             continue
         if found is not None and not file.is_whole and not running:  # who runs may be between the two
-            torn = path if read_word(path) is None else file.backup
+            torn = path if read_mirrored(path) is None else file.backup
             size = torn.stat().st_size if torn.exists() else 0
-            plain = torn == file.backup and (not size or read_word(torn) is not None)
+            plain = torn == file.backup and (not size or read_mirrored(torn) is not None)
             findings.add(torn, 0, size, "WORD", weight=Weight.NOTE if plain else Weight.HEALS)
 
 

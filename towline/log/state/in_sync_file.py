@@ -12,7 +12,7 @@ from typing import Any, Final
 from towline.errors import MalformedFile
 from towline.limits import NODE_MAX
 from towline.log.errors import InSyncLost
-from towline.log.files.word_file import WordFile
+from towline.log.files.mirrored_file import MirroredFile
 from towline.places import Store
 
 FLOOR_UNKNOWN: Final = 1  # what a floor that is not said is taken for: the one that asks most of a promotion
@@ -82,7 +82,7 @@ class InSyncFile:
 
     def __init__(self, store: Store) -> None:
         self._store, self.path = store, store.in_sync
-        self._file = WordFile(store.in_sync, InSyncLost)
+        self._file = MirroredFile(store.in_sync, InSyncLost)
 
     def load(self) -> InSyncRecord | None:
         """None where nothing was ever recorded. Raises MalformedFile: the set before may have had other members."""

@@ -8,7 +8,7 @@ from towline.errors import MalformedFile, SyncFailed, TowlineError
 from towline.format.files.topics import DELETED, TopicTable, read_topics
 from towline.log.files.config_file import ConfigFile, encode, read_config
 from towline.log.files.segment_files import sync_directory
-from towline.log.files.store_files import bytes_of, put_back, stage
+from towline.log.files.store_files import bytes_of, restore_previous, stage
 from towline.places import Store
 
 NAME: Final = "topics.json"
@@ -52,7 +52,7 @@ class TopicsConfig(ConfigFile):
             staged = stage(self.path, encode(content))
             self._keep()
         except (TowlineError, OSError) as error:
-            put_back(self.path, before, error)
+            restore_previous(self.path, before, error)
             raise
         staged.replace(self.path)
         with contextlib.suppress(SyncFailed):  # of the name of `.bak`; the file itself holds

@@ -1,4 +1,4 @@
-"""A master tells the peers that are not its slaves of its epoch, until each has promised to follow nobody older.
+"""A master's broadcast of its epoch to peers that are not its slaves, until each has promised to follow no older one.
 
 So an old master that was cut off learns of the new one as soon as it can be reached, and is fenced (H16, H18).
 """
@@ -15,32 +15,32 @@ from towline.node.process.curve_keys import key_of
 from towline.runtime.positions import Position
 
 from .handshake import own_facts
-from .peer_client import ASK_MS, Asked
-from .peer_server import PEER, PROMISE, PeerDoor
+from .peer_client import ASK_MS, PeerRequest
+from .peer_server import PEER, PROMISE, PeerServer
 
 EVERY_MS: Final = 1000
 
 
-class Announcer:
-    """`turn` never waits; one peer after the other has ASK_MS to answer."""
+class EpochBroadcast:
+    """`poll` never waits; one peer after the other has ASK_MS to answer."""
 
-    def __init__(self, node: Node, context: Context, door: PeerDoor) -> None:
-        self._node, self._context, self._door = node, context, door
+    def __init__(self, node: Node, context: Context, server: PeerServer) -> None:
+        self._node, self._context, self._server = node, context, server
         self._epoch = node.positions.get(Position.EPOCH)
         self._facts = own_facts(node, PEER) | {"node": node.settings.broker_id}
         self._key = key_of(node)
         own = node.settings.broker_id
         self._left = {peer: where for peer, where in node.settings.peers.items() if peer != own}
-        self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers are about to join as slaves
+        self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers join as slaves by then
         self._waiting: list[int] = []
-        self._asked: Asked | None = None
+        self._asked: PeerRequest | None = None
         self._peer = own
         self._deadline_ms = 0
 
-    def turn(self, now_ms: int, slaves: Collection[int]) -> int:
-        """`slaves`: the nodes that are linked, and so know. How many answers came."""
+    def poll(self, now_ms: int, slaves: Collection[int]) -> int:
+        """`slaves`: the nodes that are linked, and so know the epoch. Returns how many answers came."""
         if self._asked is not None:
-            return self._go_on(self._asked, now_ms)
+            return self._advance(self._asked, now_ms)
         if not self._waiting:
             if not self._left or now_ms < self._due_ms:
                 return 0
@@ -51,15 +51,15 @@ class Announcer:
         self._peer = self._waiting.pop()
         question: dict[str, Any] = {"op": PROMISE, "epoch": self._epoch, "node": self._node.settings.broker_id}
         link = Link(self._context, self._left[self._peer], self._facts, frame_size_max=MIB, key=self._key)
-        self._asked, self._deadline_ms = Asked(link, question), now_ms + ASK_MS
+        self._asked, self._deadline_ms = PeerRequest(link, question), now_ms + ASK_MS
         return 0
 
     def close(self) -> None:
         if self._asked is not None:
             self._asked.link.close()
 
-    def _go_on(self, asked: Asked, now_ms: int) -> int:
-        asked.go_on()
+    def _advance(self, asked: PeerRequest, now_ms: int) -> int:
+        asked.advance()
         if not asked.is_over and now_ms < self._deadline_ms:
             return 0
         asked.link.close()
@@ -70,15 +70,15 @@ class Announcer:
             self._left.pop(self._peer)
             self._node.log.info("node %d knows of epoch %d", self._peer, self._epoch)
         else:
-            self._look(asked.answer)
+            self._check_answer(asked.answer)
         return 1
 
-    def _look(self, facts: dict[str, Any]) -> None:
-        """It has promised more to another, or follows one: then our time is over."""
+    def _check_answer(self, facts: dict[str, Any]) -> None:
+        """A peer that follows or has promised a higher epoch fences this master."""
         for epoch in (facts.get("epoch"), facts.get("promised")):
             if isinstance(epoch, int) and epoch > self._epoch:
                 self._node.log.warning("node %d knows epoch %d, ours is %d", self._peer, epoch, self._epoch)
                 try:
-                    self._door.heard_of(epoch)
+                    self._server.observe_epoch(epoch)
                 except (DiskFull, StoreNotWritable, SyncFailed) as error:  # it is asked again
                     self._node.log.error("what it says cannot be kept: %s", error)

@@ -1,4 +1,4 @@
-"""What every server of a node says of itself when a link begins, and what it tells a peer that may stay."""
+"""Facts of a handshake: a node's own, and the welcome that a server sends."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""A slave's link to its master: made, lost and made again, by the receiver for the log and by follow for metadata."""
+"""A slave's link to its master, with reconnection: the receiver uses one for the log, follow one for metadata."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ from towline.link.poller import Pollable, Poller
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.resting import Rest
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.settings import Settings
 
 from .peer_server import NOT_MASTER
@@ -34,7 +34,7 @@ def master_addresses(settings: Settings) -> list[str]:
 
 
 class MasterLink:
-    """`connect` when `due`; then `send` and `receive` until `leave`. `wait` sleeps on the bell and on the link.
+    """`connect` when `due`; then `send` and `receive` until `disconnect`. `wait` sleeps on doorbell and link.
 
     Of several addresses one is tried per `connect`, the next at once when nobody listens there or it is no master.
     """
@@ -61,7 +61,7 @@ class MasterLink:
             node.log.error("there is no master to follow: set ha_peers, or ha_master_address, and start again")
 
     def watch(self, source: Pollable) -> None:
-        """Something else that ends a `wait`: the caller looks at it after each."""
+        """Adds a source that ends a `wait`; the caller checks it after each."""
         self._poller.add(source)
         self._alone = False
 
@@ -71,22 +71,22 @@ class MasterLink:
 
     @property
     def address(self) -> str:
-        """Of the master that is connected, or of who is asked next."""
+        """Of the connected master, or of the node that is tried next."""
         return self._addresses[self._at]
 
     @property
     def trouble(self) -> str:
-        """Why nobody is connected, as it was logged; empty while somebody is."""
+        """Why there is no connection, as it was logged; empty while there is one."""
         return self._told
 
     @property
     def refused(self) -> LinkRefused | None:
-        """What a master said that did not take this node, or this node of a master; None while nobody did."""
+        """The refusal by a master, or of a master; None while there is none."""
         return self._refused
 
     @property
     def lost(self) -> bool:
-        """The connection broke; `leave` comes next."""
+        """The connection broke; `disconnect` comes next."""
         return self._link is not None and self._link.lost
 
     def due(self, now_ms: int) -> bool:
@@ -98,7 +98,7 @@ class MasterLink:
         return min(SLEEP_MAX_MS, max(0, self._retry_at - now_ms) if self._addresses else SLEEP_MAX_MS)
 
     def connect(self, facts: Mapping[str, Any], agree: Callable[[dict[str, Any]], None]) -> bool:
-        """Greet with `facts`; `agree` looks at the welcome and raises what it cannot accept. A failure is logged."""
+        """Greet with `facts`; `agree` checks the welcome and raises what it cannot accept. A failure is logged."""
         link = Link(
             self._context,
             self.address,
@@ -117,7 +117,7 @@ class MasterLink:
         self._poller.add(link)
         return True
 
-    def leave(self, why: str) -> None:
+    def disconnect(self, why: str) -> None:
         """Close the link, saying why; it is made again a little later (H20: never used again after trouble)."""
         if self._link is not None:
             self._poller.remove(self._link)
@@ -126,7 +126,7 @@ class MasterLink:
             self._link, self._refused = None, None
             now = self._node.clock.monotonic_ms()
             self._quick_until = now + 1000 * QUICK_S if len(self._addresses) > 1 else 0
-            self._put_off(f"the link to the master ends: {why}", now)
+            self._retry_later(f"the link to the master ends: {why}", now)
 
     def send(self, parts: list[bytes]) -> bool:
         return self._link is not None and self._link.send(parts)
@@ -137,7 +137,7 @@ class MasterLink:
             return None
         return self._link.receive()
 
-    def wait(self, timeout_ms: int, rest: Rest | None) -> bool:
+    def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         """Whether the bell rang."""
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
@@ -147,7 +147,7 @@ class MasterLink:
         close_context(self._context)
 
     def _greet(self, link: Link) -> dict[str, Any]:
-        """A host where nobody listens costs no time; one that does not answer at all GREET_MS."""
+        """Waits GREET_MS at most; a refused connection ends it at once."""
         clock = self._node.clock
         deadline = clock.monotonic_ms() + GREET_MS
         while (welcome := link.try_greet()) is None:
@@ -158,7 +158,7 @@ class MasterLink:
         return welcome
 
     def _next(self, error: LinkRefused | NoAnswer | MalformedFrame) -> None:
-        """After a round through all addresses that found no master there is a pause; it is told of once."""
+        """Tries the next address; after a round through all of them there is a pause, logged once."""
         self._troubles[self.address] = error
         now = self._node.clock.monotonic_ms()
         self._at = (self._at + 1) % len(self._addresses)
@@ -168,10 +168,10 @@ class MasterLink:
         known = list(self._troubles.values())
         telling = [trouble for trouble in known if NOT_MASTER not in str(trouble)]
         self._refused = next((trouble for trouble in telling if isinstance(trouble, LinkRefused)), None)
-        self._put_off("; ".join(dict.fromkeys(map(str, telling or known))), now)
+        self._retry_later("; ".join(dict.fromkeys(map(str, telling or known))), now)
         self._troubles = {}
 
-    def _put_off(self, why: str, now: int) -> None:
+    def _retry_later(self, why: str, now: int) -> None:
         self._retry_at = now + (QUICK_RETRY_MS if now < self._quick_until else RETRY_MS)
         if why != self._told:  # a master that stays away is told of once
             self._node.log.warning("%s", why)

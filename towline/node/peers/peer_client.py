@@ -1,4 +1,4 @@
-"""Asks the ha services of several nodes the same question at once."""
+"""Requests to the ha services of several nodes at once."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -22,8 +22,8 @@ ASK_MS: Final = 1000
 MASTERS_ADDRESS: Final = "the master"  # of a slave without ha_peers, whose number it does not know
 
 
-class Asked:
-    """One peer that is asked: greeted first, then sent the question."""
+class PeerRequest:
+    """A request to one peer: a handshake, then the question."""
 
     def __init__(self, link: Link, question: dict[str, Any]) -> None:
         self.link = link
@@ -37,14 +37,14 @@ class Asked:
     def is_over(self) -> bool:
         return self.answer is not None or bool(self.trouble)
 
-    def go_on(self) -> None:
-        """As far as it goes without waiting."""
+    def advance(self) -> None:
+        """Goes as far as possible without waiting."""
         try:
-            self._go_on()
+            self._advance()
         except (LinkRefused, NoAnswer, MalformedFrame) as error:
             self.trouble = str(error)
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         if not self._welcomed:
             self._welcomed = self.link.try_greet() is not None
             if not self._welcomed:
@@ -72,7 +72,7 @@ def ask_peers(
     key = key_of(node)
     facts = own_facts(node, PEER) | {"node": node.settings.broker_id}
     asked = {
-        name: Asked(Link(context, where, facts, frame_size_max=MIB, key=key), question)
+        name: PeerRequest(Link(context, where, facts, frame_size_max=MIB, key=key), question)
         for name, where in addresses.items()
     }
     deadline = time.monotonic() + timeout_ms / 1000
@@ -80,7 +80,7 @@ def ask_peers(
         while True:
             for one in asked.values():
                 if not one.is_over:
-                    one.go_on()
+                    one.advance()
             left = [one.link for one in asked.values() if not one.is_over]
             remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
             if not left or remaining_ms <= 0:
@@ -96,8 +96,8 @@ def ask_peers(
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What all peers said to one question: reports by node, who granted it; of the silent, by name, where and why."""
+class PeerAnswers:
+    """The answers to one question: reports by node, who granted it; for silent peers the reasons by name."""
 
     answers: Mapping[int, Report]
     granted: frozenset[int]
@@ -105,14 +105,14 @@ class Heard:
 
 
 def addresses_of(settings: Settings) -> dict[str, str]:
-    """Name -> host:port of everybody who can be asked."""
+    """Name -> host:port of every peer."""
     peers = {str(peer): where for peer, where in settings.peers.items() if peer != settings.broker_id}
     if not settings.peers and settings.ha_master_address is not None:
         peers[MASTERS_ADDRESS] = settings.ha_master_address
     return peers
 
 
-def ask_all(node: Node, question: dict[str, Any]) -> Heard:
+def ask_all(node: Node, question: dict[str, Any]) -> PeerAnswers:
     """Within a second. An answer that makes no sense is none, and its sender is silent."""
     addresses, own = addresses_of(node.settings), node.settings.broker_id
     said, troubles = ask_peers(node, addresses, question)
@@ -129,11 +129,15 @@ def ask_all(node: Node, question: dict[str, Any]) -> Heard:
         answers[report.node] = report
         if facts.get("granted") is True:
             granted.add(report.node)
-    return Heard(answers, frozenset(granted), {name: f"{addresses[name]}: {why}" for name, why in troubles.items()})
+    return PeerAnswers(
+        answers, frozenset(granted), {name: f"{addresses[name]}: {why}" for name, why in troubles.items()}
+    )
 
 
-def check_promotion(node: Node, own: Report, heard: Heard, granted: Collection[int], *, elected: bool = False) -> None:
-    """Raises PromotionRefused, which says too who is silent, and who has promised to this node already."""
+def check_promotion(
+    node: Node, own: Report, heard: PeerAnswers, granted: Collection[int], *, elected: bool = False
+) -> None:
+    """Raises PromotionRefused, which also names silent peers and those that have promised already."""
     known = {own.node, *node.settings.peers, *heard.answers}
     known |= {-1} if MASTERS_ADDRESS in heard.silent else set()
     try:

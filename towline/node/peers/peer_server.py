@@ -1,6 +1,6 @@
-"""What a node answers its peers, whatever its role: who it is and how far it got, and whether it promises to follow.
+"""Answers to peers, in either role: a node's state, and its promise to follow a master's epoch.
 
-SEND has this door on a master, FOLLOW on a slave; both listen on the node's ha endpoint.
+SEND answers on a master, FOLLOW on a slave; both listen on the node's ha endpoint.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile
 from towline.node.process.context import Node
 from towline.node.process.endpoints import reachable
 from towline.node.roles.promise import Promise, load_promise, save_promise
-from towline.node.roles.role_commands import AGREE, give_order
+from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.roles.roles import MASTER, SLAVE
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.positions import Position
@@ -54,7 +54,7 @@ def state_of(node: Node) -> dict[str, Any]:
     } | reachable(node.settings, node.runtime, SLAVE if is_slave else MASTER)
 
 
-class PeerDoor:
+class PeerServer:
     """Belongs to the process that writes PROMISED: one of `Position.PROMISED`'s writers."""
 
     def __init__(self, node: Node) -> None:
@@ -62,7 +62,7 @@ class PeerDoor:
         self._promised = node.writer(Position.PROMISED)
 
     def answers(self, question: dict[str, Any]) -> bool:
-        """Whether it is a question for this door."""
+        """Whether this server answers the question."""
         return question.get("op") in (STATE, PROMISE)
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -87,10 +87,10 @@ class PeerDoor:
         self._keep(asked)
         return True
 
-    def heard_of(self, epoch: int) -> bool:
-        """A peer says that another one is master of a higher epoch: that is as good as a promise to it, and fences us.
+    def observe_epoch(self, epoch: int) -> bool:
+        """Records a higher epoch of another master, as told by a peer. Like a promise to it, that fences this node.
 
-        False where it is no other's, or known. Raises like `answer`.
+        False for an own or a known epoch. Raises like `answer`.
         """
         whose = Promise(epoch, node_of(epoch))
         known = max(self._promised.get(), self._node.positions.get(Position.EPOCH))
@@ -107,4 +107,4 @@ class PeerDoor:
         said = promise.epoch, promise.node
         node.log.warning("promised epoch %d to node %d: no master of a lower one is followed", *said)
         if node.settings.broker_role is not BrokerRole.SLAVE:
-            give_order(node.store.root, {"order": AGREE, "why": f"node {promise.node} opens epoch {promise.epoch}"})
+            submit_command(node.store.root, {"order": AGREE, "why": f"node {promise.node} opens epoch {promise.epoch}"})

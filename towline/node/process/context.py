@@ -1,4 +1,4 @@
-"""What a process of a node is handed: where things lie, its settings, the positions, its neighbours' bells."""
+"""The context of a node's process: directories, settings, positions, doorbells of the other processes."""
 
 import json
 import logging
@@ -8,9 +8,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from towline.clock import Clock, SystemClock
 from towline.errors import NodeNotRunning, PositionsUnusable
 from towline.places import Runtime, Store
-from towline.runtime.clock import Clock, SystemClock
 from towline.runtime.doorbell import Ringer
 from towline.runtime.positions import Duty, DutyLine, Position, Positions, Writer
 from towline.runtime.queue_ends import QueueEnds

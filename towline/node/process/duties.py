@@ -1,4 +1,4 @@
-"""Which module does which duty, by name: the library may not import a process folder, it hands over."""
+"""The table of duties: the module that does each, the duties of a role, the order of starting and stopping."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -27,7 +27,7 @@ MODULES: Final = {
     Duty.LEASE: "ha.leader.lease",
 }
 
-# Each runs once in a start, before any piece: `(store, log file) -> exit status`.
+# Each runs once in a start, before any other process: `(store, log file) -> exit status`.
 ONE_SHOTS: Final = {
     Duty.RECOVER: ("towline.node.supervise.recover", "recover_node"),
     Duty.AGREE: ("ha.leader.agree", "agree_node"),

@@ -1,4 +1,4 @@
-"""Where a node listens: for each service a socket in the runtime directory, and TCP unless its port is 0."""
+"""Endpoints of a node: for each service a socket in the runtime directory, and TCP unless its port is 0."""
 
 from typing import Final
 
@@ -18,8 +18,8 @@ def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, l
     return {service: listening(settings.listen_host, runtime, service, port) for service, port in ports.items()}
 
 
-def refusing(settings: Settings, runtime: Runtime) -> list[str]:
-    """Where a slave tells producers that it is no master; without peers its master may have the same port, as above."""
+def refusal_endpoints(settings: Settings, runtime: Runtime) -> list[str]:
+    """Endpoints where a slave refuses producers; without peers its master may have the same port, as above."""
     return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
 
 

@@ -1,4 +1,4 @@
-"""Why a process gave up, carried to whoever started it: an error's class, its facts, its sentence."""
+"""The failure of a process, handed to its parent in a file: the error's class, facts and sentence."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def facts_of(error: TowlineError) -> dict[str, Any]:
 
 
 def error_of(facts: dict[str, Any], who: str) -> TowlineError:
-    """The error as itself where its class is known, else what `who` said while it started."""
+    """The error itself where its class is known, else a StartFailed of `who`."""
     known = {kind.__name__: kind for kind in _every_kind(TowlineError)}.get(facts["error"])
     return known(*facts["facts"]) if known else StartFailed(who, facts["sentence"])
 
@@ -36,7 +36,7 @@ def write_failure(store: Store, duty: Duty, error: TowlineError) -> None:
 
 
 def read_failure(store: Store, duty: Duty) -> TowlineError | None:
-    """The error a piece left behind; it is taken away."""
+    """The error that a process left in its file, which is deleted."""
     path = store.run / f"{duty.label}.failure"
     if not path.exists():
         return None

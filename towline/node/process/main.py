@@ -1,4 +1,4 @@
-"""`python -m master`, `python -m slave`: the supervisor process of a node, in the foreground until told to stop.
+"""`python -m master`, `python -m slave`: the supervisor process of a node, until SIGTERM or SIGINT.
 
 This module imports little: the zygote, which takes longest to be ready, is started before settings and stores are.
 """
@@ -14,14 +14,13 @@ from typing import Any, Final
 
 from towline.errors import TowlineError
 from towline.places import Store
-from towline.runtime.machine import check_machine
-from towline.runtime.process import die_with_parent, set_name
+from towline.runtime.process import check_machine, die_with_parent, set_name
 from towline.start import check_siblings
 
 from .duties import MASTER, ROLES, SLAVE
-from .zygote_client import Nursery
+from .zygote_client import ZygoteClient
 
-FOREGROUND: Final = "towline.node.supervise.bootstrap"
+BOOTSTRAP: Final = "towline.node.supervise.bootstrap"
 FAILURE: Final = "towline.node.process.failure"
 
 
@@ -33,15 +32,15 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     set_name(f"towline:{role}")
     store = Store(asked.store.resolve())
     loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
-    nursery = Nursery(store.root, asked.log_file, [duty.label for duty in loaded])
+    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded])
     try:
         check_machine()
         check_siblings()
-        nursery.spawn()
-        start = import_module(FOREGROUND).start  # while the zygote loads
-        supervisor = start(role, asked, store, dict(asked.set), nursery)
+        zygote.spawn()
+        start = import_module(BOOTSTRAP).start  # while the zygote loads
+        supervisor = start(role, asked, store, dict(asked.set), zygote)
     except TowlineError as error:
-        nursery.end()
+        zygote.end()
         _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
         sys.stderr.write(f"{role}: {error}\n")
         return 1
@@ -78,7 +77,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _tell(descriptor: int | None, facts: dict[str, Any]) -> None:
-    """One line of JSON to whoever waits for it; a starter that has gone meanwhile changes nothing."""
+    """Writes one line of JSON for the parent process; one that has ended meanwhile changes nothing."""
     if descriptor is None:
         return
     try:

@@ -1,6 +1,6 @@
-"""What a piece of a node shows put to be told from a client: a secret in the runtime directory (mode 0700).
+"""The secret with which processes of a node identify themselves to put: a file in the runtime directory (mode 0700).
 
-Put keeps it; a piece that delivers reads it each time it connects. It lives as long as the runtime directory.
+Put writes it; schedule reads it each time it connects. It lives as long as the runtime directory.
 """
 
 import os
@@ -46,11 +46,11 @@ def is_secret(shown: object, secret: str) -> bool:
 
 
 def guarded(greet: Greet, secret: Callable[[], str]) -> Greet:
-    """The same greeting; as a piece of this node only who shows the secret. `secret` may raise FileNotFoundError."""
+    """The same greeting; only the secret makes a peer a process of this node. `secret` may raise FileNotFoundError."""
 
     def guard(facts: dict[str, Any]) -> Mapping[str, Any]:
         if facts.get("role") == SCHEDULE_ROLE and not _shows(facts, secret):
-            raise LinkRefused("ROLE", f"the role {SCHEDULE_ROLE!r} is for pieces of this node")
+            raise LinkRefused("ROLE", f"the role {SCHEDULE_ROLE!r} is for processes of this node")
         return greet(facts)
 
     return guard

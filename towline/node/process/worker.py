@@ -1,31 +1,41 @@
-"""The main function of a piece: one process, one duty; forked from the zygote or started by hand."""
+"""The main function of a worker process: one process, one duty; forked from the zygote or started by hand.
+
+A port that cannot be bound is explain_bind_error here: which setting names the address, and which process has the port.
+"""
 
 import argparse
 import sys
+from errno import EACCES, EADDRINUSE
 from logging import Logger
 from pathlib import Path
 from signal import set_wakeup_fd
+from typing import Final
+
+import psutil
 
 from towline.errors import CannotListen, TowlineError
+from towline.link.endpoints import Endpoint, parse
 from towline.link.memory_limit import FreedMemory
 from towline.link.native import address_of
 from towline.places import Store
 from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.locks import DutyLock
 from towline.runtime.logging import configure
-from towline.runtime.machine import check_machine
 from towline.runtime.positions import Duty
-from towline.runtime.process import StopFlag, set_name
-from towline.runtime.resting import Rest
+from towline.runtime.process import StopFlag, check_machine, set_name
+from towline.runtime.settings import Settings
 
 from .context import Node
 from .duties import builder
 from .failure import write_failure
-from .listening import explained
+
+_PORTS: Final = ("listen_port", "serve_port", "ha_listen_port", "schedule_port")
+_OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 
-def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
+def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
     """Do `duty` until SIGTERM. Returns the exit status; a TowlineError is logged with its remedy and gives 1."""
     stopped = StopFlag()
     set_name(f"towline:{duty.label}")
@@ -42,12 +52,12 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         agent = builder(duty)(node)
         mine = node.generation
 
-        def leave() -> bool:
+        def is_over() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, bell, node.line, Rest(node.line, address_of("zmq_poll")), leave)
+        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), is_over)
     except CannotListen as error:
-        return _give_up(log, store, duty, explained(error, node.settings))
+        return _give_up(log, store, duty, explain_bind_error(error, node.settings))
     except TowlineError as error:
         return _give_up(log, store, duty, error)
     del lock
@@ -61,8 +71,33 @@ def _give_up(log: Logger, store: Store, duty: Duty, error: TowlineError) -> int:
 
 
 def main(label: str) -> None:
-    """`python -m <folder> --store DIR`: the piece alone, for a node whose supervisor leaves the duty out."""
+    """`python -m <folder> --store DIR`: the process by hand, for a node whose supervisor leaves the duty out."""
     parser = argparse.ArgumentParser(description=f"the {label} process of a running node, started by hand")
     parser.add_argument("--store", type=Path, required=True, help="store directory of a node that runs without it")
     store: Path = parser.parse_args().store
-    sys.exit(run_piece(Duty.named(label), store, log_file=None))
+    sys.exit(run_worker(Duty.named(label), store, log_file=None))
+
+
+def explain_bind_error(error: CannotListen, settings: Settings) -> CannotListen:
+    """The same error with the setting and the process that an operator needs to correct it."""
+    endpoint = parse(error.endpoint)
+    holder = _holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""
+    return CannotListen(error.endpoint, error.number, error.reason, holder, _setting_of(endpoint, error, settings))
+
+
+def _setting_of(endpoint: Endpoint, error: CannotListen, settings: Settings) -> str:
+    if endpoint.scheme != "tcp":
+        return ""
+    if error.number not in _OF_A_PORT:
+        return "listen_host"
+    return next((key for key in _PORTS if getattr(settings, key) == endpoint.port), "")
+
+
+def _holder_of(port: int) -> str:
+    """The process that listens there; "" where the system hides it, as for other users' processes."""
+    try:
+        found = psutil.net_connections("tcp")
+        pids = {one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
+        return ", ".join(f"process {pid} ({psutil.Process(pid).name()})" for pid in sorted(pids - {None}))
+    except psutil.Error:
+        return ""

@@ -1,4 +1,4 @@
-"""The zygote: one thread, loads the compiled kernels and the pieces once, then forks whoever the supervisor asks for.
+"""The zygote: one thread that loads kernels and duties once, and forks the processes that the supervisor asks for.
 
 A supervisor that has lived for hours has threads, and forking from it can deadlock (H10). The zygote never starts one:
 thread counts of the numeric libraries are 1 and no ZeroMQ context exists here. Children share its pages.
@@ -28,9 +28,9 @@ from .duties import ONE_SHOTS, builder, one_shot
 # Imported by `load_first` and `load_rest`, once the zygote cannot become an orphan any more.
 MACHINE_CODE: Final = "towline.kernels.jit.machine_code"
 KERNELS: Final = "towline.kernels.jit.load"
-PIECE: Final = "towline.node.process.worker"
+WORKER: Final = "towline.node.process.worker"
 RECOVER: Final = "towline.node.supervise.recover"
-FIRST_S: Final = 0.2  # a piece that clients wait for is not made to wait for imports of others
+FIRST_S: Final = 0.2  # a duty that clients wait for does not wait for the imports of others
 
 
 class Zygote:
@@ -51,18 +51,18 @@ class Zygote:
     def serve(self) -> None:
         """Until the supervisor closes the socket or dies."""
         self._say({"ready": os.getpid()})
-        while self.turn(None):
+        while self.poll(None):
             pass
 
     def await_fork(self, label: str) -> None:
         """While recovery, if it was asked for, may end at any time: until this child is asked for too, or a moment."""
         deadline = time.monotonic() + FIRST_S
         while self._forked and label not in self._forked and (left := deadline - time.monotonic()) > 0:
-            if not self.turn(int(1000 * left) + 1):
+            if not self.poll(int(1000 * left) + 1):
                 return
 
-    def turn(self, timeout_ms: int | None) -> bool:
-        """Does what is asked within the time. False when the supervisor closed the socket."""
+    def poll(self, timeout_ms: int | None) -> bool:
+        """Serves requests for `timeout_ms`. False when the supervisor closed the socket."""
         for fd, _ in self._poll.poll(timeout_ms):
             if fd == self._woken:
                 os.read(self._woken, 4096)
@@ -105,7 +105,7 @@ class Zygote:
         duty = Duty.named(label)
         if duty in ONE_SHOTS:
             return one_shot(duty)(self._store, self._log_file)
-        return int(import_module(PIECE).run_piece(duty, self._store, log_file=self._log_file))
+        return int(import_module(WORKER).run_worker(duty, self._store, log_file=self._log_file))
 
     def _reap(self) -> None:
         while True:
@@ -133,14 +133,14 @@ def load_rest(labels: list[str], zygote: Zygote) -> None:
     """Everything else that children will need. The first of them is asked for as soon as recovery, which goes on
     meanwhile, is over.
     """
-    zygote.turn(0)
-    import_module(PIECE)
+    zygote.poll(0)
+    import_module(WORKER)
     for number, label in enumerate(labels):
-        zygote.turn(0)
+        zygote.poll(0)
         builder(Duty.named(label))
         if not number:
             zygote.await_fork(label)
-    zygote.turn(0)
+    zygote.poll(0)
     for duty in ONE_SHOTS:
         one_shot(duty)
     gc.freeze()

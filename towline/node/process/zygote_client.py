@@ -1,4 +1,4 @@
-"""The supervisor's end of its zygote: starts one, asks it for children, hears which of them ended.
+"""The supervisor's client of its zygote: starts it, requests children, reports their exits.
 
 Imports little, so that the zygote loads its kernels while the supervisor still imports the rest of itself.
 """
@@ -31,7 +31,7 @@ class Exit(NamedTuple):
     status: int
 
 
-class Nursery:
+class ZygoteClient:
     """One zygote at a time, whose children do the duties of a node on `store`. For one thread, and signal handlers."""
 
     def __init__(self, store: Path, log_file: Path | None, duties: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class Nursery:
         self._control = mine
         self._ready = False
         self._unread = b""
-        self._heard: list[dict[str, Any]] = []
+        self._received: list[dict[str, Any]] = []
 
     @property
     def pid(self) -> int:
@@ -86,13 +86,13 @@ class Nursery:
 
     def listen(self, timeout_ms: int) -> list[Exit]:
         """Children that ended; waits until the zygote says something, `wake` is called, or the time is over."""
-        self._hear(timeout_ms)
-        exits = [Exit(fact["exited"], fact["status"]) for fact in self._heard if "exited" in fact]
-        self._heard = [fact for fact in self._heard if "exited" not in fact]
+        self._receive(timeout_ms)
+        exits = [Exit(fact["exited"], fact["status"]) for fact in self._received if "exited" in fact]
+        self._received = [fact for fact in self._received if "exited" not in fact]
         return exits
 
     def watch(self, bell: int) -> None:
-        """A descriptor that ends a `listen` as `wake` does; whoever gave it drains it. -1: none any more."""
+        """Sets a descriptor that ends a `listen` as `wake` does; the caller drains it. -1: none."""
         self._bell = bell
 
     def wake(self) -> None:
@@ -101,7 +101,7 @@ class Nursery:
             os.write(self._wake, b"\0")
 
     def end(self) -> None:
-        """The zygote goes, with every child that is left."""
+        """Ends the zygote, and with it every child that is left."""
         if self._process is None:
             return
         self._control.close()
@@ -114,24 +114,24 @@ class Nursery:
             self._process.wait()
         self._process = None
 
-    def forget(self) -> None:
-        """The zygote has gone; what it said last is of no use."""
+    def discard(self) -> None:
+        """Closes the socket of a zygote that has ended."""
         self._control.close()
 
     def _await(self, who: str, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while True:
-            for fact in self._heard:
+            for fact in self._received:
                 if wanted(fact):
-                    self._heard.remove(fact)
+                    self._received.remove(fact)
                     return fact
             if self.exit_status is not None:
                 raise StartFailed(who, f"the zygote exited with {self.exit_status}")
             if time.monotonic() > deadline:
                 raise StartFailed(who, f"no answer within {seconds:.0f} s")
-            self._hear(_STEP_MS)
+            self._receive(_STEP_MS)
 
-    def _hear(self, timeout_ms: int) -> None:
+    def _receive(self, timeout_ms: int) -> None:
         """Collect what the zygote says within the time."""
         poll = select.poll()  # not select: whoever starts a node may hold more than 1024 descriptors
         poll.register(self._control, select.POLLIN)
@@ -150,7 +150,7 @@ class Nursery:
         if not data:
             self._await_death()
         *lines, self._unread = (self._unread + data).split(b"\n")
-        self._heard += [json.loads(line) for line in lines]
+        self._received += [json.loads(line) for line in lines]
 
     def _await_death(self) -> None:
         """Its end of the socket is closed, so it is dying; until it has, every select would return at once."""

@@ -1,4 +1,4 @@
-"""What a running node counted: read from its shared memory, twice for rates. Nothing is asked of its processes."""
+"""Counters and rates of a running node, read from its shared memory; its processes are not asked."""
 
 import time
 from collections import defaultdict

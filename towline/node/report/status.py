@@ -1,11 +1,12 @@
-"""What a running node says of itself, read from the outside: positions, heartbeats, counters, memory, disk.
+"""The status of a running node, read from the outside: positions, heartbeats, counters, memory, disk, archive.
 
 Nothing is asked of the node's processes, so reading costs them nothing.
 """
 
 import json
+import select
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -13,35 +14,49 @@ from typing import Any, Final
 import psutil
 
 from towline.clock import boottime_ns
-from towline.errors import NodeNotRunning
+from towline.errors import MalformedFile, NodeNotRunning
 from towline.format.record.halts import remedy, why
 from towline.format.wire.refusals import Cause
+from towline.log.commitlog.cleaning import full_in_s
+from towline.log.commitlog.reserve_file import ReserveFile, disk_use
 from towline.log.files.config_file import from_backups
 from towline.log.files.segment_files import segment_name
+from towline.log.state.archived import archived_until, load_archived
 from towline.log.state.in_sync_file import Outside, ids_of
 from towline.node.process.context import Node, open_node
 from towline.node.roles.role_commands import read_json_file
 from towline.node.roles.roles import MASTER, SLAVE, load_role
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import described, pool_of
+from towline.node.store.transient_pool import describe_pool, pool_of
 from towline.places import Runtime, Store
 from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
-from .archiving import archive_of
-from .seeding import progress_of
-from .space import space_of
-from .stalls import GONE, standing_still
 from .statistics import summary
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
+STILL_MS: Final = 2_000  # an idle process beats several times a second: an older beat is a long call, or a stop (H9)
+GONE: Final = "GONE"
+_CALLS: Final = {
+    State.STARTING.name: "it is starting",
+    State.RUNNING.name: "in a turn of its work",
+    State.SYNCING.name: "in a sync of the disk",
+    State.KERNEL.name: "in an append or another long call",
+    State.RECOVERING.name: "it recovers the store",
+    State.STOPPING.name: "it is stopping",
+    GONE: "it is gone, and not started again yet",
+}
+_STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+RATE_SEGMENTS: Final = 8  # full segments that the rate of growth is taken from
+RATE_SAMPLE_S: Final = 0.25  # between the two readings of a rate
+BACKLOG_MIN: Final = 1 << 20  # fewer bytes behind are in transit
 
 
 def node_facts(store_root: Path) -> dict[str, Any]:
-    """run/node.json: pid, role, endpoints, pieces. Raises NodeNotRunning when nobody answers for it."""
+    """run/node.json: pid, role, endpoints, processes. Raises NodeNotRunning when that pid is gone."""
     store = Store(store_root.resolve())
     try:
         facts: dict[str, Any] = json.loads(store.node.read_text(encoding="utf-8"))
@@ -58,7 +73,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
     node = open_node(store_root)
     positions = node.positions
     try:
-        pieces = _pieces(node, facts)
+        processes = _processes(node, facts)
         lag = _lag(node, facts["role"])
         link = read_json_file(node.store.link) if facts["role"] == SLAVE else None
         followed = link is not None and link["connected"]
@@ -70,11 +85,11 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "started_ms": facts["started"],
             "broker_role": node.settings.broker_role.value,
             "flush_disk_type": node.settings.flush_disk_type.value,
-            "transient_pool": described(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
+            "transient_pool": describe_pool(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
-            "pieces": pieces,
-            "standing_still": standing_still(pieces),
-            "pss": sum(piece["pss"] for piece in pieces),
+            "pieces": processes,
+            "standing_still": standing_still(processes),
+            "pss": sum(process["pss"] for process in processes),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
             "visible_end": lag.pop("visible_end"),
             "lag": lag,
@@ -135,22 +150,22 @@ def _sizes(directory: Path) -> dict[str, int]:
     return {"size": size, "allocated": allocated}
 
 
-def _pieces(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
+def _processes(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
     kept = facts["pieces"].keys()  # what the supervisor restarts; others end in order when they are done
     serves = node.positions.duty(Duty.SUPERVISE).state is State.RUNNING
-    found = [_piece(node, Duty.SUPERVISE, facts["pid"], kept=True)]
+    found = [_process(node, Duty.SUPERVISE, facts["pid"], kept=True)]
     found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
     for duty in Duty:
         line = node.positions.duty(duty)
         if duty in (Duty.RECOVER, Duty.AGREE) and serves:
             continue  # they have ended in order, as at every start
         if duty is not Duty.SUPERVISE and line.state is not State.ABSENT:
-            found.append(_piece(node, duty, line.pid, kept=duty.label in kept))
+            found.append(_process(node, duty, line.pid, kept=duty.label in kept))
     return found
 
 
-def _piece(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
+def _process(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
     line = node.positions.duty(duty)
     use = _use(node, pid)
     gone = use["process"] == GONE and (kept or line.state is not State.STOPPED)
@@ -167,7 +182,7 @@ def _piece(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
-    """Where reput stands still, why, and what to do; None while it does not."""
+    """The record before which reput stopped, why, and the remedy; None while it goes on."""
     offset = node.positions.get(Position.DISPATCH_STOPPED) - 1
     if offset < 0:
         return None
@@ -177,7 +192,7 @@ def _stopped(node: Node) -> dict[str, Any] | None:
 
 
 def _damaged(node: Node) -> dict[str, Any]:
-    """Records that readers found damaged since the node was started, and where the one stands that was found last."""
+    """Records that readers found damaged since the node was started, and the place of the last one."""
     count, offset = node.positions.get(Position.DAMAGED), node.positions.get(Position.DAMAGED_NEWEST) - 1
     if not count:
         return {"count": 0}
@@ -266,7 +281,7 @@ def _slaves(positions: Positions) -> list[dict[str, Any]]:
 
 
 def _agreed(node: Node) -> dict[str, Any] | None:
-    """What this node and its peers agreed on last, and why; None where nobody was ever asked."""
+    """The last agreement of this node with its peers; None where there never was one."""
     role = load_role(node.store)
     return None if role is None else asdict(role)
 
@@ -327,3 +342,119 @@ def _queue_count(runtime: Runtime) -> int:
         return ends.count
     finally:
         ends.close()
+
+
+# --- processes that stand still
+
+
+def standing_still(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Processes that stand still: duty, pid, state, still_ms (None for the zygote, which has no beat), a sentence."""
+    return [
+        {
+            "duty": process["duty"],
+            "pid": process["pid"],
+            "state": process["state"],
+            "still_ms": still_ms,
+            "sentence": told,
+        }
+        for process in processes
+        for still_ms, told in [_still(process)]
+        if told
+    ]
+
+
+def _still(process: Mapping[str, Any]) -> tuple[int | None, str]:
+    """For how long it has stood still, and a sentence; "" for a process that works or has ended in order."""
+    name = f"{process['duty']} (process {process['pid']})"
+    stopped = process["process"] in _STOPPED
+    if "beat_age_ms" not in process:
+        ended = process["process"] in (GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return None, f"{name} {_by_signal(process)}" if stopped else f"{name} is gone" * ended
+    still_ms = max(process["beat_age_ms"], process["turn_ms"])
+    if process["state"] == State.STOPPED.name or still_ms < STILL_MS:
+        return still_ms, ""
+    why = _by_signal(process) if stopped else _CALLS[process["state"]]
+    return still_ms, f"{name} has done no turn for {still_ms / 1000:.1f} s: {why}"
+
+
+def _by_signal(process: Mapping[str, Any]) -> str:
+    return f"it was stopped by a signal; `kill -CONT {process['pid']}` lets it go on"
+
+
+# --- disk, archive, and how far a slave is behind
+
+
+def space_of(node: Node) -> dict[str, Any]:
+    """Room on the disk, in bytes and percent. `full_in_s`: until puts are refused if the log grows as it did."""
+    settings, use = node.settings, disk_use(node.store.root)
+    size, appended = settings.mapped_file_size_commit_log, node.positions.get(Position.APPENDED)
+    level = settings.disk_space_warning_level_ratio
+    full = None
+    for back in range(RATE_SEGMENTS, 0, -1):
+        filled = appended - appended % size - (back - 1) * size  # end of a segment that was filled
+        path = node.store.commitlog / segment_name(filled - size)
+        if filled > node.positions.get(Position.LOG_MIN) and path.exists():
+            grown_ms = node.clock.now_ms() - path.stat().st_mtime_ns // 1_000_000
+            full = full_in_s(use, level, appended - filled, grown_ms)
+            break
+    held = ReserveFile(node.store.root, settings.reserve_file_size).held
+    return {
+        "used_percent": use.percent,
+        "available": use.available,
+        "warning_level_percent": level,
+        "reserve_held": held,
+        "full_in_s": full,
+    }
+
+
+def archive_of(node: Node) -> dict[str, Any] | None:
+    """How far the archive of the log is, in offsets and bytes; None where nothing was or waits to be archived.
+
+    until    every segment that ends there or before is archived
+    waiting  bytes of full segments that are not
+    deleted  segments that a full disk took in this start before they were archived
+    """
+    settings, positions = node.settings, node.positions
+    size, archived, problem = settings.mapped_file_size_commit_log, None, ""
+    until = 0
+    try:
+        archived = load_archived(node.store)
+        until = archived_until(node.store, size)
+    except MalformedFile as error:
+        problem = str(error)
+    if archived is None and not problem and not settings.keep_until_archived:
+        return None
+    full = positions.get(Position.APPENDED) // size * size
+    return {
+        "keep_until_archived": settings.keep_until_archived,
+        "until": until,
+        "waiting": max(0, full - max(until, positions.get(Position.LOG_MIN))),
+        "archive": None if archived is None else archived.archive,
+        "time_ms": None if archived is None else archived.time_ms,
+        "deleted": positions.duty(Duty.ALLOCATE).counter(Counter.FALLBACKS),
+        "problem": problem,
+    }
+
+
+def progress_of(positions: Positions, *, followed: bool = True) -> dict[str, Any]:
+    """How far a slave is behind, in bytes of the log. `end`: its master's confirmed end as the slave knows it.
+
+    A slave that follows nobody knows what its master had confirmed when it last said so, not what it has.
+    """
+    start, at, end = _slave_offsets(positions)
+    if end == at and not followed:
+        return {"from": start, "at": at, "end": end, "left": None, "bytes_per_second": 0, "left_s": None}
+    found = {"from": start, "at": at, "end": end, "left": end - at, "bytes_per_second": 0, "left_s": None}
+    if end - at < BACKLOG_MIN:
+        return found | {"left_s": 0.0 if end == at else None}
+    began = time.monotonic()
+    select.select([], [], [], RATE_SAMPLE_S)
+    _, later, end = _slave_offsets(positions)
+    rate = (later - at) / (time.monotonic() - began)
+    gained = found | {"at": later, "end": end, "left": end - later, "bytes_per_second": round(rate)}
+    return gained | {"left_s": round((end - later) / rate, 1) if rate else None}
+
+
+def _slave_offsets(positions: Positions) -> tuple[int, int, int]:
+    at = positions.get(Position.APPENDED)
+    return min(positions.get(Position.LOG_MIN), at), at, max(at, positions.get(Position.CONFIRMED))

@@ -1,4 +1,4 @@
-"""The rules by which nodes of one name agree who is master: pure (H14, H16, H18, H19).
+"""The rules by which nodes of one name agree on the master (H14, H16, H18, H19). Pure.
 
 What they keep to: an epoch has one master; with min_in_sync_replicas of 2 or more no node becomes master that lacks an
 acknowledged byte, unless an operator accepts the loss.
@@ -56,8 +56,8 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """`master`: who is, as far as is known; -1 else."""
+class RoleDecision:
+    """The role of a node, and why. `master`: the known master, or -1."""
 
     role: str
     why: str
@@ -91,7 +91,9 @@ def report_of(facts: Mapping[str, Any]) -> Report:
         raise MalformedFrame(f"a node's report of itself lacks a fact or has a wrong one: {error!r}") from None
 
 
-def on_start(own: Report, answers: Collection[Report], silent: Collection[str], *, floor: int, alone: bool) -> Verdict:
+def on_start(
+    own: Report, answers: Collection[Report], silent: Collection[str], *, floor: int, alone: bool
+) -> RoleDecision:
     """What a node becomes that is to be master again. `silent`: the peers that do not answer, as people know them.
 
     Raises AloneRefused where only the operator can tell, or the silent ones.
@@ -104,19 +106,19 @@ def on_start(own: Report, answers: Collection[Report], silent: Collection[str], 
     keeps_all = not own.doubted and own.in_sync is not None and own.in_sync.master == own.node
     if ahead.reach > own.reach and not keeps_all:
         why = f"node {ahead.node} holds the log to {ahead.end} and this one to {own.end}: `towline promote` that node"
-        return Verdict(SLAVE, why, -1)
+        return RoleDecision(SLAVE, why, -1)
     members = own.in_sync.ids if own.in_sync is not None else ()
     if not alone and (lost := may_lack(own, {peer.node: peer for peer in answers}, members)):
         raise DoubtRefused(own.node, lost)
     if answers or not silent:
-        return Verdict(MASTER, "no peer knows of another master", own.node)
+        return RoleDecision(MASTER, "no peer knows of another master", own.node)
     if own.is_fresh:
-        return Verdict(MASTER, "the first start of an empty store", own.node)
+        return RoleDecision(MASTER, "the first start of an empty store", own.node)
     if alone:
-        return Verdict(MASTER, "no peer answers, and the operator said --alone", own.node)
+        return RoleDecision(MASTER, "no peer answers, and the operator said --alone", own.node)
     if floor >= 2:
         why = f"no peer answers; nothing is acknowledged before {floor} nodes are in sync"
-        return Verdict(MASTER, why, own.node)
+        return RoleDecision(MASTER, why, own.node)
     raise AloneRefused(own.node, ", ".join(sorted(silent)))
 
 
@@ -155,18 +157,22 @@ def _is_void(epoch: int, whose: int, answers: Iterable[Report]) -> bool:
     return False
 
 
-def _newer(own: Report, answers: Collection[Report], *, all_answer: bool) -> Verdict | None:
+def _newer(own: Report, answers: Collection[Report], *, all_answer: bool) -> RoleDecision | None:
     """Where another master than we is known, or may be by now."""
     void = all_answer and _is_void(own.promised, own.promised_node, answers)
     if own.promised > own.written and own.promised_node not in (own.node, -1) and not void:
-        return Verdict(SLAVE, f"it has promised epoch {own.promised} to node {own.promised_node}", own.promised_node)
+        return RoleDecision(
+            SLAVE, f"it has promised epoch {own.promised} to node {own.promised_node}", own.promised_node
+        )
     for peer in answers:
         if peer.written > own.written:
             master = peer.node if peer.role == MASTER else -1
-            return Verdict(SLAVE, f"node {peer.node} holds bytes of epoch {peer.written}, we of {own.written}", master)
+            return RoleDecision(
+                SLAVE, f"node {peer.node} holds bytes of epoch {peer.written}, we of {own.written}", master
+            )
         for epoch, whose in ((peer.following, node_of(peer.following)), (peer.promised, peer.promised_node)):
             if epoch > own.written and whose != own.node and not (all_answer and _is_void(epoch, whose, answers)):
-                return Verdict(SLAVE, f"node {peer.node} knows epoch {epoch} of node {whose}", whose)
+                return RoleDecision(SLAVE, f"node {peer.node} knows epoch {epoch} of node {whose}", whose)
     return None
 
 

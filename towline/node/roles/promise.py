@@ -1,11 +1,11 @@
-"""What a node has promised: to follow no master of a lower epoch than this (H16, H18). Durable before it is told."""
+"""The promise of a node to follow no master of a lower epoch (H16, H18), synced before it is sent."""
 
 from typing import Any, NamedTuple
 
 from towline.errors import MalformedFile
+from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import make_directory
 from towline.log.files.store_files import write_atomically
-from towline.log.files.word_file import WordFile
 from towline.log.state.in_sync_file import InSyncFile
 from towline.places import Store
 
@@ -22,19 +22,19 @@ NOTHING = Promise(0, -1)
 
 def load_promise(store: Store) -> Promise:
     """Raises MalformedFile: a promise before this one would be a lower one."""
-    found = WordFile(store.promise).load()
+    found = MirroredFile(store.promise).load()
     return NOTHING if found is None else _promise(store, found)
 
 
 def save_promise(store: Store, promise: Promise, before: Promise | None = None) -> None:
-    """`before`: what stands again if the promotion for which a node promises to itself comes to nothing.
+    """`before`: the promise that is restored if the node's own promotion fails.
 
     Raises StoreNotWritable, SyncFailed, DiskFull.
     """
     facts: dict[str, Any] = dict(promise._asdict())
     if before is not None:
         facts["before"] = before._asdict()
-    WordFile(store.promise).save(facts)
+    MirroredFile(store.promise).save(facts)
 
 
 def begin_doubt(store: Store) -> None:
@@ -53,7 +53,7 @@ def promise_before(store: Store) -> Promise:
     The in-sync set of the new epoch is recorded when enough others have promised; from then on it may be master, and
     its promise stays. Raises MalformedFile.
     """
-    promise, found = load_promise(store), WordFile(store.promise).load()
+    promise, found = load_promise(store), MirroredFile(store.promise).load()
     if found is None or "before" not in found:
         return promise
     record = InSyncFile(store).load()

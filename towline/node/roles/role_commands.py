@@ -1,7 +1,7 @@
-"""Orders to a running node: a file for its supervisor and a ring of its bell, from the command or one of its pieces.
+"""Commands to a running node that may change its role: a file for its supervisor, and a ring of its doorbell.
 
-An order stands in run/order.json until the node has agreed on its role, so a supervisor that is killed in the middle of
-a promotion goes on with it at the next start. What came of it stands in run/order_result.json.
+A command stays in run/order.json until the node has agreed on its role, so a supervisor that is killed in the middle of
+a promotion continues it at the next start. Its result is in run/order_result.json.
 """
 
 import json
@@ -32,36 +32,36 @@ _STEP_S: Final = 0.01
 _NO_NEWS: Final = (FileNotFoundError, ValueError)
 
 
-def give_order(store_root: Path, order: dict[str, Any]) -> int:
-    """Writes the order and rings; returns its number, for `await_outcome`.
+def submit_command(store_root: Path, order: dict[str, Any]) -> int:
+    """Writes the command and rings; returns its number, for `await_result`.
 
-    Of a node that has an order already, a promotion takes its place, anything else changes nothing: every order makes
-    the node look at its role and at a truncation anew. Raises DiskFull, StoreNotWritable, SyncFailed.
+    A promotion replaces a pending command; any other command changes nothing then, for each makes the node check its
+    role and a truncation anew. Raises DiskFull, StoreNotWritable, SyncFailed.
     """
     store = Store(store_root.resolve())
-    standing = pending(store)
+    standing = pending_command(store)
     if standing is not None and order["order"] != PROMOTE:
         number = int(standing["number"])
     else:
         given, before = time.time_ns(), (standing, read_json_file(store.order_result))
-        # A clock may go back: what came of an earlier order must not be taken for the outcome of this one.
+        # A clock may go back: the result of an earlier command must not be taken for this one's.
         number = max([given, *(int(found.get("number", 0)) + 1 for found in before if found is not None)])
         write_atomically(store.order, json.dumps(order | {"number": number, "given": given}).encode())
     _ring(store)
     return number
 
 
-def order_of(store_root: Path, order: dict[str, Any], timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
-    """`give_order` to a node that must run, and its outcome. Raises NodeNotRunning and what `await_outcome` does."""
+def run_command(store_root: Path, order: dict[str, Any], timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
+    """`submit_command` to a node that must run, and its outcome. Raises NodeNotRunning and what `await_result` does."""
     if not store_holder(Store(store_root.resolve()).lock):
         raise NodeNotRunning(str(store_root))
-    return await_outcome(store_root, give_order(store_root, order), timeout_s)
+    return await_result(store_root, submit_command(store_root, order), timeout_s)
 
 
-def await_outcome(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
-    """{"role", "epoch", "stages_ms", ...} once the node serves again. Not for the node's own pieces, which it stops.
+def await_result(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
+    """{"role", "epoch", "stages_ms", ...} once the node serves again. Not for the node's own processes, which it stops.
 
-    Raises the TowlineError that the order ended with, OrderUndone, NodeNotRunning when its supervisor has gone.
+    Raises the TowlineError that the command ended with, OrderUndone, NodeNotRunning when its supervisor has gone.
     """
     store = Store(store_root.resolve())
     deadline = time.monotonic() + timeout_s
@@ -72,23 +72,23 @@ def await_outcome(store_root: Path, number: int, timeout_s: float = OUTCOME_MAX_
         if not store_holder(store.lock):
             raise NodeNotRunning(str(store.root))
         if time.monotonic() > deadline:
-            raise OrderUndone(str(store.root), str((pending(store) or {}).get("order", "change")), timeout_s)
+            raise OrderUndone(str(store.root), str((pending_command(store) or {}).get("order", "change")), timeout_s)
         select.select([], [], [], _STEP_S)
     if "error" in said:
         raise error_of(said["error"], "the node")
     return said
 
 
-def pending(store: Store) -> dict[str, Any] | None:
-    """The order that has no outcome yet."""
+def pending_command(store: Store) -> dict[str, Any] | None:
+    """The command that has no result yet."""
     found = read_json_file(store.order)
     return found if found is not None and isinstance(found.get("order"), str) else None
 
 
-def too_old(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None:
-    """Of an order that a start of node `own` finds: a promotion, for which nobody waits any more.
+def expired_command(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None:
+    """The error of a promotion that a start of node `own` finds too late: its caller has given up.
 
-    Not of one that came so far that its in-sync set is recorded: nobody else can be master before it is done.
+    None for one whose in-sync set is recorded: no other node can be master before it is done.
     """
     age_s = abs(time.time_ns() - int(order.get("given", order["number"]))) / 1e9
     if order["order"] != PROMOTE or age_s <= OUTCOME_MAX_S:
@@ -99,23 +99,23 @@ def too_old(store: Store, order: dict[str, Any], own: int) -> OrderTooOld | None
     return OrderTooOld(str(store.root), age_s)
 
 
-def drop_order(store: Store, number: int) -> None:
-    """By the supervisor, before pieces start that may give the next one; a newer one that stands is not touched."""
-    standing = pending(store)
+def drop_command(store: Store, number: int) -> None:
+    """Deletes a command, by the supervisor before processes start that may submit the next; not a newer one."""
+    standing = pending_command(store)
     if standing is not None and int(standing["number"]) == number:
         store.order.unlink(missing_ok=True)
 
 
-def settle_order(store: Store, number: int, outcome: dict[str, Any]) -> None:
-    """By the supervisor: how the order ended."""
-    drop_order(store, number)
+def finish_command(store: Store, number: int, outcome: dict[str, Any]) -> None:
+    """Writes the result of a command, by the supervisor."""
+    drop_command(store, number)
     write_atomically(store.order_result, json.dumps(outcome | {"number": number}).encode())
 
 
-def allow_loss(store: Store) -> None:
-    """An operator's word: what was confirmed on this node may be cut off where its master has another log.
+def accept_loss_once(store: Store) -> None:
+    """Records an operator's consent: what this node confirmed may be cut off where its master has another log.
 
-    The next time that it follows a master, cut or not, takes the word back; so does becoming one. Raises
+    The consent ends when the node next follows a master, cut or not, or becomes one. Raises
     NothingToGiveUp, StoreNotWritable, SyncFailed, DiskFull.
     """
     if store_holder(store.lock):
@@ -127,7 +127,7 @@ def allow_loss(store: Store) -> None:
 
 
 def read_json_file(path: Path) -> dict[str, Any] | None:
-    """None for a file that is not there or holds no object: these files are news, not the truth."""
+    """None for a file that is missing or holds no object: nothing durable depends on these files."""
     try:
         found = json.loads(path.read_bytes())
     except _NO_NEWS:
@@ -139,7 +139,7 @@ def _ring(store: Store) -> None:
     runtime = runtime_in_use(store.root)
     try:
         positions = Positions.open(runtime.positions, writable=False)
-    except PositionsUnusable:  # it is just starting, or stopping: it looks by itself
+    except PositionsUnusable:  # it is just starting, or stopping: it reads commands then
         return
     bell = runtime.bell(Duty.SUPERVISE.label)
     if bell.exists() and os.access(bell, os.W_OK):

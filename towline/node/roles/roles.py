@@ -1,4 +1,4 @@
-"""Which role a node has: told by the command at first, then by what it agreed on with its peers (ha/role.json)."""
+"""The role of a node: given by the command at first, then agreed on with its peers (ha/role.json)."""
 
 from dataclasses import asdict, dataclass
 

@@ -1,4 +1,4 @@
-"""The visible end of the log: what cannot be taken back (H15). Reput, reads and offsets stop there on every node."""
+"""The confirmed end of the log, which no failover takes back (H15). Reput, reads and offsets stop there."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Tools at a store: alone with it, or beside a node that runs on it."""
+"""Access of tools to a store: with no node on it, or beside a running one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ ATTEMPTS: Final = 5
 
 
 @contextmanager
-def alone(store: Store) -> Iterator[None]:
+def exclusive_access(store: Store) -> Iterator[None]:
     """No node runs on the store, and none starts meanwhile."""
     lock = StoreLock(store.lock)
     try:
@@ -30,7 +30,7 @@ def alone(store: Store) -> Iterator[None]:
         lock.release()
 
 
-def undisturbed(attempt: Callable[[], Verified]) -> Verified:
+def verify_beside_node(attempt: Callable[[], Verified]) -> Verified:
     """A running node deletes and writes what is being read, and that looks like damage: then it is read again.
 
     What is damaged is found each time; what is not found again is left out. Two attempts that agree are enough.
@@ -55,7 +55,7 @@ def undisturbed(attempt: Callable[[], Verified]) -> Verified:
 
 
 @contextmanager
-def held(store: Store) -> Iterator[int | None]:
+def node_kept_away(store: Store) -> Iterator[int | None]:
     """Keeps nodes away meanwhile. Yields None, or the dispatched end of a node that runs already (H24)."""
     lock = None
     try:

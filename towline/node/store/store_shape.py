@@ -1,4 +1,4 @@
-"""With which sizes a store's files were made: of the node that last ran on it, of a configuration, or by the files."""
+"""File sizes of a store: as the node that last ran on it had them, as a configuration says, or as the files show."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from towline.format.files import index_file
 from towline.log.errors import NoStoreHere
-from towline.log.files.last_settings import last_settings
+from towline.log.files.store_files import last_settings
 from towline.log.recovery.recovery import RecoverySettings
 from towline.places import Store
 from towline.runtime.settings import Settings, parse_delay_levels, read_settings

@@ -1,4 +1,4 @@
-"""The end of the log as its one writer holds it: put on a master, the ha receiver on a slave.
+"""The tail of the log for its one writer: put on a master, the receiver on a slave.
 
 Both resume at the published APPENDED and take their next segment from allocate, or make it themselves by the same
 function when allocate is late or dead (H4). With a transient pool they write to a buffer in the segment's place.
@@ -6,25 +6,24 @@ function when allocate is late or dead (H4). With a transient pool they write to
 
 import os
 import select
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from towline.errors import SyncFailed
+from towline.errors import NotInLog, SyncFailed
 from towline.kernels.base.directory import QueueDirectory
 from towline.limits import LARGE_PAGE, POPULATE_STEP
 from towline.log.commitlog.commit_log import CommitLogReader, LogTail
-from towline.log.commitlog.dispatch import DispatchScan
-from towline.log.commitlog.transient_pool import AppendedScan, TransientPool, buffered
+from towline.log.commitlog.dispatch import Batch, DispatchScan
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import reserve, segment_name
+from towline.log.files.segment_files import ensure_segment, reserve, segment_name
 from towline.node.process.context import Node
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 from towline.runtime.settings_model import FlushDiskType
 from towline.runtime.store_stats import SLOW_SEGMENT_MS
 
-from .transient import pool_of
+from .transient_pool import TransientPool, pool_of
 
 SEGMENT_WAIT_MS: Final = 5_000  # the longest wait for allocate (spec 6.1)
 BUFFER_WAIT_MS: Final = SEGMENT_WAIT_MS
@@ -49,7 +48,7 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
 
     def next_segment(base: int) -> MappedFile:
         segments.ensure(base)
-        segment = segments.open(base) if buffers is None else buffers.take(base)
+        segment = segments.open(base) if buffers is None else buffers.borrow(base)
         if base > wanted.get():
             wanted.advance(base)
             if not segments.is_published(base + size):  # else it finds out by itself: it has time
@@ -58,7 +57,7 @@ def open_tail(node: Node, unpublished_max: int) -> LogTail:
 
     position = node.positions.get(Position.APPENDED)
     if buffers is not None and position % size:
-        buffers.take(position - position % size).release()
+        buffers.borrow(position - position % size).release()
     if position % size:
         _reserve(node.store.commitlog / segment_name(position - position % size), position % size, size)
     directory = node.store.commitlog if pool is None else pool.taken
@@ -80,6 +79,37 @@ def _reserve(path: Path, start: int, end: int) -> None:
         os.close(fd)
 
 
+class AppendedScan:
+    """Reads the log up to APPENDED as its resuming writer must (H11): files up to COMMITTED, buffers from there on.
+
+    `read` is that of DispatchScan. COMMITTED is always behind a whole record, or at the end of a segment.
+    """
+
+    def __init__(self, files: DispatchScan, buffers: DispatchScan, size: int, committed: Callable[[], int]) -> None:
+        self._files, self._buffers, self._size, self._committed = files, buffers, size, committed
+
+    def read(self, start: int, end: int) -> Batch:
+        """Raises NotInLog when neither a file nor a buffer holds `start`."""
+        border = start - start % self._size + self._size
+        while True:
+            committed = self._committed()
+            if start < committed:
+                return self._files.read(start, min(end, committed))
+            try:
+                batch = self._buffers.read(start, end)
+            except (NotInLog, FileNotFoundError):
+                if self._committed() < border:
+                    raise
+                continue
+            if self._committed() < border:  # else the buffer went back meanwhile, and may have been zeroed under us
+                return batch
+
+
+def buffer_reader(pool: TransientPool) -> CommitLogReader:
+    """The taken buffers as a log of their own: each byte at its offset, those that were committed before it missing."""
+    return CommitLogReader(pool.taken, pool.size)
+
+
 def appended_scan(node: Node, directory: QueueDirectory) -> DispatchScan | AppendedScan:
     """Reads the log up to APPENDED, of which the segment files hold less when there is a transient pool (H11)."""
     size = node.settings.mapped_file_size_commit_log
@@ -87,7 +117,7 @@ def appended_scan(node: Node, directory: QueueDirectory) -> DispatchScan | Appen
     pool = pool_of(node)
     if pool is None:
         return files
-    buffers = DispatchScan(buffered(pool), directory)
+    buffers = DispatchScan(buffer_reader(pool), directory)
     return AppendedScan(files, buffers, size, lambda: node.positions.get(Position.COMMITTED))
 
 
@@ -185,7 +215,7 @@ class NextSegment:
 
 
 class _Buffers:
-    """Takes the buffers that the writer appends to, and waits for one as long as the settings allow."""
+    """Borrows the buffers that the writer appends to, and waits for one as long as the settings allow."""
 
     def __init__(self, node: Node, pool: TransientPool) -> None:
         settings = node.settings
@@ -194,12 +224,12 @@ class _Buffers:
         self._wait_ms = 0 if settings.fast_fail_if_no_buffer_in_store_pool else BUFFER_WAIT_MS
         self._ringer = node.ringer(Duty.FLUSH, Duty.ALLOCATE)
 
-    def take(self, base: int) -> MappedFile:
+    def borrow(self, base: int) -> MappedFile:
         """Raises PoolEmpty. Whoever waits here has published all that it appended, so that flush can free a buffer."""
-        if not self._pool.take(base):
+        if not self._pool.borrow(base):
             self._ringer.ring()
             deadline = self._clock.monotonic_ms() + self._wait_ms
-            while not self._pool.take(base):
+            while not self._pool.borrow(base):
                 if self._clock.monotonic_ms() >= deadline:
                     raise PoolEmpty(self._wait_ms, self._count, self._pool.size)
                 select.select([], [], [], _BUFFER_STEP_S)

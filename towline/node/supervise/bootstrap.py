@@ -1,4 +1,4 @@
-"""The rest of a node's start, imported while its zygote loads: settings, log, signals, the supervisor."""
+"""The second half of a node's start, imported while its zygote loads: settings, log, signals, the supervisor."""
 
 import argparse
 import os
@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 
 from towline.errors import BadSetting
-from towline.node.process.zygote_client import Nursery
-from towline.node.roles.role_commands import allow_loss
+from towline.node.process.zygote_client import ZygoteClient
+from towline.node.roles.role_commands import accept_loss_once
 from towline.places import Store
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty
@@ -17,13 +17,15 @@ from towline.runtime.settings_model import BrokerRole
 from .supervisor import Supervisor
 
 
-def start(role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], nursery: Nursery) -> Supervisor:
-    """The supervisor of a node whose pieces run. Raises what the settings and `Supervisor.start` raise."""
+def start(
+    role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], zygote: ZygoteClient
+) -> Supervisor:
+    """The supervisor of a node whose processes run. Raises what the settings and `Supervisor.start` raise."""
     settings = settings_of(role, store.root, asked.config, changes)
     log = configure(Duty.SUPERVISE.label, asked.log_file)
-    supervisor = Supervisor(role, frozenset(asked.without), store, settings, log, nursery, alone=asked.alone)
+    supervisor = Supervisor(role, frozenset(asked.without), store, settings, log, zygote, alone=asked.alone)
     if asked.accept_loss:
-        allow_loss(store)
+        accept_loss_once(store)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, supervisor.request_stop)
     supervisor.start()

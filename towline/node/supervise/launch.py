@@ -1,4 +1,4 @@
-"""Start and stop a node as a process of its own, from the command, the demo, tests and benchmarks.
+"""Starting and stopping a node as a process of its own: for the command, the demo, tests and benchmarks.
 
 `start_node` returns when the node serves, or raises what its supervisor raised. A node is either detached (a daemon)
 or tied: killed with the process that started it, whatever ends that.
@@ -71,7 +71,7 @@ class Launched:
             raise NodeStillRunning(str(self.store), self.pid, int(timeout_s)) from None
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor; its pieces die with it, a moment later."""
+        """SIGKILL to the supervisor; its processes die with it, a moment later."""
         self.readable.close()
         self.process.kill()
         self.process.wait()
@@ -141,7 +141,7 @@ def spawn_node(
 
 
 def stop_node(store: Path, timeout_s: float = STOP_MAX_S) -> bool:
-    """Stop whoever runs a node on `store`, in order. True when the store is clean.
+    """Stop the node on `store`, in order. True when the store is clean.
 
     Raises NodeNotRunning, NodeStillRunning.
     """

@@ -1,4 +1,4 @@
-"""The first process of a node's start: recovers the store's files and writes the positions before any owner exists."""
+"""The recover process, first of a node's start: recovers the store's files and writes the positions."""
 
 import json
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any, Final
 from towline.errors import TowlineError
 from towline.log.backup.restore import check_restored
 from towline.log.files.config_file import BACKUP, clear_staged, from_backups
+from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import clear_staging
-from towline.log.files.word_file import WordFile
 from towline.log.recovery.deleted_topics import settle
 from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered
 from towline.log.recovery.recovery import Recovered, RecoverySettings, recover
@@ -27,9 +27,8 @@ from towline.node.process.failure import write_failure
 from towline.node.roles.agreement import next_epoch, report_of
 from towline.node.roles.promise import begin_doubt, load_promise, promise_before, save_promise
 from towline.node.roles.roles import wrote_as_sole_master
-from towline.node.store.pool_salvage import drop_pool
-from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import open_pool, salvage
+from towline.node.store.pool_state import PoolState, drop_pool
+from towline.node.store.transient_pool import open_pool, salvage
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
@@ -38,7 +37,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
-from .snapshot_store import forget, hand_on, may_have_lost, recall, vouch
+from .snapshot_store import discard_snapshots, load_snapshot, may_have_lost, record_nothing_lost, save_for_next_recovery
 
 FOREVER: Final = 2**63 - 1
 
@@ -61,21 +60,21 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         clear_staging(node.store.staging)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
             log.warning("%s", sentence)
-        cut_off(node)
+        truncate_log(node)
         if node.settings.broker_role is not BrokerRole.SLAVE:
             adopt_floors(node.store)
-        known = recall(node.store, node.runtime, log)
+        known = load_snapshot(node.store, node.runtime, log)
         opened = EpochFile(node.store).load()[-1].number
         sole = wrote_as_sole_master(node.store, node.settings.broker_id, opened)
         recovered = recover(node.store, recovery_settings(node.settings), known, sole=sole)
         drop_pool(node.store, node.runtime)
-        settle_doubt(node, recovered, known)
+        update_doubt(node, recovered, known)
         ends = node.queue_ends(writable=True)
         table = read_table(node.store)
         if node.settings.broker_role is not BrokerRole.SLAVE:
             table = settle(node.store, recovered, node.settings.mapped_file_size_commit_log)
         ends.floors = table.floors()
-        clamped = clamp(node, recovered, ends.floors)
+        clamped = roll_back_offsets(node, recovered, ends.floors)
         publish(node.positions, ends, recovered)
         pooled = open_pool(node, recovered.end) is PoolState.ON
         # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
@@ -94,23 +93,23 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     return 0
 
 
-def settle_doubt(node: Node, recovered: Recovered, known: Known | None) -> None:
-    """Whether the store lacks what nodes wrote to it; and the next recovery knows what this one was told."""
+def update_doubt(node: Node, recovered: Recovered, known: Known | None) -> None:
+    """Begins or ends the doubt whether the store lacks written bytes; saves the snapshot for the next recovery."""
     if recovered.resumed and known is not None:
-        hand_on(node.store, node.runtime, node.log, replace(known, appended=recovered.end))
+        save_for_next_recovery(node.store, node.runtime, node.log, replace(known, appended=recovered.end))
     shorter = known is not None and recovered.end < known.appended  # somebody put another log there
     on_disk = known is not None and known.synced
     if not shorter and (recovered.resumed or on_disk or not may_have_lost(node.store, node.runtime)):
-        vouch(node.store, node.runtime, node.log)
+        record_nothing_lost(node.store, node.runtime, node.log)
     elif node.settings.ha_peers:
         begin_doubt(node.store)
 
 
-def cut_off(node: Node) -> None:
+def truncate_log(node: Node) -> None:
     """What this node's master does not have (H17). Nothing that was known of the store holds after that."""
     if not node.store.truncate.exists():
         return
-    forget(node.store, node.runtime)
+    discard_snapshots(node.store, node.runtime)
     settings = node.settings
     done = truncate(node.store, settings.mapped_file_size_commit_log, settings.mapped_file_size_consume_queue, _reached)
     for note in done[1] if done is not None else ():
@@ -122,7 +121,7 @@ def _reached(step: str) -> None:
         reach(f"truncate.before_{step}")
 
 
-def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], int]) -> Clamped:
+def roll_back_offsets(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], int]) -> Clamped:
     """Offsets go back to where the log ends now, before put gives the lost numbers to other messages (H15).
 
     Not a slave's, which are its master's and may be ahead of its own log.
@@ -136,13 +135,16 @@ def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], i
 
 
 def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
-    """Whose bytes the log holds and what was promised. A master that has nobody to ask opens its epoch here; another
+    """Publishes the log's epoch and the promise. A master that has no peers opens its epoch here; another
     one does it when it has agreed with its peers. `past`: the newest epoch of which the log may have lost everything,
     so that whoever read in it is not told that it still lasts.
     """
     epoch = EpochFile(node.store).cut(end, log_min)[-1].number
     promise = load_promise(node.store)
-    for file in (WordFile(node.store.promise), InSyncFile(node.store)):  # damage is refused before any piece needs it
+    for file in (
+        MirroredFile(node.store.promise),
+        InSyncFile(node.store),
+    ):  # damage is refused before any process needs it
         if file.heal():
             node.log.warning("%s: both copies are written anew", file.path)
     if node.settings.broker_role is BrokerRole.SLAVE and promise != (before := promise_before(node.store)):

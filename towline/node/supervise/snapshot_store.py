@@ -1,11 +1,11 @@
-"""What a node leaves behind for the next start: `Known`, from its shared memory when it was killed, or written by it.
+"""Snapshots of a stopped or killed node for its next start: `Known`, from shared memory or from a file of the store.
 
-A killed node's positions and table of queue ends outlive it in memory. They are of worth only while every byte it wrote
-is still in the kernel's page cache: same boot (positions say), same mount, same directory. A directory's birth and the
-mount's number, which no kernel gives twice, tell a copied or re-mounted store from the one that was written to. The
-store names the generation that ran on it last: memory of an older one, in another runtime directory, is past.
+A killed node's positions and table of queue ends outlive it in memory. They hold only while every byte that it wrote is
+still in the kernel's page cache: same boot (the positions say which), same mount, same directory. A directory's birth
+and the mount's number, which no kernel gives twice, tell a copied or re-mounted store from the one that was written to.
+The store names the generation that ran on it last: memory of an older one, in another runtime directory, is outdated.
 
-All this only makes a start quicker: where it cannot be written or read, a warning says so and the node goes on.
+A snapshot only makes a start quicker: where it cannot be written or read, a warning says so and the node starts.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.shutdown_snapshot import Known, KnownQueue
 from towline.node.store.confirmed import confirmed_parts
 from towline.places import Runtime, Store
-from towline.runtime.machine import boot_id
 from towline.runtime.positions import Position, Positions
+from towline.runtime.process import boot_id
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
@@ -47,14 +47,16 @@ _TROUBLE: Final = (Position.SYNC_FAILED, Position.DERIVED_SYNC_FAILED, Position.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def believe(store: Store, runtime: Runtime, log: logging.Logger, positions: Positions, settings: Settings) -> None:
-    """Of a node that runs now: its positions are to count after a kill. What was known before is past."""
-    with _only_quicker(log):
+def record_running(
+    store: Store, runtime: Runtime, log: logging.Logger, positions: Positions, settings: Settings
+) -> None:
+    """Marks the positions of a node that runs now as valid after a kill, and deletes older snapshots."""
+    with _best_effort(log):
         for path in (store.known, runtime.known, _last(store)):
             path.unlink(missing_ok=True)
         if memory := _memory_of(store):
             _last(store).write_text(str(positions.generation), encoding="ascii")
-            runtime.page_cache.write_text(json.dumps({_MEMORY: memory} | _meaning(positions, settings)), "ascii")
+            runtime.page_cache.write_text(json.dumps({_MEMORY: memory} | _settings_facts(positions, settings)), "ascii")
             runtime.wrote.write_text(memory, encoding="ascii")
 
 
@@ -70,19 +72,19 @@ def may_have_lost(store: Store, runtime: Runtime) -> bool:
     return not said or said != _memory_of(store)
 
 
-def vouch(store: Store, runtime: Runtime, log: logging.Logger) -> None:
-    """Of a store that has lost nothing until now, as its recovery found: a start that follows need not doubt it."""
-    with _only_quicker(log):
+def record_nothing_lost(store: Store, runtime: Runtime, log: logging.Logger) -> None:
+    """Records that the store has lost nothing, as its recovery found: the next start need not doubt it."""
+    with _best_effort(log):
         runtime.wrote.write_text(_memory_of(store), encoding="ascii")
 
 
-def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
-    """Before a start makes new positions: what a killed node left in memory is put aside for its recovery."""
+def save_killed(store: Store, runtime: Runtime, log: logging.Logger) -> None:
+    """Saves the memory of a killed node for its recovery, before a start makes new positions."""
     if not runtime.page_cache.exists():
         return
-    with _only_quicker(log):
+    with _best_effort(log):
         try:
-            said, known = _said(runtime), None
+            said, known = _running_facts(runtime), None
             if said.get(_MEMORY) and said[_MEMORY] == _memory_of(store):
                 known = _read_memory(runtime, said)
             if known is None:
@@ -93,33 +95,33 @@ def keep(store: Store, runtime: Runtime, log: logging.Logger) -> None:
             runtime.page_cache.unlink()
 
 
-def write(
+def save_stopped(
     store: Store, runtime: Runtime, log: logging.Logger, positions: Positions, settings: Settings, *, clean: bool
 ) -> None:
-    """Of a node that was stopped in order: everything is synced, and if it is `clean` dispatched."""
-    with _only_quicker(log):
-        known = _read_memory(runtime, _meaning(positions, settings))
+    """Saves the snapshot of a node that was stopped in order: all is synced and, if it is `clean`, dispatched."""
+    with _best_effort(log):
+        known = _read_memory(runtime, _settings_facts(positions, settings))
         if known is not None:
             write_atomically(store.known, _encode(replace(known, clean=clean, synced=True)))
 
 
-def forget(store: Store, runtime: Runtime) -> None:
-    """Before somebody changes the files of a store on which no node runs: what was known of them is past."""
+def discard_snapshots(store: Store, runtime: Runtime) -> None:
+    """Deletes every snapshot, before a tool changes the files of a store on which no node runs."""
     for path in (store.known, runtime.known, runtime.page_cache, runtime.wrote, _last(store)):
         path.unlink(missing_ok=True)
 
 
-def recall(store: Store, runtime: Runtime, log: logging.Logger) -> Known | None:
-    """What the node before left, None if nothing is known of it: then the whole recovery is done.
+def load_snapshot(store: Store, runtime: Runtime, log: logging.Logger) -> Known | None:
+    """The snapshot of the node before; None if there is none, and the whole recovery is done.
 
-    Nothing is known twice, but what a recovery found to be so (`hand_on`): one that is cut short may have changed what
-    was true before it.
+    It is deleted when it is read: a recovery that is cut short may have changed what was true before. One that finds a
+    snapshot true saves it again (`save_for_next_recovery`).
     """
     clean = not AbortFile(store.root).exists()
     found = None
     for path in (store.known, runtime.known):
         if path.exists():
-            with _only_quicker(log):
+            with _best_effort(log):
                 data = path.read_bytes()
                 path.unlink()
                 known, memory = _decode(data)
@@ -130,9 +132,9 @@ def recall(store: Store, runtime: Runtime, log: logging.Logger) -> Known | None:
     return found if clean or found.generation == _last_generation(store) else None
 
 
-def hand_on(store: Store, runtime: Runtime, log: logging.Logger, known: Known) -> None:
-    """What a recovery was told, found to be so, and did not change: the next one goes by it, if no node ran between."""
-    with _only_quicker(log):
+def save_for_next_recovery(store: Store, runtime: Runtime, log: logging.Logger, known: Known) -> None:
+    """Saves a snapshot that a recovery found true and did not outdate; valid until a node runs."""
+    with _best_effort(log):
         if known.synced:
             write_atomically(store.known, _encode(known))
         else:
@@ -140,7 +142,7 @@ def hand_on(store: Store, runtime: Runtime, log: logging.Logger, known: Known) -
 
 
 @contextlib.contextmanager
-def _only_quicker(log: logging.Logger) -> Iterator[None]:
+def _best_effort(log: logging.Logger) -> Iterator[None]:
     try:
         yield
     except (OSError, DiskFull, StoreNotWritable, SyncFailed) as error:
@@ -159,14 +161,14 @@ def _last_generation(store: Store) -> int | None:
         return None
 
 
-def _meaning(positions: Positions, settings: Settings) -> dict[str, Any]:
-    """What the positions of a node with these settings stand for."""
+def _settings_facts(positions: Positions, settings: Settings) -> dict[str, Any]:
+    """The settings by which the positions of a node are read."""
     parts = [part.name for part in confirmed_parts(settings, positions)]
     return {"indexing": settings.message_index_enable, "confirmed": parts}
 
 
-def _said(runtime: Runtime) -> dict[str, Any]:
-    """What a node that ran said of its memory; empty where that makes no sense, as of another version's."""
+def _running_facts(runtime: Runtime) -> dict[str, Any]:
+    """The page-cache file that a running node wrote; empty where it cannot be read, as of another version."""
     try:
         said = json.loads(runtime.page_cache.read_bytes())
     except ValueError:

@@ -1,10 +1,10 @@
-"""The supervisor of a node: takes the store, recovers it, starts the pieces, restarts what dies, stops them in order.
+"""The supervisor of a node: locks the store, recovers it, starts, restarts and stops the processes.
 
-Told to change, it stops the pieces and starts them again under a new generation, perhaps in another role; its lock of
-the store and its zygote stay (H16, H17).
+On a command to change, it stops the workers and starts them again under a new generation, perhaps in another role;
+its lock of the store and its zygote stay (H16, H17).
 
-It watches exits (the zygote reaps and tells) and reports heartbeats that stand still; it never kills a slow process
-by itself (H9). Killed, it takes its zygote and the pieces with it: each dies with its parent (H8).
+It watches exits (the zygote reaps and reports) and reports heartbeats that stand still; it never kills a slow process
+by itself (H9). Killed, it takes its zygote and the workers with it: each dies with its parent (H8).
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from towline.node.process.context import make_private, runtime_of
 from towline.node.process.duties import STOP_ORDER, duties_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.failure import facts_of, read_failure
-from towline.node.process.zygote_client import Exit, Nursery
+from towline.node.process.zygote_client import Exit, ZygoteClient
 from towline.node.roles.promise import NOTHING, load_promise
-from towline.node.roles.role_commands import PROMOTE, drop_order, pending, settle_order, too_old
+from towline.node.roles.role_commands import PROMOTE, drop_command, expired_command, finish_command, pending_command
 from towline.node.roles.roles import MASTER, SLAVE, as_role, load_role, wanted_role
-from towline.node.store.pool_salvage import keep_positions, leave
+from towline.node.store.pool_state import clear_runtime, keep_positions
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell, Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
@@ -49,14 +49,14 @@ STOP_STEP_MS: Final = 50
 AT_ONCE: Final = (Duty.LEASE, Duty.PUT, Duty.RECEIVE)  # forked before the zygote has loaded what the others need
 LOCK_STEP_S: Final = 0.01
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
-STEADY_S: Final = 10.0  # a piece that ran so long starts with no back-off again
+STEADY_S: Final = 10.0  # a worker that ran so long starts with no back-off again
 SERVING: Final = (State.RUNNING, State.SYNCING, State.KERNEL)  # flush may begin with a long sync
 NS_PER_MS: Final = 1_000_000
 SILENT_S: Final = 5.0  # a heartbeat older than this is reported
 
 
 @dataclass
-class Piece:
+class Worker:
     """One duty as the supervisor sees it."""
 
     duty: Duty
@@ -74,80 +74,80 @@ class Supervisor:
     store: Store
     given: Settings  # as the command and its file say; a role may change some
     log: logging.Logger
-    nursery: Nursery  # whose zygote has been started, and is ended by whoever did
+    zygote: ZygoteClient  # whose zygote has been started, and is ended by whoever did
     alone: bool = False  # the operator says that no peer can be master now
     role: str = ""  # which it has in this generation
-    _serves: bool = False  # there is a generation, with pieces
-    _pieces: dict[Duty, Piece] = field(default_factory=dict)
+    _serves: bool = False  # there is a generation, with workers
+    _workers: dict[Duty, Worker] = field(default_factory=dict)
     _stages: dict[str, int] = field(default_factory=dict)  # of the start: when each was reached, CLOCK_MONOTONIC in ns
     _stopping: bool = False
 
     # --- life
 
     def start(self) -> None:
-        """Returns when every piece runs. Raises a TowlineError; then nothing of the node is left running."""
+        """Returns when every worker runs. Raises a TowlineError; then nothing of the node is left running."""
         self._runtime: Runtime = runtime_of(self.store.root)
         self._reached("imported")
-        self._lock = self._take_store()
+        self._lock = self._lock_store()
         self._abort = AbortFile(self.store.root)
         try:
-            order = self._left_over()
-            outdated = too_old(self.store, order, self.given.broker_id) if order is not None else None
+            order = self._unfinished_command()
+            outdated = expired_command(self.store, order, self.given.broker_id) if order is not None else None
             if outdated is not None:
                 self.log.warning("%s", outdated)
             self._begin(order if outdated is None else None, running=False)
             if order is not None:
-                self._settle(order, outdated or self._refusal)
+                self._finish(order, outdated or self._refusal)
         except BaseException:
-            self.nursery.end()
+            self.zygote.end()
             self._leave()
             raise
 
-    def _left_over(self) -> dict[str, Any] | None:
+    def _unfinished_command(self) -> dict[str, Any] | None:
         """The order of a supervisor that was killed in the middle of it.
 
         An election is not gone on with: another node may have been elected since. Where etcd still has this one, its
         lease process gives the order again.
         """
-        order = pending(self.store)
+        order = pending_command(self.store)
         if order is None or not order.get("elected"):
             return order
         self.log.warning("an election was cut short: etcd is asked anew who leads")
-        drop_order(self.store, int(order["number"]))
+        drop_command(self.store, int(order["number"]))
         return None
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT: restart what exits, report what stands still, do what is ordered.
+        """Until SIGTERM or SIGINT: restart what exits, report processes that stand still, execute commands.
 
         Raises the TowlineError with which an order left a node that cannot serve.
         """
         while not self._stopping:
-            self._turn(500)
+            self._listen(500)
             self._positions.duty(Duty.SUPERVISE).beat()
             self._restart_due()
             self._report_silent()
             self._bell.drain()
-            order = pending(self.store)
+            order = pending_command(self.store)
             if order is not None and not self._stopping:
-                self._obey(order)
+                self._execute(order)
 
     def stop(self) -> bool:
-        """Stop the pieces in order. True when the store is clean: every byte durable and in its queue."""
+        """Stop the workers in order. True when the store is clean: every byte durable and in its queue."""
         self._stopping = True
         clean = self._end_generation() if self._serves else not self._abort.exists()
-        self.nursery.end()
+        self.zygote.end()
         self._leave()
         return clean
 
     def request_stop(self, signum: int, frame: object) -> None:
         """Signal handler."""
         self._stopping = True
-        self.nursery.wake()
+        self.zygote.wake()
 
     # --- a generation
 
     def _begin(self, order: dict[str, Any] | None, *, running: bool) -> None:
-        """From the recovered store to pieces that run, in the role that the node agreed on with its peers."""
+        """From the recovered store to workers that run, in the role that the node agreed on with its peers."""
         self._refusal: TowlineError | None = None
         given, promotes = order, order is not None and order["order"] == PROMOTE
         role = MASTER if promotes else wanted_role(self.store, self.given, self.asked)
@@ -163,18 +163,18 @@ class Supervisor:
             role, order, promotes = agreed, None, False  # the other role recovers in its own way
             self._bell.close()
         if given is not None:
-            drop_order(self.store, int(given.get("number", 0)))
+            drop_command(self.store, int(given.get("number", 0)))
         if role == MASTER:
             take_back_word(self.store)  # it was for another master's log
         self._abort.create(os.getpid())
-        snapshot_store.believe(self.store, self._runtime, self.log, self._positions, self.settings)
-        self._pieces.clear()
+        snapshot_store.record_running(self.store, self._runtime, self.log, self._positions, self.settings)
+        self._workers.clear()
         self._serves = True
         for duty in duties_of(role, self.settings, self.without):
             if duty not in AT_ONCE:
-                self.nursery.await_ready()
-            self._pieces[duty] = Piece(duty)
-            self._fork(self._pieces[duty])
+                self.zygote.await_ready()
+            self._workers[duty] = Worker(duty)
+            self._fork(self._workers[duty])
         self._reached("zygote")
         self._await_running()
         self._reached("running")
@@ -182,20 +182,20 @@ class Supervisor:
         self._positions.duty(Duty.SUPERVISE).state = State.RUNNING
 
     def _end_generation(self) -> bool:
-        """Every piece has gone, what it held in memory too. True when the store is clean."""
+        """Every worker has gone, what it held in memory too. True when the store is clean."""
         for duty in STOP_ORDER:
-            if duty in self._pieces:
-                self._stop_piece(self._pieces[duty])
-        self._pieces.clear()
-        self._dismiss()
+            if duty in self._workers:
+                self._stop_worker(self._workers[duty])
+        self._workers.clear()
+        self._end_generation_of_others()
         positions = self._positions
-        positions.revive(self.generation)  # what its pieces wrote is as good as what a killed node leaves
+        positions.revive(self.generation)  # what its workers wrote is as good as what a killed node leaves
         end = positions.get(Position.APPENDED)
         synced = end == positions.get(Position.FLUSHED)
         synced = synced and not (positions.get(Position.SYNC_FAILED) or positions.get(Position.DERIVED_SYNC_FAILED))
         clean = synced and end == positions.get(Position.DISPATCHED) == positions.get(Position.INDEXED)
         if synced:
-            snapshot_store.write(self.store, self._runtime, self.log, positions, self.settings, clean=clean)
+            snapshot_store.save_stopped(self.store, self._runtime, self.log, positions, self.settings, clean=clean)
         if self.store.known.exists():
             positions.retire()  # nobody needs them any more: readers that have them mapped see that the node has ended
         if clean:
@@ -203,18 +203,18 @@ class Supervisor:
         else:
             self.log.warning("not everything is durable and in its queue: abort stays and the next start recovers")
         self._serves = False
-        self.nursery.watch(-1)
+        self.zygote.watch(-1)
         self._bell.close()
         return clean
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        """Stops the pieces and starts them again. A refused promotion leaves the node what it was."""
+    def _execute(self, order: dict[str, Any]) -> None:
+        """Stops the workers and starts them again. A refused promotion leaves the node what it was."""
         self.log.info("ordered to %s", order["order"])
         self._stages = {}
         self._reached("ordered")
         fenced = self._positions.get(Position.PROMISED) > self._positions.get(Position.EPOCH)
         if order["order"] == PROMOTE and self.role == MASTER and not fenced:
-            self._settle(order, None)  # it is a master already
+            self._finish(order, None)  # it is a master already
             return
         self._end_generation()
         self._reached("stopped")
@@ -224,11 +224,11 @@ class Supervisor:
             if self._stopping:  # told to stop meanwhile: the order stands for the next start
                 return
             self.log.error("cannot go on: %s", error)
-            self._settle(order, error)
+            self._finish(order, error)
             raise
-        self._settle(order, self._refusal)
+        self._finish(order, self._refusal)
 
-    def _settle(self, order: dict[str, Any], error: TowlineError | None) -> None:
+    def _finish(self, order: dict[str, Any], error: TowlineError | None) -> None:
         first, last = min(self._stages.values()), max(self._stages.values())
         stages = {stage: (at - first) // NS_PER_MS for stage, at in self._stages.items()}
         outcome: dict[str, Any] = {"order": order["order"], "role": self.role, "stages_ms": stages}
@@ -236,15 +236,15 @@ class Supervisor:
         outcome |= {"elected": order["elected"]} if "elected" in order else {}
         if error is not None:
             outcome["error"] = facts_of(error)
-        settle_order(self.store, int(order.get("number", 0)), outcome)
+        finish_command(self.store, int(order.get("number", 0)), outcome)
         self.log.info("is a %s, %d ms after the order to %s", self.role, (last - first) // NS_PER_MS, order["order"])
 
     def _agree(self, promotes: bool) -> str:
         """The role of this generation: what the one-shot process of that name wrote, if it has to ask anybody."""
         if not self.store.asked.exists():
             return self.role
-        pid = self.nursery.fork(Duty.AGREE.label)
-        status = self.nursery.await_exit(Duty.AGREE.label, pid, AGREE_MAX_S)
+        pid = self.zygote.fork(Duty.AGREE.label)
+        status = self.zygote.await_exit(Duty.AGREE.label, pid, AGREE_MAX_S)
         if status != 0:
             failure = read_failure(self.store, Duty.AGREE) or StartFailed(Duty.AGREE.label, f"exit status {status}")
             if not promotes:
@@ -261,7 +261,7 @@ class Supervisor:
     def _reached(self, stage: str) -> None:
         self._stages[stage] = time.monotonic_ns()
 
-    def _take_store(self) -> StoreLock:
+    def _lock_store(self) -> StoreLock:
         lock = StoreLock(self.store.lock)
         try:
             self.store.run.mkdir(exist_ok=True)
@@ -269,7 +269,7 @@ class Supervisor:
             while (taken := self._taken_duty()) is not None:
                 if time.monotonic() > deadline:
                     raise DutyTaken(*taken)
-                select.select([], [], [], LOCK_STEP_S)  # pieces of a killed supervisor are on their way out
+                select.select([], [], [], LOCK_STEP_S)  # workers of a killed supervisor are on their way out
         except OSError as error:
             lock.release()
             raise StoreNotWritable(str(self.store.run), error.strerror or str(error)) from None
@@ -302,7 +302,7 @@ class Supervisor:
             identity.create(self.settings.broker_cluster_name)
         self.generation = time.time_ns()
         keep_positions(self._runtime)
-        snapshot_store.keep(self.store, self._runtime, self.log)
+        snapshot_store.save_killed(self.store, self._runtime, self.log)
         self._positions = Positions.create(self._runtime.positions, self.generation)
         QueueEnds.create(self._runtime.queue_ends).close()
         line = self._positions.duty(Duty.SUPERVISE)
@@ -311,7 +311,7 @@ class Supervisor:
             make_bell(self._runtime.bell(duty.label))
         self._bell = Doorbell(self._runtime.bell(Duty.SUPERVISE.label), line)
         self._bell.arm()  # for good: whoever gives an order rings
-        self.nursery.watch(self._bell.fileno())
+        self.zygote.watch(self._bell.fileno())
 
     def _ask(self, role: str, order: dict[str, Any] | None, running: bool) -> None:
         """Leaves what this start is to agree on with its peers; nothing where a master has none, or for a slave."""
@@ -323,22 +323,22 @@ class Supervisor:
             write_atomically(self.store.asked, json.dumps(allowed | (order or {})).encode())
 
     def _recover(self) -> None:
-        pid = self.nursery.fork(Duty.RECOVER.label)
-        status = self.nursery.await_exit(Duty.RECOVER.label, pid, RECOVER_MAX_S)
+        pid = self.zygote.fork(Duty.RECOVER.label)
+        status = self.zygote.await_exit(Duty.RECOVER.label, pid, RECOVER_MAX_S)
         if status != 0:
             self._raise_failure(Duty.RECOVER, status)
 
-    def _fork(self, piece: Piece) -> None:
-        piece.pid, piece.started, piece.due = self.nursery.fork(piece.duty.label), time.monotonic(), None
+    def _fork(self, worker: Worker) -> None:
+        worker.pid, worker.started, worker.due = self.zygote.fork(worker.duty.label), time.monotonic(), None
 
     def _await_running(self) -> None:
         deadline = time.monotonic() + START_MAX_S
-        while any(self._positions.duty(duty).state not in SERVING for duty in self._pieces):
-            for gone in self.nursery.listen(START_STEP_MS):
-                duty = next(piece.duty for piece in self._pieces.values() if piece.pid == gone.pid)
+        while any(self._positions.duty(duty).state not in SERVING for duty in self._workers):
+            for gone in self.zygote.listen(START_STEP_MS):
+                duty = next(worker.duty for worker in self._workers.values() if worker.pid == gone.pid)
                 self._raise_failure(duty, gone.status)
             if time.monotonic() > deadline:
-                raise StartFailed("the node", f"not every piece ran within {START_MAX_S:.0f} s")
+                raise StartFailed("the node", f"not every worker ran within {START_MAX_S:.0f} s")
             if self._stopping:
                 raise StartFailed("the node", "was told to stop while it started")
 
@@ -359,40 +359,40 @@ class Supervisor:
             "endpoints": endpoints_of(self.settings, self._runtime, self.role),
             "started": time.time_ns() // 1_000_000,
             "stages": self._stages,
-            "zygote": self.nursery.pid,
-            "pieces": {duty.label: piece.pid for duty, piece in self._pieces.items()},
+            "zygote": self.zygote.pid,
+            "pieces": {duty.label: worker.pid for duty, worker in self._workers.items()},
         }
         write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
 
     # --- watching
 
-    def _turn(self, timeout_ms: int) -> None:
-        due = [piece.due for piece in self._pieces.values() if piece.due is not None]
+    def _listen(self, timeout_ms: int) -> None:
+        due = [worker.due for worker in self._workers.values() if worker.due is not None]
         if due:
             timeout_ms = min(timeout_ms, max(0, int(1000 * (min(due) - time.monotonic())) + 1))
-        for gone in self.nursery.listen(timeout_ms):
-            piece = self._piece_of(gone)
-            if piece is not None:
-                self._note_exit(piece, gone.status)
+        for gone in self.zygote.listen(timeout_ms):
+            worker = self._worker_of(gone)
+            if worker is not None:
+                self._note_exit(worker, gone.status)
 
-    def _piece_of(self, gone: Exit) -> Piece | None:
-        return next((piece for piece in self._pieces.values() if piece.pid == gone.pid), None)
+    def _worker_of(self, gone: Exit) -> Worker | None:
+        return next((worker for worker in self._workers.values() if worker.pid == gone.pid), None)
 
-    def _note_exit(self, piece: Piece, status: int) -> None:
+    def _note_exit(self, worker: Worker, status: int) -> None:
         now = time.monotonic()
-        piece.failures = 0 if now - piece.started > STEADY_S else piece.failures + 1
-        delay = BACKOFF_MS[min(max(piece.failures - 1, 0), len(BACKOFF_MS) - 1)] / 1000
-        piece.pid, piece.due = 0, now + delay
-        self.log.warning("%s exited with %s, starts again in %.1f s", piece.duty.label, status, delay)
+        worker.failures = 0 if now - worker.started > STEADY_S else worker.failures + 1
+        delay = BACKOFF_MS[min(max(worker.failures - 1, 0), len(BACKOFF_MS) - 1)] / 1000
+        worker.pid, worker.due = 0, now + delay
+        self.log.warning("%s exited with %s, starts again in %.1f s", worker.duty.label, status, delay)
 
     def _restart_due(self) -> None:
-        if self.nursery.exit_status is not None:
+        if self.zygote.exit_status is not None:
             self._replace_zygote()
         now, changed = time.monotonic(), False
-        for piece in self._pieces.values():
-            if piece.due is not None and piece.due <= now and not self._stopping:
+        for worker in self._workers.values():
+            if worker.due is not None and worker.due <= now and not self._stopping:
                 try:
-                    self._fork(piece)
+                    self._fork(worker)
                 except StartFailed as error:  # the zygote went: the next turn replaces it
                     self.log.warning("%s", error)
                     return
@@ -401,55 +401,55 @@ class Supervisor:
             try:
                 self._write_node()
             except (DiskFull, StoreNotWritable, SyncFailed) as error:  # a full disk ends no node that runs
-                self.log.error("node.json names pieces that have gone: %s", error)
+                self.log.error("node.json names workers that have gone: %s", error)
 
     def _replace_zygote(self) -> None:
-        """Its children died with it; all are restarted as pieces, so no position is reset (H11)."""
-        self.log.warning("the zygote exited with %s; it and every piece start again", self.nursery.exit_status)
-        self.nursery.forget()
-        for piece in self._pieces.values():
-            piece.pid, piece.due = 0, time.monotonic()  # no failure of its own: no back-off
-        self.nursery.spawn()
+        """Its children died with it; all are restarted as workers, so no position is reset (H11)."""
+        self.log.warning("the zygote exited with %s; it and every worker start again", self.zygote.exit_status)
+        self.zygote.discard()
+        for worker in self._workers.values():
+            worker.pid, worker.due = 0, time.monotonic()  # no failure of its own: no back-off
+        self.zygote.spawn()
         try:
-            self.nursery.await_ready()
+            self.zygote.await_ready()
         except StartFailed as error:  # the next turn tries again
             self.log.error("%s", error)
 
     def _report_silent(self) -> None:
         now = time.monotonic_ns()
-        for piece in self._pieces.values():
-            line = self._positions.duty(piece.duty)
-            silent = piece.pid != 0 and line.beat_ns and now - line.beat_ns > SILENT_S * 1e9
-            if silent and not piece.reported_silent:
-                self.log.warning("%s has stood still for %.0f s in %s", piece.duty.label, SILENT_S, line.state.name)
-            piece.reported_silent = bool(silent)
+        for worker in self._workers.values():
+            line = self._positions.duty(worker.duty)
+            silent = worker.pid != 0 and line.beat_ns and now - line.beat_ns > SILENT_S * 1e9
+            if silent and not worker.reported_silent:
+                self.log.warning("%s has stood still for %.0f s in %s", worker.duty.label, SILENT_S, line.state.name)
+            worker.reported_silent = bool(silent)
 
     # --- stop
 
-    def _stop_piece(self, piece: Piece) -> None:
-        if not piece.pid:
+    def _stop_worker(self, worker: Worker) -> None:
+        if not worker.pid:
             return
         deadline = time.monotonic() + STOP_MAX_S
         with contextlib.suppress(ProcessLookupError):
-            os.kill(piece.pid, signal.SIGTERM)
-        ringer = Ringer(self._positions, {piece.duty: self._runtime.bell(piece.duty.label)})
+            os.kill(worker.pid, signal.SIGTERM)
+        ringer = Ringer(self._positions, {worker.duty: self._runtime.bell(worker.duty.label)})
         ringer.ring()  # a signal alone does not end a sleep
         ringer.close()
-        while piece.pid:
-            for gone in self.nursery.listen(STOP_STEP_MS):
-                other = self._piece_of(gone)
+        while worker.pid:
+            for gone in self.zygote.listen(STOP_STEP_MS):
+                other = self._worker_of(gone)
                 if other is not None:
                     other.pid = 0
-            if self.nursery.exit_status is not None:
+            if self.zygote.exit_status is not None:
                 return
             if time.monotonic() > deadline:
-                self.log.error("%s did not stop within %.0f s and is killed", piece.duty.label, STOP_MAX_S)
+                self.log.error("%s did not stop within %.0f s and is killed", worker.duty.label, STOP_MAX_S)
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(piece.pid, signal.SIGKILL)
+                    os.kill(worker.pid, signal.SIGKILL)
                 deadline += STOP_MAX_S
 
-    def _dismiss(self) -> None:
-        """Pieces that were started by hand see that their generation ends, finish their duty and leave."""
+    def _end_generation_of_others(self) -> None:
+        """Ends the generation for processes that were started by hand, which finish their duty and exit."""
         self._positions.retire()
         ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
         ringer.ring()
@@ -464,5 +464,5 @@ class Supervisor:
     def _leave(self) -> None:
         self.store.node.unlink(missing_ok=True)
         self.store.asked.unlink(missing_ok=True)
-        leave(self.store, self._runtime)
+        clear_runtime(self.store, self._runtime)
         self._lock.release()

@@ -8,9 +8,18 @@ import pytest
 
 from towline.limits import KIB, MIB, PAGE
 from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.files.advice import SEGMENTS, Advice, Marks, Place, SegmentState, for_reader, for_segment, state_of
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.page_cache import advise_file
+from towline.log.files.page_cache import (
+    SEGMENTS,
+    Advice,
+    Marks,
+    Place,
+    SegmentState,
+    advise_file,
+    for_reader,
+    for_segment,
+    state_of,
+)
 from towline.log.files.segment_files import create_segment, segment_name
 
 SIZE = 4 * MIB
@@ -103,7 +112,7 @@ class TestMemory:
             for _ in range(3):
                 reader.array(base)
                 now += 10_000
-                while reader.let_go(now):
+                while reader.release_idle(now):
                     pass
             assert list(reader.queue._open) == [base]
 
@@ -121,11 +130,11 @@ class TestMemory:
         monkeypatch.setattr("towline.log.files.mapped_file_queue.LEAVE_STEP", MIB)
         reader = CommitLogReader(commitlog, SIZE)
         reader.array(0)
-        assert not reader.let_go(0)
-        assert reader.let_go(10_000)
-        assert reader.let_go(10_001)
+        assert not reader.release_idle(0)
+        assert reader.release_idle(10_000)
+        assert reader.release_idle(10_001)
         assert reader.array(0)[5] == 1
-        while reader.let_go(10_002):
+        while reader.release_idle(10_002):
             pass
         assert list(reader.queue._open) == [0]
 
@@ -153,7 +162,7 @@ class TestMemory:
 def let_go(reader: CommitLogReader) -> None:
     """As after some time in which nothing was read."""
     for now in (10**6, 2 * 10**6, 3 * 10**6):
-        while reader.let_go(now):
+        while reader.release_idle(now):
             pass
 
 

@@ -3,68 +3,66 @@
 import pytest
 
 from towline.limits import KIB, MIB
-from towline.log.commitlog.cold import PIECE, ColdPieces
+from towline.log.commitlog.cold_reads import CHUNK, ColdChunks
 from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.files.advice import Advice
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.page_cache import advise_file
-from towline.log.files.segment_files import segment_name
+from towline.log.files.page_cache import Advice, advise_file
+from towline.log.files.segment_files import ensure_segment, segment_name
 
-SIZE = 8 * PIECE
+SIZE = 8 * CHUNK
 END = 1 << 60
 
 
 class TestPieces:
     def test_a_first_read_brings_what_it_asks_for(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         assert pieces.wanted(100, 300, 0, END) == [(100, 300)]
 
     def test_who_reads_on_gets_a_piece_ahead_and_nothing_twice(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         pieces.wanted(0, MIB, 0, END)
-        assert pieces.wanted(MIB, 2 * MIB, 0, END) == [(MIB, PIECE), (PIECE, 2 * MIB + PIECE)]
-        assert pieces.wanted(2 * MIB, 3 * MIB, 0, END) == [(2 * MIB + PIECE, 3 * MIB + PIECE)]
+        assert pieces.wanted(MIB, 2 * MIB, 0, END) == [(MIB, CHUNK), (CHUNK, 2 * MIB + CHUNK)]
+        assert pieces.wanted(2 * MIB, 3 * MIB, 0, END) == [(2 * MIB + CHUNK, 3 * MIB + CHUNK)]
 
     def test_nothing_is_brought_beyond_the_segment(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         pieces.wanted(0, MIB, 0, 2 * MIB)
         assert pieces.wanted(MIB, 2 * MIB, 0, 2 * MIB) == [(MIB, 2 * MIB)]
 
     def test_two_readers_of_one_stretch_bring_it_once(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         pieces.wanted(0, MIB, 0, END)
         pieces.wanted(MIB, 2 * MIB, 0, END)
         assert pieces.wanted(MIB, 2 * MIB, 0, END) == []
 
     def test_a_jump_back_in_a_piece_brings_what_is_not_there(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         pieces.wanted(2 * MIB, 3 * MIB, 0, END)
         assert pieces.wanted(MIB, MIB + 10, 0, END) == [(MIB, MIB + 10)]
 
     def test_too_many_leave_those_first_that_were_not_read_for_longest(self):
-        pieces = ColdPieces(3)
+        pieces = ColdChunks(3)
         for number in range(5):
-            pieces.wanted(2 * number * PIECE, 2 * number * PIECE + 10, 0, END)
+            pieces.wanted(2 * number * CHUNK, 2 * number * CHUNK + 10, 0, END)
             if number:
                 pieces.read([5], 0)
-        assert pieces.leaving() == [2 * PIECE, 4 * PIECE]
+        assert pieces.leaving() == [2 * CHUNK, 4 * CHUNK]
         assert len(pieces) == 3
         assert pieces.leaving() == []
 
     def test_what_nobody_reads_any_more_leaves(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         pieces.wanted(0, 10, 0, END)
         assert pieces.unused() == []
         assert pieces.unused() == [0]
         assert len(pieces) == 0
 
     def test_pieces_begin_with_their_segment(self):
-        pieces = ColdPieces()
+        pieces = ColdChunks()
         base = 3 * MIB
-        pieces.read([base + PIECE + 1], base)
+        pieces.read([base + CHUNK + 1], base)
         pieces.unused()
-        assert pieces.unused() == [base + PIECE]
+        assert pieces.unused() == [base + CHUNK]
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def in_memory(commitlog, start: int, end: int) -> int:
 
 
 def test_a_reader_from_end_to_end_keeps_the_last_pieces_in_memory_only(commitlog, monkeypatch):
-    monkeypatch.setattr("towline.log.commitlog.commit_log.ColdPieces", lambda: ColdPieces(2))
+    monkeypatch.setattr("towline.log.commitlog.commit_log.ColdChunks", lambda: ColdChunks(2))
     reader = CommitLogReader(commitlog, SIZE, in_memory_bytes=SIZE)
     reader.load()
     step = 512 * KIB
@@ -103,7 +101,7 @@ def test_a_reader_from_end_to_end_keeps_the_last_pieces_in_memory_only(commitlog
         assert bytes(reader.slice(at, at + step)[:3]) == b"\7\7\7"
         assert int(reader.array(0)[at : at + step].sum(dtype=int)) == 7 * step
         most = max(most, in_memory(commitlog, 0, SIZE))
-    assert most <= 4 * PIECE
+    assert most <= 4 * CHUNK
     assert in_memory(commitlog, 0, SIZE // 2) == 0
     reader.close()
 
@@ -114,7 +112,7 @@ def test_the_end_of_the_log_is_read_as_ever(commitlog):
     reader.array(SIZE)
     assert not reader.is_cold(SIZE)
     reader.expect(SIZE, SIZE + MIB)
-    assert len(reader._pieces) == 0
+    assert len(reader._chunks) == 0
     reader.close()
 
 

@@ -1,4 +1,4 @@
-"""A JSON file of `ha/` that binds this node towards others, in two copies: damage of one is answered by the other.
+"""A JSON file of `ha/` in two copies: a promise to other nodes must survive damage of one copy.
 
 Of a file of config/ `.bak` is the generation before. An older word would be a broken one, so here `.bak` is written
 with each save, before the file, and says that it is a copy: a `.bak` without that is a generation before, no answer.
@@ -16,7 +16,7 @@ from .store_files import write_atomically
 COPY: Final = "isCopy"
 
 
-class WordFile:
+class MirroredFile:
     """One process saves; anybody may load. `lost` is the refusal where neither copy can be read."""
 
     def __init__(self, path: Path, lost: type[WordLost] = WordLost) -> None:
@@ -30,13 +30,13 @@ class WordFile:
         names may have left it.
         """
         copy = self._copy()
-        found = read_word(self.path) if copy is None else copy
+        found = read_mirrored(self.path) if copy is None else copy
         if found is not None or not any(path.exists() for path in (self.path, self.backup)):
             return found
         if self.path.exists():
             raise self._lost(str(self.path), "it is damaged, and so is its copy")
         before = ConfigFile(self.path)
-        if read_word(before.backup) is None:
+        if read_mirrored(before.backup) is None:
             raise self._lost(str(self.backup), "it is damaged, and the file of which it is a copy is missing")
         return before.load()
 
@@ -57,14 +57,14 @@ class WordFile:
     def is_whole(self) -> bool:
         """Both copies say the same."""
         copy = self._copy()
-        return copy is not None and copy == read_word(self.path)
+        return copy is not None and copy == read_mirrored(self.path)
 
     def _copy(self) -> dict[str, Any] | None:
-        found = read_word(self.backup)
+        found = read_mirrored(self.backup)
         return found if found is not None and found.pop(COPY, False) else None
 
 
-def read_word(path: Path) -> dict[str, Any] | None:
+def read_mirrored(path: Path) -> dict[str, Any] | None:
     """None for a file that is missing or damaged. No broker writes it, so one without a check is damaged too."""
     content = read_config(path)
     return content if content is not None and f'"{CHECK}"'.encode() in path.read_bytes() else None

@@ -8,10 +8,11 @@ import pytest
 from tests.log.stores import SEGMENT, StoreMaker
 from towline.errors import DiskFull
 from towline.kernels.base.directory import QueueDirectory
-from towline.log.commitlog import transient_pool
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
-from towline.log.commitlog.transient_pool import AppendedScan, TransientPool, buffered, copy_committed
+from towline.node.store import transient_pool
+from towline.node.store.tail import AppendedScan, buffer_reader
+from towline.node.store.transient_pool import TransientPool, copy_committed
 
 BODY = bytes(range(256)) * 8
 
@@ -41,32 +42,32 @@ class TestTransientPool:
             root.rmdir()
 
     def test_a_buffer_is_taken_for_a_segment_and_the_same_one_again(self, pool):
-        assert pool.take(0)
+        assert pool.borrow(0)
         inode = pool.path_of(0).stat().st_ino
-        assert pool.take(0)
+        assert pool.borrow(0)
         assert pool.path_of(0).stat().st_ino == inode
         assert pool.bases() == [0]
 
     def test_no_buffer_is_taken_when_none_is_free(self, pool):
-        assert (pool.take(0), pool.take(SEGMENT), pool.take(2 * SEGMENT)) == (True, True, False)
+        assert (pool.borrow(0), pool.borrow(SEGMENT), pool.borrow(2 * SEGMENT)) == (True, True, False)
         assert pool.bases() == [0, SEGMENT]
 
     def test_a_buffer_given_back_can_be_taken_only_when_it_was_set_free(self, pool):
-        assert pool.take(0)
-        assert pool.take(SEGMENT)
-        used = pool.give_back(0)
-        assert not pool.take(2 * SEGMENT)
+        assert pool.borrow(0)
+        assert pool.borrow(SEGMENT)
+        used = pool.return_buffer(0)
+        assert not pool.borrow(2 * SEGMENT)
         pool.set_free(used)
-        assert pool.take(2 * SEGMENT)
+        assert pool.borrow(2 * SEGMENT)
         assert pool.bases() == [SEGMENT, 2 * SEGMENT]
 
     def test_a_mapping_outlives_the_names_of_its_buffer(self, pool):
-        assert pool.take(0)
+        assert pool.borrow(0)
         mapped = pool.open(0, writable=True)
         mapped.array[5] = 77
-        pool.set_free(pool.give_back(0))
-        assert pool.take(SEGMENT)
-        assert pool.take(2 * SEGMENT)
+        pool.set_free(pool.return_buffer(0))
+        assert pool.borrow(SEGMENT)
+        assert pool.borrow(2 * SEGMENT)
         assert sorted(pool.open(base, writable=False).array[5] for base in pool.bases()) == [0, 77]
         mapped.release()
 
@@ -80,7 +81,7 @@ def half_committed(tmp_path: Path, pool: TransientPool):
     committed = maker.records[10].at
     for base in (0, SEGMENT):
         whole = maker.path(base).read_bytes()
-        assert pool.take(base)
+        assert pool.borrow(base)
         pool.path_of(base).write_bytes(bytes(max(0, committed - base)) + whole[max(0, committed - base) :])
         maker.path(base).write_bytes(whole[: max(0, committed - base)].ljust(SEGMENT, b"\0"))
     return maker, committed
@@ -89,7 +90,7 @@ def half_committed(tmp_path: Path, pool: TransientPool):
 def scan_of(maker: StoreMaker, pool: TransientPool, committed) -> AppendedScan:
     directory = QueueDirectory()
     files = DispatchScan(CommitLogReader(maker.store.commitlog, SEGMENT), directory)
-    return AppendedScan(files, DispatchScan(buffered(pool), directory), SEGMENT, committed)
+    return AppendedScan(files, DispatchScan(buffer_reader(pool), directory), SEGMENT, committed)
 
 
 def read_all(scan: AppendedScan, end: int) -> list[int]:
@@ -122,12 +123,12 @@ class TestAppendedScan:
             def read(self, start, end):
                 if now[0] < SEGMENT:
                     commit(maker, pool, 0, committed, SEGMENT)
-                    used = pool.give_back(0)
+                    used = pool.return_buffer(0)
                     used.write_bytes(bytes(SEGMENT))
                     now[0] = SEGMENT
                     if zeroed:
                         pool.set_free(used)
-                        assert pool.take(0)  # what the reader still has mapped: zeros
+                        assert pool.borrow(0)  # what the reader still has mapped: zeros
                 return buffers.read(start, end)
 
         buffers, scan._buffers = scan._buffers, Buffers()

@@ -1,4 +1,4 @@
-"""How an idle process sleeps: several sleeps in a row, with nothing of the interpreter between them."""
+"""The sleep of an idle process: several waits in a row, without the interpreter between them."""
 
 import ctypes
 import struct
@@ -18,7 +18,7 @@ _ITEM: Final = struct.Struct("@Pihh")  # zmq_pollitem_t: socket or 0, descriptor
 _CLOCK: Final = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
 
 
-class Rest:
+class IdleSleep:
     """Sleeps until something comes, a signal arrives, a position of the node moves, or SLEEPS_MAX sleeps are over.
 
     `poll` is the address of zmq_poll: ZeroMQ's sockets are never polled by their descriptors (H12). No sleep is longer
@@ -32,7 +32,7 @@ class Rest:
         self._words = int(np.frombuffer(line.words, np.int64).ctypes.data)  # the line holds the mapping
         self._now = np.zeros(TIME_SIZE, np.uint8)
 
-    def look(self) -> None:
+    def read_positions(self) -> None:
         """Before the look at what there is to do: from here on a position that moves ends the rest."""
         self._seen = self._line.positions()
 

@@ -1,4 +1,4 @@
-"""Promotion of a running node, from the command: looked at before anything is stopped, then ordered."""
+"""Promotion of a running node by the command: checked with its peers before anything is stopped."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from towline.node.process.context import open_node
 from towline.node.report.status import node_facts
 from towline.node.roles.agreement import report_of
-from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, order_of
+from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, run_command
 
 from .peer_client import ask_all, check_promotion
 from .peer_server import STATE, state_of
@@ -26,4 +26,4 @@ def promote(store_root: Path, *, accept_loss: bool = False, timeout_s: float = O
             check_promotion(node, report_of(state_of(node)), heard, heard.answers.keys())
     finally:
         node.positions.close()
-    return order_of(store_root, {"order": PROMOTE, "accept_loss": accept_loss}, timeout_s)
+    return run_command(store_root, {"order": PROMOTE, "accept_loss": accept_loss}, timeout_s)

@@ -13,25 +13,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from towline.clock import SystemClock
 from towline.errors import StoreNotWritable
 from towline.format.files.checkpoint import CHECK_AT, Checkpoint, encode
 from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
-from towline.log.commitlog.pool_owner import OWNER_NAME, encode_owner, read_owner
-from towline.log.commitlog.transient_pool import TransientPool
 from towline.log.errors import PoolElsewhere
 from towline.log.files.store_files import AbortFile
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
 from towline.node.process.context import Node
-from towline.node.store import transient
-from towline.node.store.pool_salvage import drop_pool, keep_positions, leave
-from towline.node.store.pool_state import PoolState
-from towline.node.store.transient import Memory, decide, described, open_pool
-from towline.node.store.transient import salvage as salvage_pool
+from towline.node.store import transient_pool
+from towline.node.store.pool_state import (
+    OWNER_NAME,
+    PoolState,
+    clear_runtime,
+    drop_pool,
+    encode_owner,
+    keep_positions,
+    read_owner,
+)
+from towline.node.store.transient_pool import MachineMemory, TransientPool, choose_pool, describe_pool, open_pool
+from towline.node.store.transient_pool import salvage as salvage_pool
 from towline.places import Runtime, Store
-from towline.runtime.clock import SystemClock
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 from towline.start import home
@@ -39,7 +44,7 @@ from towline.start import home
 SIZE = 64 << 10
 COUNT = 4
 FLUSHED, BEGIN, COMMITTED, APPENDED = 700, 1000, 5000, 2 * SIZE + 300  # a start does not sync all that it finds
-PLENTY = Memory(shared=1 << 40, available=1 << 40, lockable=1 << 40)
+PLENTY = MachineMemory(shared=1 << 40, available=1 << 40, lockable=1 << 40)
 
 
 def settings_of(**changed):
@@ -71,11 +76,11 @@ def settings_of(**changed):
     ids=str,
 )
 def test_a_node_has_a_pool_if_it_is_asked_for_and_there_is_room_for_all_of_it(changed, memory, state):
-    assert decide(settings_of(**changed), memory) is state
+    assert choose_pool(settings_of(**changed), memory) is state
 
 
 def test_every_reason_has_a_sentence_with_its_numbers():
-    said = {state: described(state, settings_of()) for state in PoolState}
+    said = {state: describe_pool(state, settings_of()) for state in PoolState}
     assert (said.pop(PoolState.ON), said.pop(PoolState.OFF)) == ("on", "off")
     assert all(sentence.startswith("off (") for sentence in said.values())
     assert len(set(said.values())) == len(said)
@@ -136,7 +141,7 @@ class Killed:
         self.pool = TransientPool(self.runtime.pool, SIZE)
         for base in range(0, APPENDED, SIZE):
             self.segment(base).write_bytes(self.log[base : min(base + SIZE, COMMITTED)].ljust(SIZE, b"\0"))
-            assert self.pool.take(base)
+            assert self.pool.borrow(base)
             with self.pool.path_of(base).open("r+b") as buffer:
                 buffer.seek(max(BEGIN - base, 0))
                 buffer.write(self.log[max(base, BEGIN) : base + SIZE])
@@ -320,10 +325,10 @@ def test_a_disk_that_cannot_take_them_keeps_the_pool_for_the_next_start(killed, 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(transient, "copy_committed", copy)
+        full.setattr(transient_pool, "copy_committed", copy)
         with pytest.raises(StoreNotWritable, match="No space left"):
             salvage_pool(killed.store, killed.runtime)
-    leave(killed.store, killed.runtime)
+    clear_runtime(killed.store, killed.runtime)
     assert killed.salvage().endswith("committed now")
 
 
@@ -332,7 +337,7 @@ def test_without_room_for_the_word_about_it_there_is_no_pool(killed, monkeypatch
         raise StoreNotWritable(str(path), "No space left on device")
 
     drop_pool(killed.store, killed.runtime)
-    monkeypatch.setattr(transient, "write_atomically", write)
+    monkeypatch.setattr(transient_pool, "write_atomically", write)
     assert open_pool(killed.node, BEGIN) is PoolState.NOT_RECORDED
     assert not killed.runtime.pool.exists()
 
@@ -363,7 +368,7 @@ def test_a_start_that_would_look_for_the_pool_in_another_place_is_refused(killed
     other = Runtime(tmp_path / "other")
     with pytest.raises(PoolElsewhere, match=f"is {killed.runtime.pool}, and this start would use {other.pool}"):
         salvage_pool(killed.store, other)
-    leave(killed.store, other)  # as a start that was refused does
+    clear_runtime(killed.store, other)  # as a start that was refused does
     assert killed.salvage().endswith("committed now")
     put_back_from_a_copy(killed)  # whose own start finds nothing of it
     assert "has gone with the machine's memory" in salvage_pool(killed.store, other)[0]
@@ -377,10 +382,10 @@ def test_a_pool_in_another_place_that_holds_nothing_alone_keeps_no_start_from_ha
 
 
 def test_a_node_that_ends_leaves_the_pool_behind_only_while_something_is_in_it_alone(killed):
-    leave(killed.store, killed.runtime)
+    clear_runtime(killed.store, killed.runtime)
     assert [path.name for path in killed.runtime.root.iterdir()] == ["pool"]
     assert killed.salvage().endswith("committed now")
     assert killed.written() == killed.log
     drop_pool(killed.store, killed.runtime)
-    leave(killed.store, killed.runtime)
+    clear_runtime(killed.store, killed.runtime)
     assert not killed.runtime.root.exists()

@@ -9,14 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from tests.log.commitlog.test_log_model import BODIES, SIZE, ALogIsAListThatOnlyGrows
 from towline.format.record import blank, record
 from towline.log.commitlog.commit_log import LogTail
-from towline.log.commitlog.transient_pool import TransientPool, copy_committed
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
-
-from .test_log_model import BODIES, SIZE, ALogIsAListThatOnlyGrows
+from towline.log.files.segment_files import ensure_segment, segment_name
+from towline.node.store.transient_pool import TransientPool, copy_committed
 
 BUFFERS = 4
 MAGIC = blank.MAGIC.to_bytes(4, "big")
@@ -38,12 +36,12 @@ class ALogThatIsCommittedLater(ALogIsAListThatOnlyGrows):
 
     def next_segment(self, base: int) -> MappedFile:
         ensure_segment(self.commitlog, self.staging, base, SIZE)
-        assert self.pool.take(base)
+        assert self.pool.borrow(base)
         return self.pool.open(base, writable=True)
 
     def open_tail(self, position: int) -> LogTail:
         if position % SIZE:
-            assert self.pool.take(position - position % SIZE)
+            assert self.pool.borrow(position - position % SIZE)
         return LogTail.open(self.pool.taken, SIZE, position, self.next_segment)
 
     def copy(self, bodies: list[bytes]) -> bytes:
@@ -57,7 +55,7 @@ class ALogThatIsCommittedLater(ALogIsAListThatOnlyGrows):
     def everything_is_committed_and_given_back(self) -> None:
         self.commit(self.published)
         for base in [base for base in self.pool.bases() if base + SIZE <= self.committed]:
-            used = self.pool.give_back(base)
+            used = self.pool.return_buffer(base)
             used.write_bytes(bytes(SIZE))
             self.pool.set_free(used)
 

@@ -1,9 +1,18 @@
-"""The transient pool of a node: whether it has one, what a killed node left in it, what stays of it when a node ends.
+"""The transient store pool: buffers of one segment each in shared memory, to which put appends (spec 6.4).
+
+    pool/free/*           zeroed; put takes one by renaming it
+    pool/taken/<base>     stands in for the segment of that base; COMMITTED tells how much the segment's file holds
+    pool/used/<base>      wholly committed and given back; allocate zeroes it before it is free again (H1)
+    pool/owner.json       whose they are: written last, so that a pool without it was never used
+
+A taken buffer holds the bytes that were appended while it was taken, at the offsets they have in the segment. A rename
+moves a buffer without a notice to processes that have mapped it. The blocks are reserved when the pool is made, so that
+a write to a buffer never meets SIGBUS (H7).
 
 A pool outlives kill -9 of its node, because it is a directory in shared memory. The next start commits what is left
 into the segment files before it walks the log (H25), provided that the pool is really this store's: an owner file
-beside the buffers and in the store, the same boot, identity and directory, the same bytes before the point at which
-it goes on, and no sign that another program went on there.
+beside the buffers and in the store, the same boot, identity and directory, the same bytes before COMMITTED, and no sign
+that another program wrote to the store. `pool_state` is the part that needs no kernel.
 """
 
 import os
@@ -20,12 +29,9 @@ import numpy as np
 from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
-from towline.log.commitlog.pool_owner import OWNER_NAME, PoolOwner, encode_owner, read_owner
-from towline.log.commitlog.transient_pool import TransientPool, copy_committed
 from towline.log.errors import PoolElsewhere
 from towline.log.files.mapped_file import MappedFile
-from towline.log.files.next_segment import ensure_segment
-from towline.log.files.segment_files import segment_name
+from towline.log.files.segment_files import ensure_segment, reserve, segment_base, segment_name
 from towline.log.files.sparse_file import written
 from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.quarantine import Diverged
@@ -35,13 +41,81 @@ from towline.log.state.identity import IdentityFile
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.failpoints import ARMED, reach
-from towline.runtime.machine import boot_id
 from towline.runtime.positions import Duty, Position
+from towline.runtime.process import boot_id
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
-from .pool_salvage import Left, left_of
-from .pool_state import PoolState, has_pool
+from .pool_state import OWNER_NAME, PoolOwner, PoolRemains, PoolState, encode_owner, has_pool, pool_remains, read_owner
+
+COPY_STEP: Final = 4 * MIB
+
+
+class TransientPool:
+    """The buffers in one directory, `size` bytes each."""
+
+    def __init__(self, root: Path, size: int) -> None:
+        self.root, self.size = root, size
+        self.free, self.taken, self.used = (root / name for name in ("free", "taken", "used"))
+
+    def create(self, count: int) -> None:
+        """`count` free buffers with reserved blocks. Raises DiskFull when there is no room for all of them."""
+        for directory in (self.root, self.free, self.taken, self.used):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        for number in range(count):
+            path = self.free / f"new-{number}"
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                reserve(fd, 0, self.size)
+            finally:
+                os.close(fd)
+
+    def path_of(self, base: int) -> Path:
+        """The buffer that was taken for the segment of `base`; it need not exist."""
+        return self.taken / segment_name(base)
+
+    def bases(self) -> list[int]:
+        """Segments for which a buffer is taken, in order."""
+        found = [segment_base(path.name) for path in self.taken.iterdir()]
+        return sorted(base for base in found if base is not None)
+
+    def borrow(self, base: int) -> bool:
+        """Gives the segment `base` a free buffer, unless it has one. False if none is free."""
+        target = self.path_of(base)
+        if target.exists():
+            return True
+        for path in sorted(self.free.iterdir()):
+            path.rename(target)  # one process borrows, and no two segments have one base: nothing is replaced
+            return True
+        return False
+
+    def open(self, base: int, *, writable: bool) -> MappedFile:
+        """Maps the buffer taken for `base`. Raises FileNotFoundError if there is none."""
+        return MappedFile.open(self.path_of(base), self.size, writable=writable)
+
+    def return_buffer(self, base: int) -> Path:
+        """The buffer of a segment that is wholly committed goes to `used/`; its new path."""
+        target = self.used / segment_name(base)
+        self.path_of(base).rename(target)
+        return target
+
+    def set_free(self, used: Path) -> None:
+        """`used`, a file in `used/`, is all zeros again and may be taken."""
+        used.rename(self.free / used.name)
+
+    def files(self) -> list[Path]:
+        """Every buffer, whatever its state."""
+        return [path for directory in (self.free, self.taken, self.used) for path in directory.iterdir()]
+
+
+def copy_committed(buffer: MappedFile, fd: int, start: int, end: int) -> None:
+    """Copies bytes [start, end) of a buffer into the segment file open at `fd`, by pwrite: an error is one, no SIGBUS.
+
+    Raises OSError; what was copied by then is copied again the next time.
+    """
+    while start < end:
+        start += os.pwrite(fd, buffer.view[start : min(start + COPY_STEP, end)], start)
+
 
 COMPARED_MAX: Final = MIB  # bytes before COMMITTED that the file and the buffer must have in common
 _CAP_IPC_LOCK: Final = 14
@@ -49,7 +123,7 @@ _IN_MEMORY: Final = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MachineMemory:
     """Of this machine and user, in bytes. `shared` is free room for files in memory, None without such a place."""
 
     shared: int | None
@@ -63,7 +137,7 @@ def pool_of(node: Node) -> TransientPool | None:
     return TransientPool(node.runtime.pool, size) if has_pool(node.positions) else None
 
 
-def described(state: PoolState, settings: Settings) -> str:
+def describe_pool(state: PoolState, settings: Settings) -> str:
     """`on`, `off`, or `off (<why it is off though the settings ask for it>)`."""
     wanted = settings.transient_store_pool_size * settings.mapped_file_size_commit_log
     what = f"{settings.transient_store_pool_size} buffers of {settings.mapped_file_size_commit_log} bytes"
@@ -80,7 +154,7 @@ def described(state: PoolState, settings: Settings) -> str:
 # --- the decision, once per start
 
 
-def decide(settings: Settings, memory: Memory) -> PoolState:
+def choose_pool(settings: Settings, memory: MachineMemory) -> PoolState:
     """Pure: whether a node with these settings uses a pool on such a machine."""
     wanted = settings.transient_store_pool_size * settings.mapped_file_size_commit_log
     if not settings.transient_store_pool_enable:
@@ -97,18 +171,18 @@ def decide(settings: Settings, memory: Memory) -> PoolState:
 def open_pool(node: Node, begin: int) -> PoolState:
     """Makes the pool of a start whose log ends at `begin`, if it is to have one, and publishes the decision."""
     settings, pool = node.settings, TransientPool(node.runtime.pool, node.settings.mapped_file_size_commit_log)
-    state = decide(settings, _memory(node.runtime.root))
+    state = choose_pool(settings, _memory(node.runtime.root))
     if state is PoolState.ON:
-        state = _make(pool, settings.transient_store_pool_size)
+        state = _create(pool, settings.transient_store_pool_size)
     if state is PoolState.ON:
         state = _record(node, pool, begin)
     if state is not PoolState.ON and settings.transient_store_pool_enable:
-        node.log.warning("transient pool: %s; the log is appended to the segment files", described(state, settings))
+        node.log.warning("transient pool: %s; the log is appended to the segment files", describe_pool(state, settings))
     node.positions.writer(Position.TRANSIENT_POOL, Duty.RECOVER).advance(state)
     return state
 
 
-def _make(pool: TransientPool, count: int) -> PoolState:
+def _create(pool: TransientPool, count: int) -> PoolState:
     try:
         pool.create(count)
         _try_to_lock(pool)
@@ -122,7 +196,7 @@ def _make(pool: TransientPool, count: int) -> PoolState:
 
 
 def _record(node: Node, pool: TransientPool, begin: int) -> PoolState:
-    """Says whose it is, in the store and beside the buffers. A full disk keeps no node from starting."""
+    """Writes the owner file, in the store and beside the buffers. A node starts on a full disk too."""
     owner = encode_owner(_owner(node, begin))
     try:
         write_atomically(node.store.pool_owner, owner)
@@ -160,13 +234,13 @@ def _owner(node: Node, begin: int) -> PoolOwner:
     )
 
 
-def _memory(directory: Path) -> Memory:
+def _memory(directory: Path) -> MachineMemory:
     room = os.statvfs(directory)
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     unlimited = limit == resource.RLIM_INFINITY or int(status["CapEff"], 16) >> _CAP_IPC_LOCK & 1
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    return Memory(
+    return MachineMemory(
         shared=room.f_bavail * room.f_frsize if _is_in_memory(directory) else None,
         available=int(meminfo["MemAvailable"].split()[0]) * 1024,
         lockable=1 << 62 if unlimited else limit,
@@ -187,91 +261,91 @@ def _is_in_memory(directory: Path) -> bool:
 
 
 def salvage(store: Store, runtime: Runtime) -> list[str]:
-    """Commits into the segment files what a killed node left in its pool. What it did, in sentences for the log.
+    """Commits into the segment files what a killed node left in its pool. Returns sentences for the log.
 
-    Bytes of another life of the directory are not applied but kept in diverged/. Doing it twice changes nothing more;
+    Bytes that do not continue this log are not applied but kept in diverged/. A second call changes nothing more;
     the pool stays until `drop_pool`. Raises PoolElsewhere, what writing to the store raises, and MalformedFile.
     """
     if not runtime.pool.exists():
-        return _gone(store, runtime)
-    left = left_of(runtime)
-    if left is None and read_owner(runtime.pool / OWNER_NAME) is not None:
+        return _without_pool(store, runtime)
+    remains = pool_remains(runtime)
+    if remains is None and read_owner(runtime.pool / OWNER_NAME) is not None:
         return ["nobody can tell what is in the transient pool of the last start: its positions have gone"]
-    if left is None or left.committed == left.appended:
+    if remains is None or remains.committed == remains.appended:
         return []
     durable = _durable(store)
     if durable is not None and durable.sync_failed:
         return ["the transient pool of the last start waits until the failed sync of the store is mended"]
-    pool = TransientPool(runtime.pool, left.owner.segment_size)
-    size, what = left.appended - left.committed, f"[{left.committed}, {left.appended})"
-    why = _stranger(store, pool, left, durable)
+    pool = TransientPool(runtime.pool, remains.owner.segment_size)
+    size, what = remains.appended - remains.committed, f"[{remains.committed}, {remains.appended})"
+    why = _foreign_reason(store, pool, remains, durable)
     if why is None:
-        for base, start, end in _pieces(left):
+        for base, start, end in _by_segment(remains):
             ensure_segment(store.commitlog, store.staging, base, pool.size)
             _copy(pool, store.commitlog / segment_name(base), base, start, end)
             if ARMED:
                 reach("recover.in_salvage")
         return [f"{size} bytes {what} were in the transient pool alone and are committed now"]
-    kept = ", ".join(_keep_aside(store, pool, left)) or "nothing"
+    kept = ", ".join(_quarantine(store, pool, remains)) or "nothing"
     return [f"{size} bytes {what} in the transient pool are not applied: {why}; kept in {kept}"]
 
 
-def _gone(store: Store, runtime: Runtime) -> list[str]:
-    """There is no pool where this start looks for one. Raises PoolElsewhere when bytes stand alone in one elsewhere."""
+def _without_pool(store: Store, runtime: Runtime) -> list[str]:
+    """The case that the runtime directory has no pool. Raises PoolElsewhere when another one holds bytes alone."""
     owner = read_owner(store.pool_owner)
     if owner is None:
         return []
     ours = _is_directory(store, owner) and owner.boot_id == boot_id()
     if ours and (Path(owner.pool) / OWNER_NAME).exists():
-        left = left_of(Runtime(Path(owner.pool).parent))
-        if left is not None and left.owner == owner and left.committed == left.appended:
+        remains = pool_remains(Runtime(Path(owner.pool).parent))
+        if remains is not None and remains.owner == owner and remains.committed == remains.appended:
             return []
         raise PoolElsewhere(owner.pool, str(runtime.pool))
     return ["the transient pool of the last start has gone with the machine's memory: what was in it alone is lost"]
 
 
-def _stranger(store: Store, pool: TransientPool, left: Left, durable: Durable | None) -> str | None:
+def _foreign_reason(store: Store, pool: TransientPool, remains: PoolRemains, durable: Durable | None) -> str | None:
     """Why the bytes do not continue the log of this store; None if they do."""
-    owner, identity = left.owner, IdentityFile(store.root).load()
+    owner, identity = remains.owner, IdentityFile(store.root).load()
     reasons = {
         "the store does not say that the pool is its": read_owner(store.pool_owner) != owner,
         "they are of another boot of the machine": owner.boot_id != boot_id(),
-        "they are of another start of the node": left.generation not in (owner.generation, 0),
+        "they are of another start of the node": remains.generation not in (owner.generation, 0),
         "the store has another identity": identity is None or identity.store_id != owner.store_id,
         "commitlog/ is another directory, a copy": not _is_directory(store, owner),
         "abort is gone: another program ran and stopped in order": not AbortFile(store.root).exists(),
         "the checkpoint is another program's": _is_checkpoint_foreign(store),
         "the store was not written so far": durable is None or durable.flushed < owner.flushed,
-        "a buffer is missing": any(not pool.path_of(base).exists() for base, _, _ in _pieces(left)),
+        "a buffer is missing": any(not pool.path_of(base).exists() for base, _, _ in _by_segment(remains)),
     }
     why = next((sentence for sentence, holds in reasons.items() if holds), None)
-    return why if why is not None else _differs(store, pool, left, durable.log_min if durable is not None else 0)
+    return why if why is not None else _difference(store, pool, remains, durable.log_min if durable is not None else 0)
 
 
-def _differs(store: Store, pool: TransientPool, left: Left, log_min: int) -> str | None:
-    """What stood before the pool's beginning must still stand there, and what was committed last as in the buffer."""
-    if left.owner.begin > log_min and _tail_crc(store, pool.size, left.owner.begin) != left.owner.tail_crc:
-        return f"the log before {left.owner.begin} is not what it was when the pool was made"
-    base = left.committed - left.committed % pool.size
-    start = max(left.owner.begin, base, left.committed - COMPARED_MAX)
+def _difference(store: Store, pool: TransientPool, remains: PoolRemains, log_min: int) -> str | None:
+    """Compares the bytes before the pool's begin, and those committed last, with the pool. None if they agree."""
+    if remains.owner.begin > log_min and _tail_crc(store, pool.size, remains.owner.begin) != remains.owner.tail_crc:
+        return f"the log before {remains.owner.begin} is not what it was when the pool was made"
+    base = remains.committed - remains.committed % pool.size
+    start = max(remains.owner.begin, base, remains.committed - COMPARED_MAX)
     path = store.commitlog / segment_name(base)
-    if start >= left.committed:
-        return _continued(store, pool, left)
+    if start >= remains.committed:
+        return _foreign_write(store, pool, remains)
     if not path.exists():
         return f"{path} is missing"
     buffer, file = pool.open(base, writable=False), MappedFile.open(path, pool.size, writable=False)
     try:
-        part = slice(start - base, left.committed - base)
+        part = slice(start - base, remains.committed - base)
         same = np.array_equal(buffer.array[part], file.array[part])
     finally:
         buffer.release()
         file.release()
-    return _continued(store, pool, left) if same else f"{path} does not hold what was committed to it before"
+    return _foreign_write(store, pool, remains) if same else f"{path} does not hold what was committed to it before"
 
 
-def _continued(store: Store, pool: TransientPool, left: Left) -> str | None:
+def _foreign_write(store: Store, pool: TransientPool, remains: PoolRemains) -> str | None:
     """Behind COMMITTED files hold zeros, or what a commit that was cut short put there; else another program wrote."""
-    for base, start, end in _pieces(left):
+    for base, start, end in _by_segment(remains):
         path = store.commitlog / segment_name(base)
         if not path.exists():
             continue
@@ -322,21 +396,22 @@ def _tail_crc(store: Store, size: int, end: int) -> int:
         return zlib.crc32(os.pread(file.fileno(), end - start, start - base))
 
 
-def _pieces(left: Left) -> list[tuple[int, int, int]]:
+def _by_segment(remains: PoolRemains) -> list[tuple[int, int, int]]:
     """[committed, appended) by segment: its base, and start and end in the log."""
-    size = left.owner.segment_size
-    first = left.committed - left.committed % size
+    size = remains.owner.segment_size
+    first = remains.committed - remains.committed % size
     return [
-        (base, max(base, left.committed), min(base + size, left.appended)) for base in range(first, left.appended, size)
+        (base, max(base, remains.committed), min(base + size, remains.appended))
+        for base in range(first, remains.appended, size)
     ]
 
 
-def _keep_aside(store: Store, pool: TransientPool, left: Left) -> list[str]:
+def _quarantine(store: Store, pool: TransientPool, remains: PoolRemains) -> list[str]:
     now = time.time_ns() // 1_000_000
     diverged = Diverged(store.root)
     return [
         str(diverged.keep(pool.path_of(base), base, start, end, now))
-        for base, start, end in _pieces(left)
+        for base, start, end in _by_segment(remains)
         if pool.path_of(base).exists()
     ]
 

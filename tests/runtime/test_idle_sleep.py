@@ -12,8 +12,8 @@ from towline.limits import SLEEP_MAX_MS
 from towline.link.native import address_of
 from towline.link.poller import Poller
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.idle_sleep import SLEEPS_MAX, IdleSleep
 from towline.runtime.positions import Duty, Position, Positions
-from towline.runtime.resting import SLEEPS_MAX, Rest
 
 WHOLE_MS = SLEEPS_MAX * SLEEP_MAX_MS
 NS_PER_MS = 1_000_000
@@ -31,7 +31,7 @@ def line(positions):
 
 @pytest.fixture
 def rest(line):
-    return Rest(line, address_of("zmq_poll"))
+    return IdleSleep(line, address_of("zmq_poll"))
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def test_a_bell_that_rings_meanwhile_ends_it(rest, bell):
 
 
 def test_a_position_that_moved_after_the_look_ends_it_after_the_sleep(rest, bell, positions):
-    rest.look()
+    rest.read_positions()
     positions.writer(Position.FLUSHED, Duty.FLUSH).advance(7)
     assert rest((bell.fileno(),)) == SLEEP_MAX_MS
-    rest.look()
+    rest.read_positions()
     assert rest((bell.fileno(),)) == WHOLE_MS
 
 
