@@ -9,8 +9,10 @@ belong to the recovery that follows: nothing that was known of the store is beli
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final
 
+from towline.errors import MalformedFile
 from towline.format.files.epochs import IMPLIED
 from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -31,6 +33,7 @@ from .delay_rollback import Shorter
 from .offset_rollback import clamp_offsets
 from .quarantine import Diverged
 from .recover_derived import Queue, Tail
+from .verdicts import Case, Decided, Observed
 
 _FILES_OPEN_MAX: Final = 64
 STEPS: Final = ("copy", "manifest", "durable", "queues", "offsets", "segment", "epochs", "removal")
@@ -38,20 +41,27 @@ Reached = Callable[[str], None]
 
 
 def truncate(
-    store: Store, segment_size: int, queue_file_size: int, reached: Reached = lambda _: None
+    store: Store,
+    segment_size: int,
+    queue_file_size: int,
+    reached: Reached = lambda _: None,
+    decided: Decided | None = None,
 ) -> tuple[Kept, list[str]] | None:
-    """Does what `ha/truncate.json` says, and takes it away; None where there is none. The caller recovers afterwards.
+    """Does what `ha/truncate.json` says, and removes it; None where there is none. The caller recovers afterwards.
 
-    Returns what was kept, and sentences for the log. `reached` hears of each of STEPS before it is done. Raises
-    TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed, StoreNotWritable later: the
-    next start goes on.
+    Returns what was kept, and sentences for the log; the row goes to `decided`. `reached` is called with each of STEPS
+    before it is done. Raises TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed,
+    StoreNotWritable later: the next start goes on.
     """
     file = TruncationFile(store)
-    wanted = file.load()
+    decided = Decided() if decided is None else decided
+    wanted, broken = _observe_file(file)
+    decided.apply(broken)
     if wanted is None:
         return None
     cutting = _Cutting(store, segment_size, queue_file_size, wanted, reached)
     try:
+        decided.apply(cutting.observe())
         kept = cutting.keep()
         notes = [f"{kept.size} bytes from {wanted.point} on were cut off and kept ({kept.path}): {wanted.why}"]
         cutting.take_back()
@@ -64,6 +74,13 @@ def truncate(
     reached("removal")
     file.remove()
     return kept, notes
+
+
+def _observe_file(file: TruncationFile) -> tuple[Truncation | None, Observed | None]:
+    try:
+        return file.load(), None
+    except MalformedFile as error:
+        return None, Observed(Case.TRUNCATION_BROKEN, error=error)
 
 
 @dataclass
@@ -83,16 +100,24 @@ class _Cutting:
         self.queues.close()
         self.reader.close()
 
+    @property
+    def _manifest(self) -> Path:
+        return self.store.diverged / f"{segment_name(self.wanted.point)}-{self.wanted.time}.json"
+
+    def observe(self) -> Observed:
+        """Confirmed bytes are cut off only with the operator's consent, or where a start before had begun to."""
+        wanted, confirmed = self.wanted, confirmed_durably(self.store)
+        if wanted.point < confirmed and not wanted.accept_loss and not self._manifest.exists():
+            error = TruncationRefused(str(self.store.truncate), wanted.point, confirmed)
+            return Observed(Case.TRUNCATION_REFUSED, error=error)
+        return Observed(Case.TRUNCATED)
+
     def keep(self) -> Kept:
         """Copies of what is cut off. Where the manifest stands they are whole, and the originals may have gone."""
-        wanted = self.wanted
-        diverged = Diverged(self.store.root)
-        path = diverged.directory / f"{segment_name(wanted.point)}-{wanted.time}.json"
+        wanted, path = self.wanted, self._manifest
         if path.exists():
             return read_kept(path)
-        confirmed = confirmed_durably(self.store)
-        if wanted.point < confirmed and not wanted.accept_loss:
-            raise TruncationRefused(str(self.store.truncate), wanted.point, confirmed)
+        diverged = Diverged(self.store.root)
         files = []
         for base in self.reader.queue.bases:
             start, end = max(base, wanted.point), self._written_end(base)

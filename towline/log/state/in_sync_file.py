@@ -93,6 +93,11 @@ class InSyncFile:
         """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
         self._file.save(facts_of(record))
 
+    @property
+    def is_whole(self) -> bool:
+        """Both copies say the same."""
+        return self._file.is_whole
+
     def heal(self) -> bool:
         """Writes anew what is damaged of its two copies; whether there was any. Raises like `load` and `save`."""
         self.load()
