@@ -24,8 +24,7 @@ from towline.log.queues.queue_build import Stretch
 from towline.log.queues.queue_cover import Whole, cover, remove_deleted
 from towline.log.recovery.quarantine import Diverged
 from towline.log.recovery.recovery import FoundLog, find_log, recover
-from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_files
-from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
+from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms, replace_directory, save_derived, sync_files
 from towline.log.state.topics_file import read_table
 from towline.node.process.context import runtime_of
 from towline.node.store.pool_salvage import pooled_in
@@ -256,11 +255,11 @@ def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) 
         if plan.queues:
             if store.consumequeue_ext.exists():  # an entry that leads to no unit is filtered by its record
                 take(store.consumequeue_ext)
-            put_in_place(plan.whole_queues, store.consumequeue, take)
+            replace_directory(plan.whole_queues, store.consumequeue, take)
             if plan.units is not None:
-                put_in_place(plan.built_units, store.consumequeue_ext, take)
+                replace_directory(plan.built_units, store.consumequeue_ext, take)
         if "index" in done.seconds:
-            put_in_place(plan.built_index, store.index, take)
+            replace_directory(plan.built_index, store.index, take)
         whole = options.parts == "all" and ("index" in done.seconds or not any(store.index.glob("*")))
         if whole and (done.found.durable is not None or store.identity.exists()):
             sync_files(store.commitlog)

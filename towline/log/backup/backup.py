@@ -24,9 +24,8 @@ from towline.log.files.config_file import encode as encode_config
 from towline.log.files.segment_files import segment_name, sync_directory, sync_file
 from towline.log.files.store_files import write_new
 from towline.log.state.epoch_file import EpochFile
+from towline.log.state.floors import QUEUE_FLOORS, floors_at
 from towline.log.state.identity import IdentityFile
-from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
-from towline.log.state.queue_floors import floors_at
 from towline.places import Store
 
 from .backup_manifest import COMMITLOG, BackupDirectory, Kept, Manifest, base_of, is_untouched, stamped

@@ -29,8 +29,7 @@ from towline.log.state.topics_file import read_table
 from towline.log.state.truncation_file import Kept, Truncation, TruncationFile, read_kept
 from towline.places import Store
 
-from .delay_rollback import Shorter
-from .offset_rollback import clamp_offsets
+from .offset_rollback import Shorter, clamp_offsets
 from .quarantine import Diverged
 from .recover_derived import Queue, Tail
 from .verdicts import Case, Decided, Observed

@@ -27,8 +27,7 @@ from towline.log.state import identity
 from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
-from .publish_rebuilt import put_in_place, save_derived, sync_files
-from .rebuild import Rebuild, now_ms
+from .rebuild import Rebuild, now_ms, replace_directory, save_derived, sync_files
 from .repair_plan import Plan, Step, Stretch
 from .verify_state import known_members, readable
 
@@ -159,7 +158,7 @@ class Repair:
             self._diverged.take(store.consumequeue_ext, self._now)
         for made, target in ((queues, store.consumequeue), (index, store.index)):
             if made.exists():
-                put_in_place(made, target, lambda old: self._diverged.take(old, self._now), self._note)
+                replace_directory(made, target, lambda old: self._diverged.take(old, self._now), self._note)
         scratch.rmdir()
 
     def _save_state(self) -> None:

@@ -26,8 +26,8 @@ from towline.log.files.last_settings import last_settings
 from towline.log.files.word_file import WordFile, read_word
 from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile
+from towline.log.state.floors import LOG_END
 from towline.log.state.in_sync_file import InSyncFile
-from towline.log.state.retention_floor import LOG_END
 from towline.log.state.truncation_file import TruncationFile
 from towline.places import Store
 

@@ -9,16 +9,14 @@ from typing import Any, Final
 from towline.errors import TowlineError
 from towline.log.backup.restore import check_restored
 from towline.log.files.config_file import clear_staged
-from towline.log.recovery.deleted_topics import settle
-from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered
+from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered, lower_floors
 from towline.log.recovery.recovery import Recovered, RecoverySettings, recover
 from towline.log.recovery.shutdown_snapshot import Known
 from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
 from towline.log.recovery.truncation import truncate
 from towline.log.recovery.verdicts import Decided
-from towline.log.state.broker_floors import adopt_floors as adopt_floors_of_broker
 from towline.log.state.epoch_file import EpochFile, open_epoch
-from towline.log.state.queue_floors import adopt_floors
+from towline.log.state.floors import adopt_queue_floors, adopt_transaction_floors
 from towline.log.state.topics_file import read_table
 from towline.node.peers.peer_server import state_of
 from towline.node.process.context import Node
@@ -62,7 +60,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
             log.warning("%s", sentence)
         cut_off(node, decided)
         if node.settings.broker_role is not BrokerRole.SLAVE:
-            adopt_floors(node.store)
+            adopt_queue_floors(node.store)
         known = recall(node.store, node.runtime, log)
         opened = EpochFile(node.store).load()[-1].number
         sole = wrote_as_sole_master(node.store, node.settings.broker_id, opened)
@@ -72,7 +70,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         ends = node.queue_ends(writable=True)
         table = read_table(node.store)
         if node.settings.broker_role is not BrokerRole.SLAVE:
-            table = settle(node.store, recovered, node.settings.mapped_file_size_commit_log)
+            table = lower_floors(node.store, recovered, node.settings.mapped_file_size_commit_log)
         ends.floors = table.floors()
         clamped = clamp(node, recovered, ends.floors)
         publish(node.positions, ends, recovered)
@@ -128,7 +126,7 @@ def clamp(node: Node, recovered: Recovered, floors: Mapping[tuple[bytes, int], i
     """
     if node.settings.broker_role is BrokerRole.SLAVE:
         return Clamped()
-    if adopt_floors_of_broker(node.store, recovered.end):
+    if adopt_transaction_floors(node.store, recovered.end):
         node.log.info("transactions go on where a RocketMQ broker stood")
     sizes = node.settings.mapped_file_size_commit_log, node.settings.mapped_file_size_consume_queue
     return clamp_to_recovered(node.store, recovered, floors, sizes)
