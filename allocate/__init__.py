@@ -1,7 +1,8 @@
 """AllocateMappedFileService: keeps the next and the next-next segment ready, created, preallocated and warmed.
 
-owns     ALLOCATED, MAKING, WARM, LOG_MIN, the flags DISK_FULL and SEGMENT_ERROR; the set of segment files (the log's
-         writer makes one by the same function when we are late), the file `reserve`, the transient pool's free buffers
+owns     allocate: ALLOCATED, MAKING, WARM, LOG_MIN, the flags DISK_FULL and SEGMENT_ERROR; the set of segment files
+         (the log's writer makes one by the same function when we are late), the file `reserve`, the transient pool's
+         free buffers
 reads    WANTED: the base of the segment the writer is in; APPENDED, the durable file and what slaves hold, to clean
 asks     nobody
 answers  nobody; the writer looks for the file

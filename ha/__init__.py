@@ -1,8 +1,11 @@
-"""Replication: the sender on a master, the receiver on a slave.
+"""Replication on a master's side, and who is master: the processes send (sender), agree and lease (leader).
 
-owns     sender: REPLICATED and one line per slave; receiver: APPENDED, CONFIRMED and the CommitLog bytes of a slave
-reads    sender: APPENDED, FLUSHED; receiver: FLUSHED
-asks     the receiver asks the sender: it greets with the end of its log, and grants credit with every acknowledgement
-answers  slaves: slices of the log as they stand, and the master's metadata
-dies     safely at any point: a slave appends only at its own end, and greets again after every broken link
+owns     send: REPLICATED, IN_SYNC, IN_SYNC_WANTED, PROMISED, one line per slave; ha/in_sync.json, ha/promise.json;
+         lease: LEASE_UNTIL, IN_SYNC_KEPT; the keys of its group in etcd;
+         agree: before put starts epochFileCheckpoint, ha/role.json, ha/promise.json and ha/in_sync.json
+reads    send: APPENDED, FLUSHED; lease: EPOCH, IN_SYNC_WANTED
+asks     agree asks the peers who is master, lease asks etcd
+answers  slaves: slices of the log as they stand, and the master's metadata; peers: who this node is, and promises
+dies     safely at any point: slaves greet again after every broken link, and a recorded set is never smaller than what
+         acknowledgements waited for
 """

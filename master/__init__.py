@@ -1,6 +1,7 @@
 """The put process, the schedule process, and what makes up a master. Here put; schedule's duty stands in `schedule`.
 
-owns     APPENDED, STORE_TIMESTAMP, WANTED; CommitLog bytes, the queue-offset table, config/topics.json; what it refused
+owns     put: APPENDED, STORE_TIMESTAMP, WANTED; CommitLog bytes, the queue-offset table, config/topics.json,
+         put_stats of the runtime directory; what it refused, by cause
 reads    FLUSHED, REPLICATED, ALLOCATED, SYNC_FAILED, DISPATCH_STOPPED, running flags; queue ends and DISPATCHED when it
          starts
 asks     allocate for the next segments (WANTED and a ring)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from towline.arrow.boundaries import Found, boundaries
 from towline.arrow.columns import COLUMNS, SCHEMA
-from towline.arrow.decode import chosen
+from towline.arrow.decode import How, chosen
 from towline.arrow.errors import DamagedBody, DamagedRecord, damaged
 from towline.arrow.selection import Selection
 from towline.limits import MIB
@@ -125,7 +125,8 @@ def _written(order: Order, log: NDArray[np.uint8], found: Found, *, plain: bool)
         raise ScratchNotSeen(order.scratch.root, order.scratch.machine) from None
     pending = []
     with ThreadPoolExecutor(SYNCS) as pool:  # a file is synced and read back while the next one is written
-        for number, (topic, day, positions) in enumerate(groups_of(log, order.base, found.positions)):
+        groups = groups_of(log, order.base, found.positions, force_property_crc=order.facts.force_property_crc)
+        for number, (topic, day, positions) in enumerate(groups):
             rows = chosen(log, order.base, positions, _MANY_VALUES, EVERYTHING, decompress=plain)
             known = {"topic": topic, "brokerName": order.facts.broker_name}
             path = directory / f"{number}{SUFFIX}"
@@ -159,7 +160,9 @@ def _completed(batch: pa.RecordBatch, known: Mapping[str, str]) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, schema=_CODED)
 
 
-def groups_of(log: NDArray[np.uint8], base: int, positions: Integers) -> Iterator[tuple[str, str, Integers]]:
+def groups_of(
+    log: NDArray[np.uint8], base: int, positions: Integers, *, force_property_crc: bool
+) -> Iterator[tuple[str, str, Integers]]:
     """(topic, day, positions in log order) of the records; topics as they first appear, then days.
 
     Here, where the log is read from its beginning to its end, every CRC is compared. Raises DamagedRecord.
@@ -167,7 +170,8 @@ def groups_of(log: NDArray[np.uint8], base: int, positions: Integers) -> Iterato
     topics: dict[str, int] = {}
     codes, days = np.empty(len(positions), np.int64), np.empty(len(positions), np.int64)
     first = 0
-    for batch in chosen(log, base, positions, ("topic", "storeTimestamp"), EVERYTHING, check_crcs=True):
+    crcs: How = {"check_crcs": True, "force_property_crc": force_property_crc}
+    for batch in chosen(log, base, positions, ("topic", "storeTimestamp"), EVERYTHING, **crcs):
         rows = slice(first, first + batch.num_rows)
         first += batch.num_rows
         named = batch.column(0).dictionary_encode()

@@ -171,7 +171,7 @@ def messages(wanted: Wanted, facts: StoreFacts, places: Integers, reading: Readi
         magic = field(log, positions, "magic") & _WORD
         stands = field(log, positions, "physical_offset") == base + positions
         stands &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
-        how = reading.decoding(facts.broker_name)
+        how = reading.decoding(facts.broker_name, force_property_crc=facts.force_property_crc)
         for batch in chosen(log, base, positions[stands], wanted.columns, reading.selection, **how):
             found = wanted.found(batch)
             if found.num_rows:

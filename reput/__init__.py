@@ -1,6 +1,7 @@
 """ReputMessageService: scans what was confirmed and derives ConsumeQueues and IndexFiles from it.
 
-owns     DISPATCHED, DISPATCHED_TIMESTAMP, DISPATCH_STOPPED, the flags of queues and index; ConsumeQueue and IndexFile
+owns     reput: DISPATCHED, DISPATCHED_TIMESTAMP, INDEXED, DISPATCH_STOPPED, DISPATCH_STOPPED_WHY, FILTERS, the flags
+         LOGIC_QUEUE_ERROR, INDEX_ERROR, LOGIC_DISK_FULL and RUNTIME_FULL; ConsumeQueue, ConsumeQueueExt and IndexFile
          bytes and files, the table of queue ends; on a slave put_stats of the runtime directory
 reads    the confirmed end: APPENDED, FLUSHED and REPLICATED or CONFIRMED, as role and settings demand; LOG_MIN
 asks     nobody

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt units of a batch: written before the queue entries, whose tags codes become their addresses (3.5).
+"""ConsumeQueueExt units of a batch, written before the queue entries that hold their addresses (spec 3.5).
 
 Queues of SCHEDULE_TOPIC_XXXX have none: their tags code is the time of delivery, and no one filters them.
 """

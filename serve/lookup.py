@@ -50,11 +50,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class LookupRules:
-    """`count_max` records of one answer, `count_default` unless asked for another number, `size_max` bytes of them."""
+    """`count_max` records of one answer, `count_default` unless asked for another number, `size_max` bytes of them.
+
+    `force_property_crc`: a record that does not end with its property CRC is damaged.
+    """
 
     count_max: int
     count_default: int
     size_max: int
+    force_property_crc: bool
 
 
 class Lookup:
@@ -273,7 +277,7 @@ class Lookup:
             raise NoRecordHere(offset, error.sentence) from None
         self._check_queued(offset, record)
         try:
-            decode(view)
+            decode(view, force_property_crc=self._rules.force_property_crc)
         except MalformedRecord as error:
             if record.sys_flag & TRANSACTION_MASK in _NOT_QUEUED:  # nothing shows that it is a record
                 raise NoRecordHere(offset, error.sentence) from None

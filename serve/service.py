@@ -458,7 +458,12 @@ def pull_rules(settings: Settings) -> PullRules:
 
 
 def lookup_rules(settings: Settings) -> LookupRules:
-    return LookupRules(settings.max_msgs_num_batch, settings.default_query_max_num, _size_max(settings))
+    return LookupRules(
+        settings.max_msgs_num_batch,
+        settings.default_query_max_num,
+        _size_max(settings),
+        settings.force_verify_prop_crc,
+    )
 
 
 def _size_max(settings: Settings) -> int:

@@ -1,6 +1,7 @@
 """The schedule process of a master: what was put to be seen later is delivered when its time has come.
 
-owns     config/delayOffset.json, config/timerOffset.json, config/transactionOffset.json, SYNC_WANTED
+owns     schedule: SYNC_WANTED, the line of what waits; config/delayOffset.json, config/timerOffset.json,
+         config/transactionOffset.json
 reads    the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer below their published ends, the log, topics.json;
          APPENDED, DISPATCHED, FLUSHED, LOG_MIN
 asks     put to store deliveries, as a piece of the node; flush to sync what the offsets speak of; serve to keep

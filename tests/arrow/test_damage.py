@@ -212,13 +212,22 @@ def _with_property_crc(count: int) -> bytes:
     return log
 
 
-def test_a_property_crc_is_checked_where_there_is_one() -> None:
+def test_a_property_crc_is_compared_only_for_a_store_that_insists() -> None:
     log = _with_property_crc(6)
-    assert read(log, check_crcs=True) == (list(range(6)), [])
+    assert read(log, check_crcs=True, force_property_crc=True) == (list(range(6)), [])
     starts = [row["commitLogOffset"] - BASE for row in rows_of(log, BASE)]
     damaged = poked(starts[3] + LAYOUT.offset["flag"], b"\x01", log)
-    kept, told = read(damaged, check_crcs=True, on_corruption="skip")
+    kept, told = read(damaged, check_crcs=True, force_property_crc=True, on_corruption="skip")
     assert (kept, told) == ([0, 1, 2, 4, 5], [(starts[3], "PROPERTY_CRC")])
+    assert read(damaged, check_crcs=True) == (list(range(6)), [])
+    body = poked(starts[3] + LAYOUT.size, b"?", damaged)
+    assert read(body, check_crcs=True, on_corruption="skip")[1] == [(starts[3], "BODY_CRC")]
+    with pytest.raises(DamagedRecord, match="PROPERTY_CRC_MISSING"):
+        read(
+            poked(starts[3], log[starts[3] : starts[4]].replace(b"__CRC32#", b"__CRC33#"), log),
+            check_crcs=True,
+            force_property_crc=True,
+        )
     assert rows(batches(array(log), BASE, 0, len(log), ["properties"])) == narrowed(rows_of(log, BASE), ["properties"])
 
 

@@ -299,6 +299,12 @@ def properties(maker: StoreMaker) -> None:
     maker.write(maker.records[140].end - 3, b"\0")
 
 
+def foreign_crc(maker: StoreMaker) -> None:
+    maker.with_crc = True
+    maker.copy_crc(maker.append(b"received"), maker.append(b"sent on"))
+    durable(maker)
+
+
 def version_2(maker: StoreMaker) -> None:
     maker.append(b"long", "%RETRY%" + "g" * 130)
     durable(maker)
@@ -463,6 +469,7 @@ PROVOKED: dict[Case, Callable[[StoreMaker], None]] = {
 PASSED_OVER: dict[str, tuple[Callable[[StoreMaker], None], bool]] = {
     "a store without an identity": (no_identity, False),
     "properties of a durable record that do not parse": (properties, True),
+    "a property CRC of another record, on which nobody insists": (foreign_crc, False),
     "records of version 2": (version_2, False),
     "a record that stands for damaged ones": (stepped_over, False),
     "a damaged entry far from its queue's end": (damaged_inside, True),

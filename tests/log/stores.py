@@ -114,6 +114,10 @@ class StoreMaker:
             file.seek(offset % SEGMENT)
             file.write(data)
 
+    def copy_crc(self, source: Stored, target: Stored) -> None:
+        """As a broker stores a batch that ends with the property CRC of a message that its sender received."""
+        self.write(target.end - property_crc.SIZE, source.data[-property_crc.SIZE :])
+
     def zero_from(self, offset: int) -> None:
         """As if nothing behind `offset` ever reached the disk."""
         self.write(offset, bytes(SEGMENT - offset % SEGMENT))

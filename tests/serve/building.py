@@ -125,9 +125,14 @@ class Built:
         store_time: int = 0,
         first: int = 0,
         sys_flag: int = 0,
+        crc: str | None = None,
     ) -> int:
-        """The log offset of a new record at the log's end; `first` is the offset of a queue's first message."""
+        """The log offset of a new record at the log's end; `first` is the offset of a queue's first message.
+
+        `crc` are digits of a property CRC, of whatever record.
+        """
         pairs = [(properties.TAGS, tag), (properties.KEYS, keys), (properties.UNIQ_KEY, unique_key)]
+        pairs.append((properties.CRC32, crc))
         queue_offset = self._next.get((topic, queue), first)
         record = Record(
             topic=topic.encode(),
@@ -153,6 +158,7 @@ class Built:
                 keys=keys,
                 unique_key=unique_key,
                 store_time=store_time,
+                crc=crc,
                 first=first,
                 sys_flag=sys_flag,
             )

@@ -17,7 +17,7 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile
-from towline.read_errors import NoRecordHere
+from towline.read_errors import NoRecordHere, RecordDamaged
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -458,6 +458,16 @@ class TestByOffset:
         at = built.append(sys_flag=TRANSACTION_COMMIT)
         built.dispatch()
         assert len(ask(built, "query_offset", offset=at).records) == 1
+
+    def test_a_property_crc_of_another_record_is_damage_only_for_an_operator_who_insists(self, build):
+        built = build()
+        at = built.append(keys="k", crc="1234567890")
+        built.dispatch()
+        for op, facts in (("query_offset", {"offset": at}), ("query_key", {"topic": "t", "key": "k"})):
+            assert [bytes(record) for record in ask(built, op, **facts).records] == [built.records[at]]
+        built.settings = built.settings.model_copy(update={"force_verify_prop_crc": True})
+        with pytest.raises(RecordDamaged, match="__CRC32#"):
+            ask(built, "query_offset", offset=at)
 
 
 class TestById:

@@ -1,5 +1,6 @@
 """What the plan chooses and what its tasks read, against rows that no reader made. Without a JVM."""
 
+import json
 import re
 from datetime import UTC, datetime
 
@@ -424,6 +425,14 @@ class TestDamage:
             read(own.root, ["commitLogOffset"], checkCrcs="true")
         assert len(read(own.root, checkCrcs="false")) == len(own.rows)
 
+    @pytest.mark.parametrize("mode", ["scan", "queue"])
+    def test_property_crcs_are_compared_where_the_last_start_insisted(self, own, mode):
+        assert read(own.root, readMode=mode)
+        own.store.run.mkdir(exist_ok=True)
+        own.store.settings.write_text(json.dumps({"force_verify_prop_crc": True}))
+        with pytest.raises(DamagedRecord, match="PROPERTY_CRC_MISSING"):
+            read(own.root, readMode=mode)
+
     def test_an_entry_that_leads_elsewhere(self, own, caplog):
         files = ConsumeQueueFiles(own.store.consumequeue, QUEUE_FILE, 8)
         entry = files.read("TopicA", 0, 6, 1)
@@ -463,7 +472,7 @@ class TestDamage:
         assert read(own.root, onCorruption="skip") == [one for one in own.rows if one is not row]
 
     def test_tags_of_a_queue_with_extensions_are_looked_at_in_the_log(self, own):
-        """Its codes are addresses of units, and no hashes (spec 3.6)."""
+        """Its codes are addresses of units, and no hashes (spec 3.5)."""
         files = ConsumeQueueFiles(own.store.consumequeue, QUEUE_FILE, 8)
         chosen = [row for row in own.rows if (row["topic"], row["queueId"]) == ("TopicA", 0)]
         for number, row in enumerate(chosen):

@@ -42,7 +42,8 @@ class How(TypedDict, total=False):
 
     rows: int  # of a batch at most
     bytes: int  # of the records of a batch at most, and of its restored bodies; one record may be larger
-    check_crcs: bool  # BODYCRC, and the property CRC of a record that has one
+    check_crcs: bool  # BODYCRC
+    force_property_crc: bool  # with `check_crcs`: a record that does not end with its property CRC is damaged
     on_corruption: OnCorruption
     whole: bool  # `log` goes to its segment's border: a record that it cuts off is damage, none that is being written
     broker_name: str
@@ -128,6 +129,7 @@ class _Reader:
     rows: int = ROWS
     bytes: int = BYTES
     check_crcs: bool = False
+    force_property_crc: bool = False
     on_corruption: OnCorruption = "fail"
     whole: bool = False
     broker_name: str = ""
@@ -259,7 +261,7 @@ class _Reader:
         return self._with_right_crc(heads) if self.check_crcs else heads
 
     def _with_right_crc(self, heads: Heads) -> Heads:
-        damage = damaged_rows(heads)
+        damage = damaged_rows(heads, force_property_crc=self.force_property_crc)
         if not damage:
             return heads
         for row, rule in damage:
@@ -277,7 +279,7 @@ class _Reader:
             except DamagedRecord:
                 at += 1
                 continue
-            if not damaged_rows(heads):
+            if not damaged_rows(heads, force_property_crc=self.force_property_crc):
                 return at
             at += 1
         return end

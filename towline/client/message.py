@@ -115,7 +115,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Without the record's property CRC, which is the store's: `record.properties` holds it, `verify` checks it."""
+        """Without a property CRC, which is the store's: `record.properties` holds it, `verify` can check it."""
         if self._properties is None:
             rows, row = self._rows, self._row
             stored = self.record.properties if rows is None else rows.data[rows.properties_starts[row] : rows.ends[row]]
@@ -185,9 +185,12 @@ class ReceivedMessage:
         """The record's bytes."""
         return bytes(self._buffer)
 
-    def verify(self) -> None:
-        """Raises MalformedRecord when BODYCRC does not fit the stored body, or a property CRC the record."""
-        decode(self._buffer, check_crc=True)
+    def verify(self, *, property_crc: bool = False) -> None:
+        """Raises MalformedRecord when BODYCRC does not fit the stored body.
+
+        `property_crc` is for stores whose records all have one: this one must end with its own then.
+        """
+        decode(self._buffer, force_property_crc=property_crc)
 
     def _number(self, name: str) -> int:
         """A field that stands before any address."""

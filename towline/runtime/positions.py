@@ -1,6 +1,6 @@
 """Positions: where every duty stands, in shared memory. One 64-byte line each, one writer each, any number of readers.
 
-    line 0        magic, layout version, generation, first and second half of the boot id, role
+    line 0        magic, layout version, generation, first and second half of the boot id
     lines 1..     one position each, word 0 (the table `Position` names its writer per role)
     lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn, lost; then counters
     lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
@@ -77,7 +77,7 @@ class Position(Enum):
     REPLICATED = (5, (Duty.SEND,))
     CONFIRMED = (6, (Duty.RECEIVE,))  # on a slave: what the master says is confirmed
     LOG_MIN = (7, (Duty.ALLOCATE, Duty.RECEIVE))  # receive only while an empty slave's log has not begun
-    STORE_TIMESTAMP = (8, (Duty.PUT, Duty.RECEIVE))  # of the newest record, ms
+    STORE_TIMESTAMP = (8, (Duty.PUT,))  # of the newest record, ms
     SYNC_FAILED = (9, (Duty.FLUSH,))  # 1 after a failed sync, until an operator mends the range (H5)
     DISPATCH_STOPPED = (10, (Duty.REPUT,))  # 1 + offset of the record reput cannot dispatch
     WANTED = (11, (Duty.PUT, Duty.RECEIVE))  # base of the segment the writer is in, or waits for

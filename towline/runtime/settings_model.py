@@ -118,13 +118,14 @@ class StoreKeys(Group):
     )
     enabled_append_prop_crc: bool = switch(
         False,
-        "end the properties of each record with a CRC of the whole record; a store is created with it or without, and "
-        "a RocketMQ 5 broker that takes it over is given enabledAppendPropCRC=true, too",
+        "end the properties of each record with a CRC of the whole record, which is compared under "
+        "force_verify_prop_crc alone",
         rocketmq="enabledAppendPropCRC",
     )
     force_verify_prop_crc: bool = switch(
         False,
-        "recovery refuses records that do not end with such a CRC; not for a store that has older records",
+        "recovery, verify, lookups and readers of the files take a record for damaged that does not end with its own "
+        "such CRC; not for a store that has older records, or that a broker without enabledAppendPropCRC wrote to",
         rocketmq="forceVerifyPropCRC",
     )
     check_crc_on_recover: bool = switch(True, "recovery checks the CRC of each body", rocketmq="checkCRCOnRecover")

@@ -93,12 +93,16 @@ class Reading:
             delays_ms=delays_ms,
         )
 
-    def decoding(self, broker_name: str, *, whole: bool = False) -> How:
-        """The same for the decoder; what it leaves out is told. `whole`: the bytes end where no record is cut off."""
+    def decoding(self, broker_name: str, *, whole: bool = False, force_property_crc: bool = False) -> How:
+        """The same for the decoder; what it leaves out is told. `whole`: the bytes end where no record is cut off.
+
+        `force_property_crc`: where CRCs are compared, the store's operator insists on property CRCs.
+        """
         return {
             "rows": self.batch_rows,
             "bytes": self.batch_bytes,
             "check_crcs": self.check_crcs,
+            "force_property_crc": force_property_crc,
             "on_corruption": self.on_corruption,
             "broker_name": broker_name,
             "decompress": self.decompress,
@@ -157,7 +161,11 @@ class LogPartition:
                 piece.end - base,
                 how.columns,
                 how.selection,
-                **how.decoding(self.facts.broker_name, whole=self.facts.is_whole(base)),
+                **how.decoding(
+                    self.facts.broker_name,
+                    whole=self.facts.is_whole(base),
+                    force_property_crc=self.facts.force_property_crc,
+                ),
             )
 
 
@@ -237,7 +245,7 @@ class _QueueRead:
             positions,
             how.columns,
             how.selection,
-            **how.decoding(self._facts.broker_name),
+            **how.decoding(self._facts.broker_name, force_property_crc=self._facts.force_property_crc),
         )
 
     def _sound(

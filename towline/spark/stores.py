@@ -86,6 +86,7 @@ class StoreFacts:
     store_id: str  # of identity.json, "" without one
     queue_file_size: int
     orderly: bool = True  # a node runs, or was stopped in order: queues have no holes before their newest entry
+    force_property_crc: bool = False  # its node's last start insisted that each record ends with its property CRC
 
     @property
     def segments(self) -> tuple[int, ...]:
@@ -350,6 +351,7 @@ def _of_store(store: Store, segment_size: int | None) -> StoreFacts:
         store_id="" if identity is None else identity.store_id,
         queue_file_size=_queue_file_size(store.consumequeue),
         orderly=held or not store.abort.exists(),
+        force_property_crc=last_settings(store).get("force_verify_prop_crc") is True,
     )
     _check_whole(facts)
     return facts

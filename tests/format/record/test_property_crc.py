@@ -84,15 +84,23 @@ def test_the_form(properties: bytes, is_one: bool) -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=40).map(bytes.hex), st.data())
-def test_decode_finds_any_flipped_bit_before_the_separator_that_makes_it_a_crc(
-    body: bytes, value: str, data: st.DataObject
-) -> None:
+def test_decode_that_insists_finds_any_flipped_bit(body: bytes, value: str, data: st.DataObject) -> None:
     properties = f"A\x01{value}\x02".encode() if value else b""
     damaged = bytearray(sealed(replace(RECORD, body=body, properties=properties)))
-    at = data.draw(st.integers(0, len(damaged) - property_crc.SIZE - 2))
+    assert decode(damaged, force_property_crc=True).body == body
+    at = data.draw(st.integers(0, len(damaged) - 1))
     damaged[at] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(MalformedRecord):
-        decode(damaged)
+        decode(damaged, force_property_crc=True)
+
+
+def test_decode_takes_one_of_another_record_unless_it_insists() -> None:
+    copied = encode(replace(RECORD, properties=GOLDEN[-property_crc.SIZE :]))
+    assert decode(copied).properties == GOLDEN[-property_crc.SIZE :]
+    with pytest.raises(MalformedRecord, match="PROPERTY_CRC at"):
+        decode(copied, force_property_crc=True)
+    with pytest.raises(MalformedRecord, match="PROPERTY_CRC_MISSING"):
+        decode(encode(RECORD), force_property_crc=True)
 
 
 class TestTheEncoder:

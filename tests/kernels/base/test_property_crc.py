@@ -14,6 +14,7 @@ from towline.format.record.rules import Rule
 from towline.kernels.base import crc
 from towline.kernels.put import stamp
 from towline.kernels.scan import scan
+from towline.kernels.scan.verify import foreign_property_crcs
 
 FORCED = scan.CHECK_ALL | scan.CHECK_PROPERTY_CRC
 CHECKS = stamp.CHECK_CRC | stamp.PROPERTY_CRC
@@ -136,13 +137,55 @@ def test_every_bit_of_one_record() -> None:
     assert {Rule.PROPERTY_CRC, Rule.PROPERTY_CRC_MISSING, Rule.BODY_CRC, Rule.MAGIC, Rule.PHYSICAL_OFFSET} <= found
 
 
-def test_where_there_is_one_it_is_checked_though_nobody_insists() -> None:
-    [one] = sealed([b"body"])
-    damaged = one.replace(b"TagA", b"TagB")
-    assert walked(one, scan.CHECK_CRC)[0] == Rule.OK
-    assert walked(damaged, scan.CHECK_CRC)[0] == Rule.PROPERTY_CRC
-    assert walked(damaged, scan.CHECK_PROPERTY_CRC)[0] == Rule.PROPERTY_CRC
-    assert walked(damaged, scan.CHECK_FORM | scan.CHECK_PLACE)[0] == Rule.OK
+def test_one_of_another_record_ends_only_a_walk_that_insists() -> None:
+    records = sealed([b"first", b"second", b"third"])
+    records[1] = records[1][: -property_crc.SIZE] + records[0][-property_crc.SIZE :]
+    log = b"".join(records)
+    assert walked(log, scan.CHECK_ALL) == (Rule.OK, len(log), 3)
+    assert walked(log, FORCED) == (Rule.PROPERTY_CRC, len(records[0]), 1)
+    assert walked(log, scan.CHECK_PROPERTY_CRC) == (Rule.PROPERTY_CRC, len(records[0]), 1)
+
+
+def test_a_flipped_bit_of_a_body_ends_every_walk_that_compares_crcs() -> None:
+    records = sealed([b"first", b"second", b"third"])
+    log = b"".join(records).replace(b"second", b"tecond")
+    for flags in (scan.CHECK_CRC, scan.CHECK_ALL, FORCED):
+        assert walked(log, flags) == (Rule.BODY_CRC, len(records[0]), 1)
+
+
+@given(st.lists(st.sampled_from(["own", "another", "none", "inside"]), max_size=12), st.integers(0, 4))
+def test_those_of_other_records_are_found_and_counted(kinds: list[str], room: int) -> None:
+    records: list[bytes] = []
+    for number, kind in enumerate(kinds):
+        properties = property_crc.appended(b"KEYS\x01k\x02")
+        properties = properties + b"A\x01b\x02" if kind == "inside" else properties
+        one = Record(
+            topic=b"TopicA",
+            body=b"body %d" % number,
+            properties=b"KEYS\x01k\x02" if kind == "none" else properties,
+            born_host=V6 if number % 2 else V4,
+        )
+        made = record.encode(one)
+        records.append(property_crc.filled(made) if kind == "own" else made)
+    log = np.frombuffer(b"".join(records) + b"behind", np.uint8)
+    starts = np.cumsum([0, *map(len, records)])
+    wanted = [int(starts[number]) for number, kind in enumerate(kinds) if kind == "another"]
+    found = np.full(room, -1, np.int64)
+    assert foreign_property_crcs(log, 0, int(starts[-1]), found) == len(wanted)
+    assert found.tolist() == (wanted + [-1] * room)[:room]
+
+
+@given(
+    RECORDS,
+    st.sampled_from([b"", b"A\x01b", b"A\x01b\x02", property_crc.PLACEHOLDER]),
+    st.sampled_from(["own", "old", "no"]),
+)
+def test_the_walk_that_insists_has_the_models_rule(one: Record, before: bytes, last: str) -> None:
+    data = record.encode(replace(one, properties=before + (b"" if last == "no" else property_crc.PLACEHOLDER)))
+    data = property_crc.filled(data) if last == "own" else data
+    rule = property_crc.broken(data, record.decode(data).properties)
+    assert walked(data, scan.CHECK_PROPERTY_CRC)[0] == rule
+    assert walked(data, scan.CHECK_CRC)[0] == Rule.OK
 
 
 def test_a_record_without_one_is_refused_only_by_a_walk_that_insists() -> None:

@@ -2,15 +2,18 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.log.sound import sound_store
 from tests.log.stores import SEGMENT, SETTINGS, StoreMaker
 from towline.format.record import record, skipped
 from towline.format.record.skipped import Lost
+from towline.log.repair.repair_plan import make_plan
 from towline.log.repair.verify import Verified, verify
-from towline.log.repair.verify_report import Weight
+from towline.log.repair.verify_report import PER_RULE_MAX, Weight
 
 from .test_repair import STRETCHES
 from .test_verify import FAULTS, Fault
@@ -41,6 +44,24 @@ def test_a_sound_store_is_sound(maker: StoreMaker) -> None:
     assert found.findings.rows == []
     assert [one.verdict for one in found.log.segments] == ["sound"] * 3
     assert found.bytes == sum(one.used for one in found.log.segments)
+
+
+def test_property_crcs_of_other_records_are_noted_and_counted(tmp_path: Path) -> None:
+    maker = sound_store(tmp_path, with_crc=True)
+    assert same(maker).findings.rows == []
+    first, *others = maker.records
+    for stored in others:
+        maker.copy_crc(first, stored)
+    found = same(maker)
+    segments = [[one.at - one.at % SEGMENT for one in others].count(base) for base in (0, SEGMENT, 2 * SEGMENT)]
+    kept = [min(count, PER_RULE_MAX) for count in segments]
+    assert found.log.records == len(maker.records)
+    assert (found.log.damages, found.weight) == ([], Weight.NOTE)
+    assert {(row.rule, row.weight) for row in found.findings.rows} == {("PROPERTY_CRC_FOREIGN", Weight.NOTE)}
+    assert [row.at for row in found.findings.rows][:3] == [one.at for one in others[:3]]
+    assert (len(found.findings.rows), sum(found.findings.dropped.values())) == (sum(kept), len(others) - sum(kept))
+    assert max(segments) > PER_RULE_MAX
+    assert make_plan(maker.store, SETTINGS, []).steps == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

@@ -1,6 +1,7 @@
 """A node that appends property CRCs, with its clients and its slave; and what changes when it stops doing so."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from towline.format.record.properties import decode as decode_properties
 from towline.format.record.rules import Rule
 from towline.format.wire.status import PutStatus
 from towline.log.recovery.recovery import RecoverySettings, recover
+from towline.log.repair.verify import verify
 from towline.places import Store
 from towline.runtime.positions import Position
 
@@ -82,7 +84,7 @@ def test_every_call_of_a_producer_leaves_room_and_put_fills_it(pair: Pair) -> No
         while len(found) < len(keys) + 300:
             found += consumer.poll(5_000)
     for message in found:
-        message.verify()
+        message.verify(property_crc=True)
         assert "__CRC32#" not in message.properties
         assert "__CRC32#" in decode_properties(message.record.properties)
     big = next(message for message in found if message.tags == "red")
@@ -91,7 +93,7 @@ def test_every_call_of_a_producer_leaves_room_and_put_fills_it(pair: Pair) -> No
         looked_up = [*admin.by_key(TOPIC, "k2"), *admin.by_unique_key(TOPIC, keys[0])]
     assert [message.unique_key for message in looked_up] == [keys[1], keys[0]]
     for message in looked_up:
-        message.verify()
+        message.verify(property_crc=True)
 
 
 def test_a_received_message_can_be_sent_on(pair: Pair) -> None:
@@ -127,11 +129,11 @@ def test_the_node_starts_again_and_insists(pair: Pair) -> None:
     assert pair.stop() == (True, True)
 
 
+SIZES = RecoverySettings(segment_size=SEGMENT, queue_file_size=QUEUE_FILE, index_slots=SLOTS, index_indexes=INDEXES)
+
+
 def recovered(store: Store, **checks: bool) -> int:
-    settings = RecoverySettings(
-        segment_size=SEGMENT, queue_file_size=QUEUE_FILE, index_slots=SLOTS, index_indexes=INDEXES, **checks
-    )
-    return recover(store, settings).end
+    return recover(store, replace(SIZES, **checks)).end
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def node(tmp_path: Path) -> Iterator[TestNode]:
         yield made
 
 
-def test_a_flipped_bit_of_a_property_is_found_where_records_have_one(node: TestNode) -> None:
+def test_a_flipped_bit_of_a_property_is_refused_by_who_insists_and_noted_otherwise(node: TestNode) -> None:
     node.start("--without", "serve", "--set", "enabled_append_prop_crc=true")
     with Producer(node.endpoint) as producer:
         places = [producer.send(Message(TOPIC, b"x", properties={"price": "100"})).physical_offset for _ in range(3)]
@@ -154,8 +156,12 @@ def test_a_flipped_bit_of_a_property_is_found_where_records_have_one(node: TestN
     data[at + 6] ^= 0x08
     segment.write_bytes(data)
     with pytest.raises(TowlineError, match="PROPERTY_CRC") as caught:
-        recovered(node.store)
+        recovered(node.store, force_property_crc=True)
     assert str(places[1]) in str(caught.value)
+    assert [(row.at, row.rule) for row in verify(node.store, SIZES).findings.rows] == [
+        (places[1], "PROPERTY_CRC_FOREIGN")
+    ]
+    assert recovered(node.store) == end  # nothing tells it from one that a sender copied
 
 
 def test_a_producer_learns_what_a_restarted_node_wants(node: TestNode) -> None:

@@ -123,7 +123,7 @@ def test_queues_and_index_that_were_deleted_come_back_with_the_next_start(node: 
 
 
 def test_abort_stays_while_not_everything_is_in_its_queue(node: TestNode) -> None:
-    """A real broker that finds a clean store loses what is not dispatched (spec 8.3, 13.9)."""
+    """A real broker that finds a clean store loses what is not dispatched (spec 8.3)."""
     node.start("--without", "reput")
     with Producer(node.endpoint) as producer:
         assert producer.send(Message(TOPIC, b"000000")).acknowledged

@@ -4,12 +4,18 @@
 
 The CRC is taken of everything before these bytes, with the fields that put stamps, without its top bit. Its decimal
 digits stand least significant first, filled up with zeros behind. A sender leaves zeros, which put writes over.
+
+It is compared only where the operator insists on it (`force_verify_prop_crc`), as in RocketMQ: then every record must
+end with its own. Elsewhere it is a property like any other. Clients of RocketMQ copy the properties of a message that
+they send on, and a broker stores a batch as it comes, so the digits may be another record's; nothing in a record or
+beside the log tells those from damage. `broken` is the rule, the kernels' `broken_property_crc` the same one.
 """
 
 import zlib
 from typing import Final
 
 from .properties import CRC32, NAME_END, PAIR_END
+from .rules import Rule
 
 DIGITS: Final = 10
 HEAD: Final = f"{CRC32}{NAME_END}".encode()
@@ -40,3 +46,10 @@ def encode(crc: int) -> bytes:
 def filled(record: bytes) -> bytes:
     """A record whose last 20 bytes are a property CRC, with the digits that fit its other bytes."""
     return record[:-SIZE] + encode(zlib.crc32(record[:-SIZE]) & CRC_MASK)
+
+
+def broken(record: bytes, properties: bytes) -> Rule:
+    """What a record breaks for who insists: it does not end with a property CRC, or with another record's."""
+    if not ends_with(properties):
+        return Rule.PROPERTY_CRC_MISSING
+    return Rule.OK if filled(record) == record else Rule.PROPERTY_CRC

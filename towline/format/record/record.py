@@ -198,11 +198,13 @@ def encode(record: Record) -> bytes:
     return b"".join((head, record.body, topic, _LENGTH.pack(len(record.properties)), record.properties))
 
 
-def decode(buffer: bytes | bytearray | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
+def decode(
+    buffer: bytes | bytearray | memoryview, at: int = 0, *, check_crc: bool = True, force_property_crc: bool = False
+) -> Record:
     """The record at byte `at` of `buffer`, which may go on behind it. Body, topic and properties are copies.
 
-    Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC, property CRC where there
-    is one. What else the topic and the properties hold is not looked at.
+    Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC; for who insists on it the
+    property CRC. What else the topic and the properties hold is not looked at.
     """
     room = len(buffer) - at
     if room < SIZE_MIN:
@@ -226,10 +228,10 @@ def decode(buffer: bytes | bytearray | memoryview, at: int = 0, *, check_crc: bo
     if check_crc and body_crc(body) != head[2]:
         raise _malformed(Rule.BODY_CRC, at)
     properties = bytes(buffer[properties_at : at + total_size])
-    if check_crc and property_crc.ends_with(properties):
-        whole = bytes(buffer[at : at + total_size])
-        if property_crc.filled(whole) != whole:
-            raise _malformed(Rule.PROPERTY_CRC, at)
+    if force_property_crc:
+        rule = property_crc.broken(bytes(buffer[at : at + total_size]), properties)
+        if rule is not Rule.OK:
+            raise _malformed(rule, at)
     return Record(
         topic=bytes(buffer[topic_at : topic_at + topic_size]),
         body=body,

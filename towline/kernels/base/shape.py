@@ -212,3 +212,11 @@ def crc_fits(buffer: Bytes, at: int, end: int) -> bool:
     """Whether the property CRC that ends the record in [at, end) is that of the bytes before it."""
     crc_at = end - PROPERTY_CRC_SIZE
     return holds_digits_of(buffer, crc_at + DIGITS_AT, crc_of(buffer, at, crc_at - at) & CRC_MASK)
+
+
+@helper
+def broken_property_crc(buffer: Bytes, at: int, properties_at: int, end: int) -> int:
+    """What the record in [at, end) breaks for who insists: it does not end with a property CRC, or with another's."""
+    if not ends_with_crc(buffer, properties_at, end):
+        return Rule.PROPERTY_CRC_MISSING.value
+    return Rule.OK.value if crc_fits(buffer, at, end) else Rule.PROPERTY_CRC.value

@@ -49,15 +49,21 @@ def _sources() -> dict[str, bytes]:
     """By path in the package: the files of kernels, and those whose numbers they contain; from a zip as well."""
     layouts = [f"format/{name}.py" for name in _LAYOUTS]
     if _PACKAGE.is_dir():
-        kernels = sorted(path for path in _PACKAGE.glob("*/*.py") if path.stem not in _WITHOUT_CODE)
-        names = [*(path.relative_to(_PACKAGE.parent).as_posix() for path in kernels), *layouts]
+        kernels = sorted(
+            path.relative_to(_PACKAGE.parent).as_posix() for path in _PACKAGE.glob("*/*.py") if _is_code(path)
+        )
+        names = [*kernels, *layouts]
         return {name: (_PACKAGE.parent / name).read_bytes() for name in names}
     with zipfile.ZipFile(_archive()) as packed:
         inside = _PACKAGE.parent.relative_to(_archive()).as_posix()
         found = [PurePath(name) for name in packed.namelist() if PurePath(name).match(f"{inside}/kernels/*/*.py")]
-        kernels = sorted(path for path in found if path.stem not in _WITHOUT_CODE)
-        names = [*(path.relative_to(inside).as_posix() for path in kernels), *layouts]
+        kernels = [path.relative_to(inside).as_posix() for path in found if _is_code(path)]
+        names = [*sorted(kernels), *layouts]
         return {name: packed.read(f"{inside}/{name}") for name in names}
+
+
+def _is_code(path: PurePath) -> bool:
+    return path.stem not in _WITHOUT_CODE
 
 
 def _archive() -> Path:

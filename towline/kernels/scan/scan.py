@@ -22,8 +22,7 @@ from towline.kernels.base.shape import (
     SYS_FLAG,
     TOTAL_SIZE,
     born_more,
-    crc_fits,
-    ends_with_crc,
+    broken_property_crc,
     hosts_more,
     parts,
     properties_sound,
@@ -34,11 +33,11 @@ from towline.kernels.jit.compiled import I64, NUMBERS, READ, WORDS, Bytes, Numbe
 from towline.kernels.jit.rows import Stop
 
 # What a walk checks beside sizes, magic and topic length; add them up.
-CHECK_CRC: Final = 1  # BODYCRC, and the property CRC of a record that has one
+CHECK_CRC: Final = 1  # BODYCRC
 CHECK_FORM: Final = 2  # properties that parse
 CHECK_PLACE: Final = 4  # PHYSICALOFFSET is the record's own, STORETIMESTAMP is positive, its queue can have a directory
-CHECK_PROPERTY_CRC: Final = 8  # the property CRC; a record without one is refused
-CHECK_ALL: Final = CHECK_CRC | CHECK_FORM | CHECK_PLACE  # of a store that need not have property CRCs
+CHECK_PROPERTY_CRC: Final = 8  # the record ends with its property CRC; only where the operator insists on that
+CHECK_ALL: Final = CHECK_CRC | CHECK_FORM | CHECK_PLACE  # of a store whose operator does not
 
 # A walk's state, as indexes: all out.
 REACHED: Final = 0  # position in the array where the walk stopped: the first byte not walked
@@ -92,11 +91,8 @@ def _checked(log: Bytes, at: int, size: int, base: int, flags: int) -> int:
         return Rule.PROPERTIES_FORM.value
     if flags & CHECK_CRC and crc_of(log, body_at, body_size) & CRC_MASK != load_u32(log, at + BODY_CRC):
         return Rule.BODY_CRC.value
-    if flags & (CHECK_CRC | CHECK_PROPERTY_CRC):
-        if ends_with_crc(log, properties_at, end):
-            return Rule.OK.value if crc_fits(log, at, end) else Rule.PROPERTY_CRC.value
-        if flags & CHECK_PROPERTY_CRC:
-            return Rule.PROPERTY_CRC_MISSING.value
+    if flags & CHECK_PROPERTY_CRC:
+        return broken_property_crc(log, at, properties_at, end)
     return Rule.OK.value
 
 

@@ -1,10 +1,12 @@
-"""What an IndexFile should hold, computed anew: the entries of a scan's keys, and the chains of a file's entries."""
+"""What a store should hold, computed anew: an IndexFile's entries and chains, and the property CRCs of records."""
 
 from typing import Final
 
 from towline.format.files import index_file
+from towline.format.record.rules import Rule
 from towline.kernels.base.hashing import continue_hash, index_hash
-from towline.kernels.base.words import load_i32
+from towline.kernels.base.shape import HEAD_SIZE, MAGIC, SYS_FLAG, TOTAL_SIZE, broken_property_crc, hosts_more, parts
+from towline.kernels.base.words import load_i32, load_u32
 from towline.kernels.jit.compiled import (
     DISPATCHES_READ,
     I64,
@@ -64,3 +66,23 @@ def check_chains(file: Bytes, slots: int, first: int, stop: int, heads: Words, b
             found += 1
         heads[slot] = number
     return found
+
+
+@kernel(I64(READ, I64, I64, NUMBERS))
+def foreign_property_crcs(log: Bytes, start: int, stop: int, found: Numbers) -> int:
+    """How many of the whole records in log[start:stop] end with a property CRC of other bytes; `found` gets where.
+
+    `found` takes as many positions as it has room for. The records were walked before: their heads are sound.
+    """
+    count = 0
+    at = start
+    while at < stop:
+        end = at + load_i32(log, at + TOTAL_SIZE)
+        body_at = at + HEAD_SIZE + hosts_more(load_u32(log, at + SYS_FLAG))
+        _, _, _, _, properties_at = parts(log, at, end, load_u32(log, at + MAGIC), body_at)
+        if broken_property_crc(log, at, properties_at, end) == Rule.PROPERTY_CRC:
+            if count < found.size:
+                found[count] = at
+            count += 1
+        at = end
+    return count

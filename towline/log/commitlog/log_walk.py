@@ -49,7 +49,7 @@ class LogEnd:
 class Checks:
     """`form` is asked of records behind the durable offset: BODYCRC does not cover topic and properties.
 
-    `crc` is of BODYCRC and of a property CRC where a record has one; `property_crc` refuses a record without one.
+    `crc` is of BODYCRC. `property_crc` is of an operator who insists: every record ends with its property CRC.
     """
 
     crc: bool = True

@@ -18,6 +18,7 @@ from towline.format.record.rules import Rule
 from towline.format.record.torn import is_torn
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.jit.rows import Stop
+from towline.kernels.scan.verify import foreign_property_crcs
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import Batch, DispatchScan
 from towline.log.commitlog.log_walk import Checks, LogWalk
@@ -25,7 +26,7 @@ from towline.log.files.segment_files import segment_base
 from towline.log.files.sparse_file import written_end
 from towline.log.queues.queue_entries import holes_of
 
-from .verify_report import START, Findings, Weight, restore_or_skip
+from .verify_report import PER_RULE_MAX, START, Findings, Weight, restore_or_skip
 
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (record.MAGIC_V1, record.MAGIC_V2, blank.MAGIC))
 _MAGIC_AT: Final = record.LAYOUT.offset["magic"]
@@ -133,6 +134,7 @@ class LogVerifier:
     ) -> None:
         self._log, self._findings, self._bounds = log, findings, bounds
         self._walk = LogWalk(log, 0, checks)
+        self._insists = checks.property_crc
         self._scan = DispatchScan(log, directory, delays_ms)
         self._segments: list[SegmentVerdict] = []
         self._damages: list[Damage] = []
@@ -200,6 +202,7 @@ class LogVerifier:
                 continue
             reason, before = int(Stop.DONE), next((place for place in named if place > at), stop)
             for first, reached, stopped in self._walk.steps(base, at, before):
+                self._note_foreign(base, first, reached)
                 self._feed(part, base + first, base + reached, sinks)
                 progress(reached - first)
                 at, reason = reached, stopped
@@ -225,6 +228,18 @@ class LogVerifier:
                 for sink in sinks:
                     sink.take(batch)
             start = batch.end
+
+    def _note_foreign(self, base: int, first: int, reached: int) -> None:
+        """Property CRCs of other records, which are damage only where the operator insists."""
+        if self._insists:
+            return
+        log, found = self._log.array(base), np.zeros(PER_RULE_MAX, dtype=np.int64)
+        count = foreign_property_crcs(log, first, reached, found)
+        for at in found[:count].tolist():
+            size = int.from_bytes(log[at : at + blank.SIZE // 2].tobytes(), "big")
+            self._row(base + at, base + at + size, "PROPERTY_CRC_FOREIGN")
+        if count > len(found):
+            self._findings.drop(self._log.queue.path_of(base), "PROPERTY_CRC_FOREIGN", count - len(found))
 
     def _check_times(self, part: SegmentPart, batch: Batch) -> None:
         times = batch.rows["store_timestamp"]

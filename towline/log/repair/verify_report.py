@@ -52,6 +52,11 @@ FAULTS: Final[dict[str, Fault]] = {
     "TORN_TAIL": Fault("the log ends in bytes that are no whole record", Weight.HEALS, START),
     "SKIPPED": Fault("a damaged stretch was stepped over here", Weight.NOTE, NOTHING),
     "TIME_ORDER": Fault("STORETIMESTAMP is below the record's before it", Weight.NOTE, NOTHING),
+    "PROPERTY_CRC_FOREIGN": Fault(
+        "the `__CRC32#` that ends the properties is another record's, or bits outside of the body have flipped",
+        Weight.NOTE,
+        "nothing to do where clients send on what they received; else compare the record with another node's",
+    ),
     "QUEUE_GAP": Fault(
         "QUEUEOFFSET is not the next of its queue: messages between are missing", Weight.DAMAGE, RESTORE
     ),
@@ -172,7 +177,7 @@ class Findings:
         fault = FAULTS.get(rule)
         weight = other.get("weight", fault.weight if fault else Weight.DAMAGE)
         remedy = other.get("remedy", fault.remedy if fault else RESTORE)
-        relative = str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+        relative = self._name(path)
         self._worst = max(self._worst, weight)
         key = (relative, rule)
         self._counts[key] = self._counts.get(key, 0) + 1
@@ -181,6 +186,12 @@ class Findings:
             return
         text = sentence or (fault.sentence if fault else rule)
         self.rows.append(Finding(relative, at, end, rule, text, remedy, weight))
+
+    def drop(self, path: Path, rule: str, count: int) -> None:
+        """Counts notes for which there is no room."""
+        key = (self._name(path), rule)
+        self._counts[key] = self._counts.get(key, 0) + count
+        self.dropped[key] = self.dropped.get(key, 0) + count
 
     def merge(self, other: "Findings") -> None:
         """Takes what another looker found in the same store."""
@@ -195,6 +206,9 @@ class Findings:
     @property
     def worst(self) -> Weight:
         return self._worst
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     def places(self) -> set[Place]:
         """Of every row that is more than a note."""
