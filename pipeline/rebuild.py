@@ -22,7 +22,7 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_build import index_parts
 from towline.log.queues.queue_build import Stretch
 from towline.log.queues.queue_cover import Whole, cover, remove_deleted
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.recovery.recovery import FoundLog, find_log, recover
 from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms, replace_directory, save_derived, sync_files
 from towline.log.state.topics_file import read_table
@@ -245,7 +245,7 @@ def _bases(store: Store) -> Iterator[int]:
 
 def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) -> None:
     """New for old. A kill between the two exchanges leaves a store of which both halves are of the same log."""
-    diverged, now = Diverged(store.root), now_ms()
+    diverged, now = Quarantine(store.root), now_ms()
 
     def take(old: Path) -> None:
         done.kept.append(str(diverged.take(old, now)))

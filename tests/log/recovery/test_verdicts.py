@@ -31,7 +31,7 @@ from towline.log.recovery.recovery import Recovered, recover
 from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
 from towline.log.recovery.truncation import truncate
 from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict, as_markdown
-from towline.log.repair.clear_sync_failure import mend
+from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.repair.verify_report import Weight
 from towline.log.state.identity import IdentityFile
 
@@ -230,7 +230,7 @@ def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) 
     for command in (word for word in case.row.remedy.split("`") if word.startswith("towline store")):
         assert command.split(" --")[0] in refusal.value.advice
     if "mend" in case.row.remedy:
-        assert mend(maker.store, SEGMENT) > 0
+        assert clear_sync_failure(maker.store, SEGMENT) > 0
     elif case is Case.TRUNCATION_BROKEN:
         maker.store.truncate.unlink()
     elif case is Case.TRUNCATION_REFUSED:

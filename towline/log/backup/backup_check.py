@@ -10,7 +10,7 @@ from towline.log.commitlog.log_walk import Checks, LogWalk
 from towline.log.errors import BackupDamaged, BackupRefused
 from towline.places import Store
 
-from .backup_manifest import BackupDirectory, Kept, Manifest
+from .backup_manifest import BackupDirectory, BackupFile, Manifest
 from .copying import Copier, Progress
 
 
@@ -71,7 +71,7 @@ def walk_records(store: Store, manifest: Manifest) -> None:
         reader.close()
 
 
-def _compare(backup: BackupDirectory, kept: Kept, copier: Copier) -> BackupDamaged | None:
+def _compare(backup: BackupDirectory, kept: BackupFile, copier: Copier) -> BackupDamaged | None:
     path = backup.path_of(kept)
     try:
         with path.open("rb") as file:

@@ -20,7 +20,7 @@ from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 from .backup_check import manifest_of, walk_records
-from .backup_manifest import BackupDirectory, Kept, Manifest
+from .backup_manifest import BackupDirectory, BackupFile, Manifest
 from .copying import Copier, Progress
 
 BEFORE: Final = frozenset({"lock", "run", "lost+found"})  # of a directory that counts as empty
@@ -88,12 +88,12 @@ def _begin(store: Store, backup: BackupDirectory) -> None:
             path.unlink()
 
 
-def _check_there(backup: BackupDirectory, kept: Kept) -> None:
+def _check_there(backup: BackupDirectory, kept: BackupFile) -> None:
     if not backup.path_of(kept).is_file():
         raise BackupDamaged(str(backup.path_of(kept)), "the file does not exist")
 
 
-def _segment(backup: BackupDirectory, store: Store, kept: Kept, size: int, copier: Copier) -> None:
+def _segment(backup: BackupDirectory, store: Store, kept: BackupFile, size: int, copier: Copier) -> None:
     path = store.commitlog / Path(kept.name).name
     source = os.open(backup.path_of(kept), os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -109,7 +109,7 @@ def _segment(backup: BackupDirectory, store: Store, kept: Kept, size: int, copie
     sync_file(path)
 
 
-def _small(backup: BackupDirectory, store: Store, manifest: Manifest, kept: Kept) -> None:
+def _small(backup: BackupDirectory, store: Store, manifest: Manifest, kept: BackupFile) -> None:
     name = kept.name.removeprefix(f"{manifest.meta}/")
     if name.startswith(NOT_PUT_BACK):
         return

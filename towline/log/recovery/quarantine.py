@@ -16,7 +16,7 @@ from towline.log.files.segment_files import FULL_ERRNOS, segment_name, sync_dire
 _COPY_STEP: Final = MIB
 
 
-class Diverged:
+class Quarantine:
     def __init__(self, store: Path) -> None:
         self.directory = store / "diverged"
 

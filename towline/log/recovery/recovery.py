@@ -36,7 +36,7 @@ from .observe_log import (
     observe_names,
     observe_promised,
 )
-from .quarantine import Diverged
+from .quarantine import Quarantine
 from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing
 from .resume import verified_end
 from .shutdown_snapshot import Known
@@ -368,7 +368,7 @@ class _LogRecovery:
             stale_end = base + written_end(fd, start - base, queue.size)
             verdict = self.decided.apply(observe_behind(stale_end - start, active=active))
             if verdict is Verdict.CUT:
-                kept = Diverged(self.store.root).keep(path, base, start, stale_end, time.time_ns() // 1_000_000)
+                kept = Quarantine(self.store.root).keep(path, base, start, stale_end, time.time_ns() // 1_000_000)
                 self.decided.notes.append(f"{stale_end - start} bytes from {start} on were cut off and kept in {kept}")
             if active:
                 if verdict is Verdict.CUT:

@@ -26,11 +26,11 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.durable_file import DurableFile, confirmed_durably
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.topics_file import read_table
-from towline.log.state.truncation_file import Kept, Truncation, TruncationFile, read_kept
+from towline.log.state.truncation_file import KeptTail, Truncation, TruncationFile, read_kept
 from towline.places import Store
 
 from .offset_rollback import Shorter, clamp_offsets
-from .quarantine import Diverged
+from .quarantine import Quarantine
 from .recover_derived import Queue, Tail
 from .verdicts import Case, Decided, Observed
 
@@ -45,7 +45,7 @@ def truncate(
     queue_file_size: int,
     reached: Reached = lambda _: None,
     decided: Decided | None = None,
-) -> tuple[Kept, list[str]] | None:
+) -> tuple[KeptTail, list[str]] | None:
     """Does what `ha/truncate.json` says, and removes it; None where there is none. The caller recovers afterwards.
 
     Returns what was kept, and sentences for the log; the row goes to `decided`. `reached` is called with each of STEPS
@@ -111,12 +111,12 @@ class _Cutting:
             return Observed(Case.TRUNCATION_REFUSED, error=error)
         return Observed(Case.TRUNCATED)
 
-    def keep(self) -> Kept:
+    def keep(self) -> KeptTail:
         """Copies of what is cut off. Where the manifest stands they are whole, and the originals may have gone."""
         wanted, path = self.wanted, self._manifest
         if path.exists():
             return read_kept(path)
-        diverged = Diverged(self.store.root)
+        diverged = Quarantine(self.store.root)
         files = []
         for base in self.reader.queue.bases:
             start, end = max(base, wanted.point), self._written_end(base)

@@ -21,14 +21,14 @@ from towline.log.files.segment_files import sync_file, zero_range
 from towline.log.files.sparse_file import written_end
 from towline.log.files.store_files import write_atomically
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.recovery.recovery import RecoverySettings, recover
 from towline.log.state import identity
 from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 from .rebuild import Rebuild, now_ms, replace_directory, save_derived, sync_files
-from .repair_plan import Plan, Step, Stretch
+from .repair_plan import RepairPlan, Step, Stretch
 from .verify_state import known_members, readable
 
 _WORD: Final = 8
@@ -42,7 +42,7 @@ class Repair:
         self,
         store: Store,
         settings: RecoverySettings,
-        plan: Plan,
+        plan: RepairPlan,
         *,
         delays_ms: tuple[int, ...] = (),
         note: Callable[[str], None] = lambda _: None,
@@ -50,7 +50,7 @@ class Repair:
     ) -> None:
         self._store, self._settings, self._plan, self._delays = store, settings, plan, delays_ms
         self._note, self._progress = note, progress
-        self._diverged, self._now = Diverged(store.root), now_ms()
+        self._diverged, self._now = Quarantine(store.root), now_ms()
 
     def run(self) -> list[Step]:
         """What was done, with what was kept. Raises RepairRefused before anything; SyncFailed, DiskFull later."""

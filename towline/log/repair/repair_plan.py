@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclass
-class Plan:
+class RepairPlan:
     """`refused` names what a repair would have to guess: then nothing is done at all."""
 
     verified: Verified
@@ -90,7 +90,7 @@ def make_plan(
     *,
     delays_ms: tuple[int, ...] = (),
     progress: Callable[[int], None] = lambda _: None,
-) -> Plan:
+) -> RepairPlan:
     """Verifies the store and decides. `skip` are log offsets at which damaged stretches begin.
 
     Or of records whose QUEUEOFFSET is not the next of their queue: then the store is verified once more without them.
@@ -99,7 +99,7 @@ def make_plan(
     named = frozenset(skip) & {gap.at for gap in verified.gaps if not gap.filled}
     if named:
         verified = verify(store, settings, delays_ms=delays_ms, named=named)
-    plan = Plan(verified)
+    plan = RepairPlan(verified)
     planner = _Planner(store, settings, plan)
     planner.refuse()
     planner.skip(set(skip))
@@ -112,7 +112,7 @@ def make_plan(
 class _Planner:
     store: Store
     settings: RecoverySettings
-    plan: Plan
+    plan: RepairPlan
 
     def refuse(self) -> None:
         for found in self.plan.verified.findings.rows:

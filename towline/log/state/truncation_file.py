@@ -29,7 +29,7 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTail:
     """A tail that was cut off, as its manifest in diverged/ says. `files` are the copies: (name, start, end)."""
 
     path: Path
@@ -79,7 +79,7 @@ def take_back_word(store: Store) -> bool:
     return True
 
 
-def read_kept(path: Path) -> Kept:
+def read_kept(path: Path) -> KeptTail:
     """Raises MalformedFile."""
     content = ConfigFile(path).load() or {}
     wanted = _truncation(content, path)
@@ -88,16 +88,16 @@ def read_kept(path: Path) -> Kept:
         files = tuple((str(name), int(start), int(end)) for name, start, end in content["files"])
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedFile(str(path), f"it does not say what was kept: {error}") from None
-    return Kept(path, wanted, epochs, files)
+    return KeptTail(path, wanted, epochs, files)
 
 
-def kept_tails(store: Store) -> list[Kept]:
+def kept_tails(store: Store) -> list[KeptTail]:
     """Every tail that was cut off and is still in diverged/, in the order of time. Raises MalformedFile."""
     found = [read_kept(path) for path in store.diverged.glob("*.json")] if store.diverged.is_dir() else []
     return sorted(found, key=lambda kept: (kept.cut.time, kept.cut.point))
 
 
-def epochs_of(kept: Kept) -> list[tuple[int, int, int]]:
+def epochs_of(kept: KeptTail) -> list[tuple[int, int, int]]:
     """(epoch, start, end) of the parts of a tail."""
     point, end = kept.cut.point, kept.cut.end
     parts = [(one.number, max(one.start, point), end_of(kept.epochs, one.number, end)) for one in kept.epochs]

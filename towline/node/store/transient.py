@@ -28,7 +28,7 @@ from towline.log.files.next_segment import ensure_segment
 from towline.log.files.segment_files import segment_name
 from towline.log.files.sparse_file import written
 from towline.log.files.store_files import AbortFile, write_atomically
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
@@ -333,7 +333,7 @@ def _pieces(left: Left) -> list[tuple[int, int, int]]:
 
 def _keep_aside(store: Store, pool: TransientPool, left: Left) -> list[str]:
     now = time.time_ns() // 1_000_000
-    diverged = Diverged(store.root)
+    diverged = Quarantine(store.root)
     return [
         str(diverged.keep(pool.path_of(base), base, start, end, now))
         for base, start, end in _pieces(left)
