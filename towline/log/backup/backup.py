@@ -1,9 +1,9 @@
-"""A backup of a store, of one that a node runs on too: [start, end) of the log, and the small files beside it.
+"""A backup of a store, with or without a running node: [start, end) of the log, and the small files beside it.
 
 Bytes of the log below `end` never change, so they can be copied while the node works. Cleaning may delete segments
 meanwhile: all of them are opened before the first is copied, and what is open stays readable. The next backup into the
-same directory copies what is new: segments that stand in the manifest are left alone, the last one is continued. A
-backup that was broken off is taken up where its last whole segment ends.
+same directory copies new bytes only: segments in the manifest are left alone, the last one is continued. An interrupted
+backup goes on where its last whole segment ends.
 """
 
 import os

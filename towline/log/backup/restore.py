@@ -1,8 +1,8 @@
-"""A store made from a backup: checked byte by byte while it is copied, and its records walked, before it is one.
+"""Restores a store from a backup: CRCs are checked while the bytes are copied, then every record is walked.
 
-Queues and index are derived by its first start. What the node of the backup had promised, and which nodes were in sync
-then, is not put back: it would speak for a log that has gone on since (H14). While the work lasts `restoring.json`
-stands in the store, and no node starts on it.
+Queues and index are derived by the first start. The promises of the backup's node and its in-sync set are not restored:
+they belong to a log that has grown since (H14). While the work lasts `restoring.json` stands in the store, and no node
+starts on it.
 """
 
 import os
@@ -57,7 +57,7 @@ def restore(backup: BackupDirectory, store: Store, progress: Progress) -> Manife
 
 
 def check_restored(store: Store) -> None:
-    """For a start. Raises RestoreUnfinished."""
+    """Refuses the start of a store whose restore is not finished. Raises RestoreUnfinished."""
     if store.restoring.exists():
         content = ConfigFile(store.restoring).load() or {}
         raise RestoreUnfinished(str(store.root), str(content.get("backup", "a backup")))

@@ -1,4 +1,4 @@
-"""Observers of the CommitLog: which row of the recovery table applies to its files, its end, and what follows that."""
+"""Observers of the CommitLog: the rows of the recovery table that apply to its files, its end and the bytes behind."""
 
 from collections.abc import Iterator
 from pathlib import Path

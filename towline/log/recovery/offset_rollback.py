@@ -1,9 +1,9 @@
-"""Offsets and floors of config/ go back when the log ends before the records that they count (H15, H17).
+"""Roll-back of the offsets in config/ when the log ends before the records that they count (H15, H17).
 
-A start does it before put: whoever comes later finds queues that have new messages under the numbers that were lost.
-Deliveries of delayed messages stand in the log, and nobody has noted which of them a shorter log still holds. But a
-delivery is stored when its time has come: what is due after the newest record was not delivered in that log, and what
-was due long before it was. A deletion of a topic may name lost bytes of the log, so floors of its queues are lowered.
+A start rolls back before put runs: later, queues have new messages under the offsets that were lost. No file says which
+deliveries of delayed messages a shorter log still holds. But a delivery is stored when it is due: messages due after
+the newest record were not delivered in that log, and messages due long before it were. The deletion of a topic may name
+lost bytes of the log; then the floors of its queues are lowered.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,17 +60,17 @@ class Shorter:
 
 @dataclass(frozen=True, slots=True)
 class Clamped:
-    """`counts`: file -> offsets that went back. `notes`: sentences for the log."""
+    """The offsets that were rolled back. `counts`: file -> how many. `notes`: sentences for the log."""
 
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def clamp_offsets(store: Store, ends: Ends, log: Shorter, files: ConsumeQueueFiles) -> Clamped:
-    """What lies beyond the end of its queue goes back to it; a queue that `ends` does not name has no record.
+    """Rolls offsets beyond the end of their queue back to it; a queue that `ends` does not name has no record.
 
-    For a log that is about to be cut, of which `log` tells and `files` are the queues. It is now or never: a log that
-    has grown again does not show what was cut. Raises StoreNotWritable, SyncFailed, DiskFull.
+    `log` is the log as it is about to be cut, `files` are its queues. Later is too late: a log that has grown again
+    does not show what was cut. Raises StoreNotWritable, SyncFailed, DiskFull.
     """
     return _clamp(store, ends, _clamps(log, files) | {TRANSACTION_OFFSETS: _transactions})
 
@@ -80,8 +80,8 @@ def clamp_to_recovered(
 ) -> Clamped:
     """The same for the start of a master, whose log ends where it was recovered. `floors` of deleted topics hold too.
 
-    `sizes`: of a segment, and of a queue's file. Raises StoreNotWritable, SyncFailed, DiskFull. Files that nobody can
-    read are left to those who refuse them.
+    `sizes`: of a segment, and of a queue's file. Raises StoreNotWritable, SyncFailed, DiskFull. Files that cannot be
+    read are left to their owners, who refuse them.
     """
     ends = {(queue.topic, queue.queue_id): queue.end_offset for queue in recovered.queues}
     for (topic, queue_id), floor in floors.items():
@@ -156,7 +156,7 @@ def _groups(content: dict[str, Any], ends: Ends) -> list[str]:
 
 
 def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
-    """With the cut went op records, of halves that may be left: they are open again, so everything is read."""
+    """Halves whose op records were cut off are open again, so both topics are read from the beginning."""
     said = [f"{name} was {value}: transactions are read from the beginning" for name, value in content.items() if value]
     content.update(dict.fromkeys(content, 0))
     return said
@@ -170,7 +170,7 @@ def _tables(found: Any) -> list[tuple[str, dict[str, Any]]]:
 
 
 def clamp_levels(content: dict[str, Any], ends: Ends, log: Shorter, files: ConsumeQueueFiles) -> list[str]:
-    """Of delayOffset.json; sentences about what went back."""
+    """Rolls back the content of delayOffset.json; sentences about it."""
     said = []
     found = content.get("offsetTable")
     offsets: dict[str, Any] = found if isinstance(found, dict) else {}
@@ -191,7 +191,7 @@ def clamp_levels(content: dict[str, Any], ends: Ends, log: Shorter, files: Consu
 
 
 def clamp_timers(content: dict[str, Any], ends: Ends, log: Shorter) -> list[str]:
-    """Of timerOffset.json; the same. All that may be due later is looked at again, with what cancels it."""
+    """Rolls back the content of timerOffset.json; sentences about it. Timers and cancellations are read again."""
     said = []
     earlier = content.get(EARLIER)
     marks = [mark for mark in earlier if isinstance(mark, dict)] if isinstance(earlier, list) else []
@@ -214,7 +214,7 @@ def clamp_timers(content: dict[str, Any], ends: Ends, log: Shorter) -> list[str]
 
 
 def number(content: Mapping[str, Any], name: str) -> int:
-    """0 for what is no number: whoever owns the file refuses it."""
+    """The member `name`; 0 where it is no number: the owner of the file refuses that."""
     value = content.get(name, 0)
     return value if type(value) is int else 0
 
@@ -250,10 +250,10 @@ def _first_after(files: ConsumeQueueFiles, queue_id: int, before: int, time_ms: 
 
 
 def lower_floors(store: Store, recovered: Recovered, segment_size: int) -> TopicTable:
-    """The store's topics, after a deletion that names lost bytes of the log was brought in line with what is left.
+    """The store's topics, with floors of deleted queues lowered where the deletion names lost bytes of the log.
 
-    The file of topics was synced and the log was not: numbers below a floor may have been lost. The log goes on with
-    them, so the floor is lowered to where it does. Not on a slave: its master sends it those bytes again.
+    topics.json was synced and the log was not: offsets below a floor may have been lost. The log assigns them again, so
+    the floor becomes the next offset. Not called on a slave: its master sends it those bytes again.
     """
     table = read_table(store)
     if all(deleted.log_offset <= recovered.end for deleted in table.deleted.values()):

@@ -1,8 +1,8 @@
-"""Recovery of ConsumeQueues and IndexFiles: cut to where they are surely what the log says; reput derives the rest.
+"""Recovery of ConsumeQueues and IndexFiles: both are cut to the mark up to which they were synced; reput goes on there.
 
-Everything below the mark up to which they were synced should be there. What is cheap to notice is looked for at each
-start (`towline store verify` compares every entry): a missing file or a hole, garbage at a queue's end, and queues of
-the newest records that end too early. Then the mark goes back to before the damage.
+Everything below the mark should be there. Each start looks for damage that is cheap to find (`towline store verify`
+compares every entry): a missing file or a hole, garbage at a queue's end, and queues of the newest records that end too
+early. Then the mark goes back to before the damage.
 """
 
 import os
@@ -43,7 +43,7 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Of the newest records below the mark: the end that their queues must have, and the last that has keys.
+    """The newest records below the mark: the end that their queues must have, and the last record with keys.
 
     `last_keyed` is a log offset, -1 if none has. Looked at are TAIL bytes, rounded to where recovery's walk paused.
     """

@@ -1,7 +1,8 @@
-"""What a whole-node start does to a store before any process owns it (spec 8; hazards H1, H3, H5, H7, H13).
+"""Recovery of a store by a node's start, before any process owns it (spec 8; hazards H1, H3, H5, H7, H13).
 
-It finds the log's end, moves what follows it aside, zeroes and syncs; cuts queues and index back to the offset up to
-which they are surely on the disk. Reput starts there and derives the rest again. Recovering twice changes nothing more.
+Recovery finds the log's end, copies the bytes behind it to `diverged/`, zeroes and syncs, and cuts queues and index to
+the offset up to which they are synced. Reput starts there and derives the rest again. What is done about each finding
+is the verdict of its row in the recovery table (`verdicts`). A second recovery changes nothing more.
 """
 
 import os
@@ -200,7 +201,7 @@ def sync_rest(store: Store, segment_size: int, start: int, end: int) -> None:
 
 
 def find_log(store: Store, settings: RecoverySettings) -> FoundLog:
-    """Looks where a start would say that the log ends; nothing is changed. Raises what `recover` raises before it does.
+    """The log as a start would find it; nothing is changed. Raises what `recover` raises before it changes anything.
 
     The caller holds the store's lock.
     """
@@ -218,7 +219,7 @@ def _cut_epochs(store: Store, end: int, log_min: int, decided: Decided) -> Epoch
 
 
 def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered | None:
-    """The short way; None where what is known does not fit, and the notes say why."""
+    """The short recovery; None where the snapshot does not fit the files, and the notes say why."""
     settings = log.settings
     files = ConsumeQueueFiles(log.store.consumequeue, settings.queue_file_size, 1)
     checks = Checks(crc=settings.check_crc, property_crc=settings.force_property_crc)

@@ -1,9 +1,9 @@
-"""Cutting off what a slave's master does not have (H17): a recovery, done before any process owns the store.
+"""Truncation of a slave's log to the point up to which its master has it (H17), before any process owns the store.
 
 The ha receiver records the point in `ha/truncate.json`; the node's next start keeps the tail in `diverged/`, cuts log,
-queues and epochs, and lets offsets go back with their queues. The record goes last, so a start that is killed in the
-middle is followed by one that does the same again. Index files, and what of the queues is behind the durable mark,
-belong to the recovery that follows: nothing that was known of the store is believed any more.
+queues and epochs, and rolls offsets back with their queues. The record is removed last, so after a start that is killed
+in the middle the next one does the same again. Index files, and entries of queues behind the durable mark, are cut by
+the recovery that follows; it uses no snapshot of the node before.
 """
 
 import os
@@ -46,7 +46,7 @@ def truncate(
     reached: Reached = lambda _: None,
     decided: Decided | None = None,
 ) -> tuple[KeptTail, list[str]] | None:
-    """Does what `ha/truncate.json` says, and removes it; None where there is none. The caller recovers afterwards.
+    """Carries out `ha/truncate.json` and removes it; None without the file. The caller recovers afterwards.
 
     Returns what was kept, and sentences for the log; the row goes to `decided`. `reached` is called with each of STEPS
     before it is done. Raises TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed,

@@ -1,8 +1,8 @@
-"""`towline store repair --yes`: does what a plan says. No process runs on the store.
+"""`towline store repair --yes`: carries out a RepairPlan. No process runs on the store.
 
-A kill at any point leaves a store that a second run finishes: bytes are kept before they are written over, the mark up
-to which queues are synced is taken back before a record is replaced that they point to, and queues and index are built
-beside the old ones and exchanged; where that takes two renames, a start between them derives them itself.
+After a kill at any point a second run finishes: bytes are kept before they are overwritten, the mark up to which queues
+are synced is lowered before a record is replaced that they point to, and queues and index are built beside the old ones
+and exchanged; where that takes two renames, a start between them derives queues and index itself.
 """
 
 import os

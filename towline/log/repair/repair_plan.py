@@ -1,7 +1,7 @@
-"""What `towline store repair` would do, decided from what verify found. Nothing is written here.
+"""The plan of `towline store repair`, made from the findings of `verify`. Nothing is written here.
 
-A repair takes nothing away: damaged stretches, cut tails and replaced files are kept in `diverged/`. It never guesses:
-a stretch that was durable is stepped over only where the operator names it.
+A repair deletes nothing: damaged stretches, cut tails and replaced files are kept in `diverged/`. It never guesses: a
+durable stretch is stepped over only where the operator names it.
 """
 
 from collections.abc import Callable, Collection
@@ -64,7 +64,7 @@ class Step:
 
 @dataclass
 class RepairPlan:
-    """`refused` names what a repair would have to guess: then nothing is done at all."""
+    """The steps of a repair. `refused` names what it would have to guess: then nothing is done at all."""
 
     verified: Verified
     steps: list[Step] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""Verifying a store by tasks beside each other, each on a segment or an index file; the findings are those of verify.
+"""Verification of a store by parallel tasks, one for each segment or index file, with the findings of one pass.
 
-A segment is result at by itself with the same three verifiers. What only the order of segments tells is put together
-afterwards: numbers that go on, times that rise, entries of the index that follow each other. Where they do not, which
-is rare, the stretch is result at again in order, so that what is said does not depend on how the work was cut.
+Each task verifies a segment by itself, with the same three verifiers. Checks across segments follow when all parts are
+there: queue offsets without gaps, times that rise, consecutive entries of the index. Where one fails, which is rare,
+the stretch is verified again in order, so that the findings do not depend on how the work was split.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What log, queues and index are compared by; every task is results. Queues and index are `synced` up to there.
+    """The facts by which every task compares log, queues and index. Queues and index are `synced` up to there.
 
     `bases` are those of segments that can be read, `queues` those of queue files, where somebody listed them.
     """
@@ -86,7 +86,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSegment:
-    """What a task found in a segment; `log` is None when the segment was deleted meanwhile."""
+    """The result of a task on a segment; `log` is None when the segment was deleted meanwhile."""
 
     log: SegmentPart | None
     queues: QueuePart
@@ -126,7 +126,7 @@ def verify_index_file(facts: Facts, file: FileFacts) -> Findings:
 
 
 def verify_log_in_parts(facts: Facts, findings: Findings, run: Run) -> tuple[LogFound, QueueVerifier]:
-    """What `verify` looks for in log, queues and index."""
+    """Log, queues and index, verified by the tasks that `run` distributes."""
     return _Parts(facts, findings, run).verify()
 
 

@@ -1,4 +1,4 @@
-"""Verifying the small files of a store: durable offset, checkpoint, identity, config/, and what is left over.
+"""Verification of the small files of a store: durable offset, checkpoint, identity, config/, and leftovers.
 
 `durable` has a CRC in each slot, `checkpoint`, `identity.json` and the files of config/ a check that Towline writes. A
 file with a check must be laid out byte for byte as Towline writes it, so no bit of it is unchecked. Without one it is a

@@ -66,7 +66,7 @@ def floors_at(store: Store, queue_file_size: int, start: int) -> dict[str, Any]:
 
 
 def adopt_queue_floors(store: Store) -> int:
-    """For the start of a master, before its log is looked at: how many queues go on at a floor. Idempotent.
+    """Moves queueFloors.json into topics.json before a master's log is recovered; how many queues it names. Idempotent.
 
     Raises MalformedFile, DiskFull, SyncFailed, StoreNotWritable.
     """
@@ -102,7 +102,7 @@ def _with(table: TopicTable, floors: dict[str, dict[int, int]], start: int) -> T
 
 
 def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, levels: int) -> int | None:
-    """The log offset of the first record that may be to be delivered yet; None when no queue shows one.
+    """Oldest log offset still needed for delayed messages or open transactions; None when no queue holds one.
 
     `levels`: of the settings. Raises MalformedFile when offsets cannot be read.
     """
@@ -119,14 +119,14 @@ def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, lev
 
 
 def levels_of(files: ConsumeQueueFiles, configured: int) -> int:
-    """How many delay levels may have something to deliver: also those of which the settings know no more."""
+    """How many delay levels may have messages to deliver, with those that the settings no longer name."""
     directory = queue_directory(files.root, SCHEDULE_TOPIC, 0).parent
     queues = (int(path.name) for path in directory.iterdir() if is_queue_id(path.name)) if directory.is_dir() else ()
     return max(configured, 1 + max(queues, default=-1))
 
 
 def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
-    """Topic, queue id, and the first offset that is not known to be through."""
+    """Topic, queue id, and the first offset that is not known to be delivered or ended."""
     delays = _member(store, DELAY_OFFSETS, "offsetTable")
     for level in range(1, levels + 1):
         yield SCHEDULE_TOPIC, level - 1, int(delays.get(str(level), 0))
@@ -136,7 +136,7 @@ def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _half_floor(store: Store) -> int:
-    """A store that only a real broker wrote has it among the offsets of its groups."""
+    """The floor of the half topic. A store that only a real broker wrote has it among the offsets of its groups."""
     found = ConfigFile(store.config / TRANSACTION_OFFSETS).load()
     if found is not None:
         return int(found.get(HALF_FLOOR, 0))
@@ -154,9 +154,10 @@ def _member(store: Store, name: str, member: str) -> dict[str, Any]:
 
 
 def adopt_transaction_floors(store: Store, log_end: int) -> bool:
-    """Whether transactions go on where the broker stood. Raises MalformedFile, StoreNotWritable, SyncFailed, DiskFull.
+    """Whether transactions go on at the offsets of a broker. To be called before consumerOffset.json is saved again.
 
-    Before anybody saves consumerOffset.json again, whose owner refuses it where nobody can read it.
+    A file that cannot be read is left to its owner, who refuses it. Raises MalformedFile, StoreNotWritable, SyncFailed,
+    DiskFull.
     """
     path = store.config / GROUP_OFFSETS
     try:

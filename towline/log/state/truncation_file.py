@@ -1,4 +1,4 @@
-"""What is to be cut off a log, and what was: `ha/truncate.json`, and the manifests in `diverged/` (H17)."""
+"""Truncations of a log: the one to do in `ha/truncate.json`, those done as manifests in `diverged/` (H17)."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,7 +15,7 @@ from towline.places import Store
 class Truncation:
     """The log [point, end) of `node`, written in `epoch` and later, is not that of the node `master`.
 
-    `time` is when that was found out, in epoch ms; `accept_loss` the operator's word for bytes that were confirmed.
+    `time` is when that was found out, in epoch ms; `accept_loss` the operator's consent to lose confirmed bytes.
     """
 
     point: int
@@ -43,7 +43,7 @@ class KeptTail:
 
 
 class TruncationFile:
-    """The receiver saves, recovery removes."""
+    """`ha/truncate.json`: the receiver saves it, recovery removes it."""
 
     def __init__(self, store: Store) -> None:
         self.path = store.truncate
@@ -55,12 +55,12 @@ class TruncationFile:
         return _truncation(self._file.load() or {}, self.path) if self.path.exists() else None
 
     def save(self, wanted: Truncation) -> None:
-        """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
+        """Writes the file durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
         make_directory(self.path.parent)
         self._file.save(asdict(wanted))
 
     def remove(self) -> None:
-        """It is done; so is the operator's word."""
+        """Removes the file once the truncation is done, and the operator's consent with it."""
         take_back_word(self._store)
         for path in (self._file.backup, self.path):
             path.unlink(missing_ok=True)
@@ -68,9 +68,9 @@ class TruncationFile:
 
 
 def take_back_word(store: Store) -> bool:
-    """The operator's word for what was confirmed: it was used or is not needed, and holds for nothing that comes later.
+    """Removes the operator's consent to lose confirmed bytes: it covers no later truncation. Whether there was one.
 
-    Whether there was one. Raises SyncFailed.
+    Raises SyncFailed.
     """
     if not store.accept_loss.exists():
         return False
@@ -80,7 +80,7 @@ def take_back_word(store: Store) -> bool:
 
 
 def read_kept(path: Path) -> KeptTail:
-    """Raises MalformedFile."""
+    """The tail of the manifest at `path`. Raises MalformedFile."""
     content = ConfigFile(path).load() or {}
     wanted = _truncation(content, path)
     try:
