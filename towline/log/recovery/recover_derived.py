@@ -68,7 +68,7 @@ class Tail:
 
 
 class QueueRecovery:
-    """`look` first, which changes nothing; then `cut`."""
+    """Recovery of the queues: `check` first, which changes nothing; then `cut`."""
 
     def __init__(self, store: Store, file_size: int, log: CommitLogReader, log_min: int, decided: Decided) -> None:
         self._files = ConsumeQueueFiles(store.consumequeue, file_size, _FILES_OPEN_MAX)
@@ -77,7 +77,7 @@ class QueueRecovery:
         self._ends: dict[Queue, tuple[int, int]] = {}
         self.watermark = log_min
 
-    def look(self, watermark: int, tail: "Tail") -> None:
+    def check(self, watermark: int, tail: "Tail") -> None:
         """Lowers the watermark to where all queues are whole. `tail` is of the log before it.
 
         Raises DerivedFileSize, ForeignFile.
@@ -216,7 +216,7 @@ class QueueRecovery:
 
 
 class IndexRecovery:
-    """`look` first, which changes nothing; then `cut`. `end` is the log offset at which reput goes on indexing."""
+    """Recovery of the index: `check` first, which changes nothing; then `cut`. Reput goes on indexing at `end`."""
 
     def __init__(
         self, store: Store, slots: int, indexes: int, log: CommitLogReader, log_min: int, decided: Decided
@@ -228,7 +228,7 @@ class IndexRecovery:
         self._broken: list[Path] = []
         self.end = log_min
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Every file before the last that holds anything is full. Raises DerivedFileSize."""
         counts: list[tuple[Path, int]] = []
         for path in sorted(self._directory.iterdir()):

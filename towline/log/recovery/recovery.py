@@ -135,7 +135,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         end = log.find_end()
         watch.lap("walk")
         derived = _DerivedRecovery(store, settings, log, decided)
-        derived.look(end.end)
+        derived.check(end.end)
         watch.lap("look")
         cut_bytes = log.cut(end.end)
         watch.lap("cut")
@@ -442,7 +442,7 @@ class _DerivedRecovery:
     _index: IndexRecovery | None = None
     _tail: Tail = field(init=False)
 
-    def look(self, end: int) -> None:
+    def check(self, end: int) -> None:
         """Chooses the watermark. Refuses files of another size; nothing is changed."""
         log, durable, settings = self.log, self.log.durable, self.settings
         chosen = log.start if durable is None else durable.queues_durable
@@ -450,12 +450,12 @@ class _DerivedRecovery:
         with log.refusing():
             self._tail = Tail.of(log.reader, log.walk.boundary(max(log.log_min, watermark - TAIL)), watermark)
         self._queues = QueueRecovery(self.store, settings.queue_file_size, log.reader, log.log_min, self.decided)
-        self._queues.look(watermark, self._tail)
+        self._queues.check(watermark, self._tail)
         self.watermark = self.indexed = self._queues.watermark
         if settings.index_slots is not None:
             slots, indexes = settings.index_slots, settings.index_indexes
             self._index = IndexRecovery(self.store, slots, indexes, log.reader, log.log_min, self.decided)
-            self._index.look()
+            self._index.check()
 
     def cut_queues(self) -> list[RecoveredQueue]:
         return [RecoveredQueue(*found) for found in self._queues.cut(self._below())]
