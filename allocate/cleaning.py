@@ -47,7 +47,7 @@ from towline.log.files.segment_files import segment_base, segment_name, sync_dir
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.archived import NAME, archived_until
 from towline.log.state.durable_file import DurableFile
-from towline.log.state.retention_floor import undelivered_from
+from towline.log.state.floors import undelivered_from
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Position

@@ -10,7 +10,7 @@ import numpy as np
 from towline.errors import MalformedRecord, NotInLog
 from towline.format.record import record
 from towline.limits import RECORD_SIZE_MAX
-from towline.log.state.truncation_file import Kept, epochs_of, kept_tails
+from towline.log.state.truncation_file import KeptTail, epochs_of, kept_tails
 from towline.places import Store
 
 _NAME: Final = 20  # digits of the log offset with which the name of a copy begins
@@ -24,7 +24,7 @@ class KeptFile:
 
     path: Path
     start: int
-    tail: Kept | None
+    tail: KeptTail | None
 
     @property
     def end(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from towline.log.repair.repair import Repair
-from towline.log.repair.repair_plan import Plan, Step, make_plan
+from towline.log.repair.repair_plan import RepairPlan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Weight
 from towline.node.process.context import runtime_of
@@ -54,13 +54,13 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
     return status
 
 
-def _weight(plan: Plan) -> Weight:
+def _weight(plan: RepairPlan) -> Weight:
     if plan.refused:
         return Weight.DAMAGE
     return Weight.HEALS if plan.steps else Weight.NOTE
 
 
-def _document(plan: Plan, done: Sequence[Step], after: Verified | None) -> dict[str, Any]:
+def _document(plan: RepairPlan, done: Sequence[Step], after: Verified | None) -> dict[str, Any]:
     return {
         "plan": [step.row() for step in plan.steps],
         "refused": [{"file": error.path, "byte": error.at, "sentence": error.describe()} for error in plan.refused],
@@ -70,7 +70,7 @@ def _document(plan: Plan, done: Sequence[Step], after: Verified | None) -> dict[
     }
 
 
-def _render(console: Console, plan: Plan, done: Sequence[Step], after: Verified | None) -> None:
+def _render(console: Console, plan: RepairPlan, done: Sequence[Step], after: Verified | None) -> None:
     for note in plan.notes:
         console.print(note, markup=False)
     for error in plan.refused:

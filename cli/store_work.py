@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from towline.log.repair.clear_sync_failure import mend
+from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 from towline.runtime.locks import StoreLock
@@ -23,7 +23,7 @@ def mend_store(root: Path, yes: bool, as_json: bool) -> None:
         rewritten = 0
         if failed and yes:
             settings = Settings.from_json(store.settings.read_text(encoding="utf-8"))
-            rewritten = mend(store, settings.mapped_file_size_commit_log)
+            rewritten = clear_sync_failure(store, settings.mapped_file_size_commit_log)
     finally:
         lock.release()
     flushed = state.flushed if state is not None else 0

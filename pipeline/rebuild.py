@@ -21,10 +21,9 @@ from towline.limits import GIB
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_build import index_parts
 from towline.log.queues.queue_build import Stretch, Whole, cover, remove_deleted
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.recovery.recovery import FoundLog, find_log, recover
-from towline.log.repair.publish_rebuilt import put_in_place, save_derived, sync_files
-from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms
+from towline.log.repair.rebuild import FILES_OPEN_MAX, carry_over, now_ms, replace_directory, save_derived, sync_files
 from towline.log.state.topics_file import read_table
 from towline.node.process.context import runtime_of
 from towline.node.store.pool_state import bytes_in_pool
@@ -245,7 +244,7 @@ def _bases(store: Store) -> Iterator[int]:
 
 def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) -> None:
     """New for old. A kill between the two exchanges leaves a store of which both halves are of the same log."""
-    diverged, now = Diverged(store.root), now_ms()
+    diverged, now = Quarantine(store.root), now_ms()
 
     def take(old: Path) -> None:
         done.kept.append(str(diverged.take(old, now)))
@@ -255,11 +254,11 @@ def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) 
         if plan.queues:
             if store.consumequeue_ext.exists():  # an entry that leads to no unit is filtered by its record
                 take(store.consumequeue_ext)
-            put_in_place(plan.whole_queues, store.consumequeue, take)
+            replace_directory(plan.whole_queues, store.consumequeue, take)
             if plan.units is not None:
-                put_in_place(plan.built_units, store.consumequeue_ext, take)
+                replace_directory(plan.built_units, store.consumequeue_ext, take)
         if "index" in done.seconds:
-            put_in_place(plan.built_index, store.index, take)
+            replace_directory(plan.built_index, store.index, take)
         whole = options.parts == "all" and ("index" in done.seconds or not any(store.index.glob("*")))
         if whole and (done.found.durable is not None or store.identity.exists()):
             sync_files(store.commitlog)

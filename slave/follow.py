@@ -25,8 +25,7 @@ from towline.link.greeting import BAD_FRAME
 from towline.link.keys import HA_ROLES, PUT_ROLES
 from towline.link.server import Request, Sent, Server
 from towline.log.files.config_file import ConfigFile
-from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
-from towline.log.state.retention_floor import LOG_END
+from towline.log.state.floors import LOG_END, QUEUE_FLOORS
 from towline.log.state.topics_file import NAME as TOPICS
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts

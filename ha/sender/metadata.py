@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 from towline.errors import ForeignFile, MalformedFrame, SegmentSizeMismatch
 from towline.limits import SLAVES_MAX
 from towline.log.files.config_file import encode
-from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
-from towline.log.state.queue_floors import floors_at
+from towline.log.state.floors import QUEUE_FLOORS, floors_at
 from towline.places import Store
 
 CHECK_EVERY_MS: Final = 20  # between two looks at the files, while somebody waits for a change

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from towline.log.files.config_file import ConfigFile
 from towline.log.files.config_writer import Saver
-from towline.log.state.retention_floor import DELAY_OFFSETS, EARLIER, LOG_END, TIMER_OFFSETS
+from towline.log.state.floors import DELAY_OFFSETS, EARLIER, LOG_END, TIMER_OFFSETS
 from towline.node.process.context import Node
 from towline.runtime.positions import Duty, Position
 

@@ -23,7 +23,7 @@ from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.release_files import FileReleaser
-from towline.log.state.retention_floor import levels_of
+from towline.log.state.floors import levels_of
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
 from towline.node.process.endpoints import endpoints_of

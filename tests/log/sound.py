@@ -7,7 +7,7 @@ from towline.format.files.checkpoint import Checkpoint
 from towline.log.files.config_file import ConfigFile
 from towline.log.recovery.recovery import RecoverySettings
 from towline.log.repair.repair import Repair
-from towline.log.repair.repair_plan import Plan, Step, make_plan
+from towline.log.repair.repair_plan import RepairPlan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
 from towline.log.repair.verify_report import Finding
 from towline.log.state.checkpoint_file import CheckpointFile
@@ -71,7 +71,7 @@ def of_file(verified: Verified, path: Path) -> list[Finding]:
     return [row for row in verified.findings.rows if row.path == name]
 
 
-def plan_of(maker: StoreMaker, *skip: int) -> Plan:
+def plan_of(maker: StoreMaker, *skip: int) -> RepairPlan:
     return make_plan(maker.store, SETTINGS, skip)
 
 

@@ -489,7 +489,7 @@ class TestAKilledRun:
         self, maker: StoreMaker, monkeypatch: pytest.MonkeyPatch, step: str
     ) -> None:
         wanted = derived(maker.root)
-        place = job.put_in_place
+        place = job.replace_directory
 
         def dying(made: Path, target: Path, take: Callable[[Path], object]) -> None:
             def note(said: str) -> None:
@@ -499,7 +499,7 @@ class TestAKilledRun:
             place(made, target, take, note)
 
         with monkeypatch.context() as patched:
-            patched.setattr(job, "put_in_place", dying)
+            patched.setattr(job, "replace_directory", dying)
             patched.setattr(job, "_leave", lambda scratch: None)
             with pytest.raises(Died):
                 run(maker.store)

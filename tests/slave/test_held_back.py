@@ -12,7 +12,7 @@ from slave.follow import FollowAgent
 from towline.errors import DiskFull, MalformedFrame, StoreNotWritable, SyncFailed, TowlineError
 from towline.format.wire.frames import ANSWER, Kind
 from towline.log.files.config_file import ConfigFile
-from towline.log.state.retention_floor import LOG_END
+from towline.log.state.floors import LOG_END
 
 NAME = "delayOffset.json"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from towline.log.files.config_file import ConfigFile, read_config
 from towline.log.files.config_writer import Saver
-from towline.log.state.retention_floor import HALF_FLOOR, LOG_END, OP_FLOOR, TRANSACTION_OFFSETS
+from towline.log.state.floors import HALF_FLOOR, LOG_END, OP_FLOOR, TRANSACTION_OFFSETS
 from towline.node.process.context import Node
 from towline.runtime.positions import Counter, Duty, Position
 

@@ -10,7 +10,7 @@ from towline.format.files.checkpoint import Checkpoint
 from towline.format.files.durable import Durable
 from towline.format.files.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, encode, place, torn
 from towline.log.files.store_files import AbortFile, write_atomically
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
@@ -239,13 +239,13 @@ class TestDiverged:
         self, tmp_path: Path, segment: Path
     ) -> None:
         before = segment.read_bytes()
-        kept = Diverged(tmp_path).keep(segment, 8192, 8192 + 10, 8192 + 300, 1700000000123)
+        kept = Quarantine(tmp_path).keep(segment, 8192, 8192 + 10, 8192 + 300, 1700000000123)
         assert kept == tmp_path / "diverged" / "00000000000000008202-1700000000123.log"
         assert kept.read_bytes() == before[10:300]
         assert segment.read_bytes() == before
 
     def test_an_earlier_copy_is_never_overwritten(self, tmp_path: Path, segment: Path) -> None:
-        names = [Diverged(tmp_path).keep(segment, 0, 0, end, 7).name for end in (1, 2, 3)]
+        names = [Quarantine(tmp_path).keep(segment, 0, 0, end, 7).name for end in (1, 2, 3)]
         assert names == [f"{'0' * 20}-7{number}.log" for number in ("", "-2", "-3")]
         assert [(tmp_path / "diverged" / name).stat().st_size for name in names] == [1, 2, 3]
 
@@ -257,9 +257,9 @@ class TestDiverged:
 
         monkeypatch.setattr(os, "pread", full)
         with pytest.raises(DiskFull, match="no room for 100 bytes"):
-            Diverged(tmp_path).keep(segment, 0, 0, 100, 7)
+            Quarantine(tmp_path).keep(segment, 0, 0, 100, 7)
         assert list((tmp_path / "diverged").iterdir()) == []
 
     def test_a_range_past_the_segment_is_refused(self, tmp_path: Path, segment: Path) -> None:
         with pytest.raises(StoreNotWritable, match="ends at byte 4096"):
-            Diverged(tmp_path).keep(segment, 0, 0, 5000, 7)
+            Quarantine(tmp_path).keep(segment, 0, 0, 5000, 7)

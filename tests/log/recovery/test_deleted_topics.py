@@ -7,7 +7,7 @@ from towline.format.files.consume_queue import SIZE
 from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.recovery.deleted_topics import settle
+from towline.log.recovery.offset_rollback import lower_floors
 from towline.log.state.topics_file import read_table
 
 PER_FILE = QUEUE_FILE // SIZE
@@ -35,7 +35,7 @@ def queue(recovered, topic="TopicA"):
 
 
 def floors(maker, recovered):
-    settled = settle(maker.store, recovered, SEGMENT)
+    settled = lower_floors(maker.store, recovered, SEGMENT)
     assert settled == read_table(maker.store)
     return settled.floors()
 
@@ -109,5 +109,5 @@ def test_a_file_of_topics_that_cannot_be_read_is_left_to_its_owner(maker):
     put(maker, 2)
     maker.durable(maker.end)
     (maker.store.config / "topics.json").write_text("{")
-    assert settle(maker.store, maker.recover(), SEGMENT).deleted == {}
+    assert lower_floors(maker.store, maker.recover(), SEGMENT).deleted == {}
     assert (maker.store.config / "topics.json").read_text() == "{"

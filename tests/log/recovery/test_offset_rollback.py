@@ -10,8 +10,14 @@ from tests.log.stores import NOON, QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
 from towline.format.files.consume_queue import ENTRY
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.recovery.delay_rollback import LATE_MS, Shorter, clamp_levels
-from towline.log.recovery.offset_rollback import Clamped, clamp_offsets, clamp_to_recovered
+from towline.log.recovery.offset_rollback import (
+    LATE_MS,
+    Clamped,
+    Shorter,
+    clamp_levels,
+    clamp_offsets,
+    clamp_to_recovered,
+)
 from towline.log.recovery.recovery import recover
 
 COUNT = 300

@@ -18,7 +18,7 @@ from towline.format.files.durable import Durable
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.recovery import recover_derived, recovery
-from towline.log.repair.clear_sync_failure import mend
+from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 
@@ -359,10 +359,10 @@ class TestRefusals:
             with pytest.raises(StoreSyncFailed, match=str(flushed)):
                 maker.recover()
         before = maker.log_bytes()
-        assert mend(maker.store, SEGMENT) > 0
+        assert clear_sync_failure(maker.store, SEGMENT) > 0
         assert maker.log_bytes() == before
         assert maker.recover().end == maker.end
-        assert mend(maker.store, SEGMENT) == 0
+        assert clear_sync_failure(maker.store, SEGMENT) == 0
 
     def test_a_sync_that_fails_in_recovery_is_not_forgotten_either(
         self, maker: StoreMaker, monkeypatch: pytest.MonkeyPatch

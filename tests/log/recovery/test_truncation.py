@@ -12,7 +12,7 @@ from towline.format.files.checkpoint import Checkpoint
 from towline.format.files.epochs import Epoch
 from towline.log.errors import TruncationRefused
 from towline.log.files.config_file import ConfigFile
-from towline.log.recovery.delay_rollback import LATE_MS
+from towline.log.recovery.offset_rollback import LATE_MS
 from towline.log.recovery.recovery import recover
 from towline.log.recovery.truncation import STEPS, truncate
 from towline.log.repair.verify import verify

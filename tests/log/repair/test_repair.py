@@ -525,7 +525,7 @@ class TestAnIdleQueue:
         self, idle: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exchanged: bool
     ) -> None:
         if not exchanged:
-            monkeypatch.setattr("towline.log.repair.publish_rebuilt.exchange", lambda *_: False)
+            monkeypatch.setattr("towline.log.repair.rebuild.exchange", lambda *_: False)
         self.poke(idle, "TopicB", 70, b"\x01")
         for nth in range(1, 10):
             maker = copy_of(idle, tmp_path / str(nth))

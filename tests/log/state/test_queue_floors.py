@@ -6,7 +6,7 @@ from tests.log.sound import content_of
 from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
 from towline.errors import MalformedFile
 from towline.log.files.config_file import ConfigFile
-from towline.log.state.queue_floors import NAME, adopt_floors, floors_at
+from towline.log.state.floors import QUEUE_FLOORS, adopt_queue_floors, floors_at
 from towline.log.state.topics_file import read_table
 
 
@@ -35,26 +35,26 @@ def test_queues_without_a_record_from_there_on_have_a_floor(maker):
 
 
 def test_a_master_takes_them_over_once(maker):
-    path = maker.store.config / NAME
+    path = maker.store.config / QUEUE_FLOORS
     ConfigFile(path).save(floors_at(maker.store, QUEUE_FILE, SEGMENT))
-    assert adopt_floors(maker.store) == 2
+    assert adopt_queue_floors(maker.store) == 2
     table = read_table(maker.store)
     assert table.floors() == {(b"TopicA", 1): 50, (b"Quiet", 5): 7}
     assert set(table.topics) == {"TopicA", "TopicB"}
     assert not path.exists()
-    assert adopt_floors(maker.store) == 0
+    assert adopt_queue_floors(maker.store) == 0
     assert floors_at(maker.store, QUEUE_FILE, SEGMENT)["floors"] == {"TopicA": {"1": 50}, "Quiet": {"5": 7}}
 
 
 def test_greater_floors_stay(maker):
     for floor in (60, 9):
-        ConfigFile(maker.store.config / NAME).save({"start": SEGMENT, "floors": {"TopicA": {"1": floor}}})
-        adopt_floors(maker.store)
+        ConfigFile(maker.store.config / QUEUE_FLOORS).save({"start": SEGMENT, "floors": {"TopicA": {"1": floor}}})
+        adopt_queue_floors(maker.store)
     assert read_table(maker.store).floors() == {(b"TopicA", 1): 60}
 
 
 @pytest.mark.parametrize("content", [{}, {"start": 1, "floors": {"a": 3}}, {"start": "x", "floors": {}}])
 def test_what_names_no_queues_is_refused(maker, content):
-    ConfigFile(maker.store.config / NAME).save(content)
+    ConfigFile(maker.store.config / QUEUE_FLOORS).save(content)
     with pytest.raises(MalformedFile, match="names no queues"):
-        adopt_floors(maker.store)
+        adopt_queue_floors(maker.store)

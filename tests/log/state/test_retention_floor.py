@@ -8,7 +8,7 @@ from tests.serve.building import NOON
 from towline.client.send.forms import delayed, half, timed
 from towline.errors import MalformedFile
 from towline.log.files.config_file import ConfigFile
-from towline.log.state.retention_floor import undelivered_from
+from towline.log.state.floors import undelivered_from
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""A backup of a store, of one that a node runs on too: [start, end) of the log, and the small files beside it.
+"""A backup of a store, with or without a running node: [start, end) of the log, and the small files beside it.
 
 Bytes of the log below `end` never change, so they can be copied while the node works. Cleaning may delete segments
 meanwhile: all of them are opened before the first is copied, and what is open stays readable. The next backup into the
-same directory copies what is new: segments that stand in the manifest are left alone, the last one is continued. A
-backup that was broken off is taken up where its last whole segment ends.
+same directory copies new bytes only: segments in the manifest are left alone, the last one is continued. An interrupted
+backup goes on where its last whole segment ends.
 """
 
 import os
@@ -24,12 +24,11 @@ from towline.log.files.config_file import encode as encode_config
 from towline.log.files.segment_files import segment_name, sync_directory, sync_file
 from towline.log.files.store_files import write_new
 from towline.log.state.epoch_file import EpochFile
+from towline.log.state.floors import QUEUE_FLOORS, floors_at
 from towline.log.state.identity import IdentityFile
-from towline.log.state.queue_floors import NAME as QUEUE_FLOORS
-from towline.log.state.queue_floors import floors_at
 from towline.places import Store
 
-from .backup_manifest import COMMITLOG, BackupDirectory, Kept, Manifest, base_of, is_untouched, stamped
+from .backup_manifest import COMMITLOG, BackupDirectory, BackupFile, Manifest, base_of, is_untouched, stamped
 from .copying import Copier, Progress
 
 TAIL: Final = 64 * KIB  # before the end of the backup: compared before it is continued
@@ -107,7 +106,7 @@ class _Taking:
         self._low, self._end, self._size = low, end, source.segment_size
         self._epochs: Epochs = cut(EpochFile(source.store).load(), max(end, 1))
         self._open: dict[int, int] = {}  # descriptor of the segment of a base
-        self._kept: list[Kept] = []
+        self._kept: list[BackupFile] = []
         self._number = 1 if known is None else known.number + 1
         self._start = low if known is None else known.start
         self.copied = self.removed = 0
@@ -216,7 +215,7 @@ class _Taking:
         if theirs.exists() and _bytes(ours, start, end) != _bytes(theirs, start, end):
             raise BackupRefused(str(theirs), f"the bytes before {known.end} are not those of the store's log")
 
-    def _as_it_was(self, kept: Kept) -> Kept | None:
+    def _as_it_was(self, kept: BackupFile) -> BackupFile | None:
         """Of a file that was touched since its first `size` bytes are read; None where they are not what they were."""
         path = self._backup.path_of(kept)
         if is_untouched(path, kept, self._size):
@@ -258,7 +257,7 @@ class _Taking:
             return 0
         return kept.size if self._as_it_was(kept) is not None else 0
 
-    def _segment(self, base: int, fd: int) -> Kept:
+    def _segment(self, base: int, fd: int) -> BackupFile:
         name = f"{COMMITLOG}/{segment_name(base)}"
         path, start, stop = self._backup.root / name, self._from(base), self._stop(base)
         known = None if self._known is None else self._known.segment(base)
@@ -272,9 +271,9 @@ class _Taking:
             os.close(target)
         sync_file(path)
         self.copied += stop - start
-        return stamped(path, Kept(name, stop, crc, 0))
+        return stamped(path, BackupFile(name, stop, crc, 0))
 
-    def _prune(self) -> list[Kept]:
+    def _prune(self) -> list[BackupFile]:
         gone = [kept for kept in self._kept if base_of(kept) + self._size <= self._low]
         self._kept = [kept for kept in self._kept if kept not in gone]
         if gone:
@@ -335,10 +334,10 @@ def _known(backup: BackupDirectory) -> Manifest | None:
     return replace(newest, number=number)
 
 
-def _kept_of(root: Path, path: Path, data: bytes) -> Kept:
+def _kept_of(root: Path, path: Path, data: bytes) -> BackupFile:
     with path.open("rb") as file:
         crc = Copier(lambda _: None).checksum(file.fileno(), 0, len(data))
-    return stamped(path, Kept(str(path.relative_to(root)), len(data), crc, 0))
+    return stamped(path, BackupFile(str(path.relative_to(root)), len(data), crc, 0))
 
 
 def _bytes(path: Path, start: int, end: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Is a backup what its manifest says, and is every record in it whole?"""
+"""The check of a backup: its files have the CRCs of the manifest, and every record in it is whole."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from towline.log.commitlog.log_walk import Checks, LogWalk
 from towline.log.errors import BackupDamaged, BackupRefused
 from towline.places import Store
 
-from .backup_manifest import BackupDirectory, Kept, Manifest
+from .backup_manifest import BackupDirectory, BackupFile, Manifest
 from .copying import Copier, Progress
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`damaged`: each file that is not as it was, with what is wrong with it."""
+    """The result of a check. `damaged`: each file that differs from the manifest, and how."""
 
     manifest: Manifest
     damaged: tuple[BackupDamaged, ...]
 
 
 def manifest_of(backup: BackupDirectory) -> Manifest:
-    """Of a finished backup. Raises BackupRefused where there is none, MalformedFile."""
+    """The manifest of a finished backup. Raises BackupRefused where there is none, MalformedFile."""
     manifest = backup.load()
     if manifest is None:
         unfinished = " finished" if backup.load_unfinished() is not None else ""
@@ -36,7 +36,7 @@ def manifest_of(backup: BackupDirectory) -> Manifest:
 
 
 def check_backup(backup: BackupDirectory, progress: Progress) -> Checked:
-    """Every hash, then every record of the segments that have theirs. Raises like `manifest_of`."""
+    """Compares every CRC, then, where all fit, walks every record. Raises like `manifest_of`."""
     manifest = manifest_of(backup)
     copier = Copier(progress)
     damaged = [found for kept in (*manifest.segments, *manifest.small) if (found := _compare(backup, kept, copier))]
@@ -49,7 +49,7 @@ def check_backup(backup: BackupDirectory, progress: Progress) -> Checked:
 
 
 def walk_records(store: Store, manifest: Manifest) -> None:
-    """Of the log that was copied into `store`. Raises BackupDamaged."""
+    """Walks the records of the log that was copied into `store`. Raises BackupDamaged."""
     if manifest.end == manifest.start:
         return
     reader = CommitLogReader(store.commitlog, manifest.segment_size)
@@ -71,7 +71,7 @@ def walk_records(store: Store, manifest: Manifest) -> None:
         reader.close()
 
 
-def _compare(backup: BackupDirectory, kept: Kept, copier: Copier) -> BackupDamaged | None:
+def _compare(backup: BackupDirectory, kept: BackupFile, copier: Copier) -> BackupDamaged | None:
     path = backup.path_of(kept)
     try:
         with path.open("rb") as file:

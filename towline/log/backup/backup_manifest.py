@@ -22,7 +22,7 @@ META: Final = "meta-"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BackupFile:
     """A file below the backup's directory. `crc` covers its first `size` bytes; behind them nothing counts.
 
     `mtime_ns` is when the backup wrote it: as long as that stands it is not read again by the next one.
@@ -50,8 +50,8 @@ class Manifest:
     end: int
     time_ms: int
     version: str
-    segments: tuple[Kept, ...] = ()
-    small: tuple[Kept, ...] = ()  # below meta-N/, named with it
+    segments: tuple[BackupFile, ...] = ()
+    small: tuple[BackupFile, ...] = ()  # below meta-N/, named with it
     format: int = FORMAT
 
     @property
@@ -62,7 +62,7 @@ class Manifest:
     def bytes(self) -> int:
         return sum(kept.size for kept in self.segments)
 
-    def segment(self, base: int) -> Kept | None:
+    def segment(self, base: int) -> BackupFile | None:
         name = f"{COMMITLOG}/{segment_name(base)}"
         return next((kept for kept in self.segments if kept.name == name), None)
 
@@ -72,7 +72,7 @@ class Manifest:
         try:
             if content["format"] != FORMAT:
                 raise MalformedFile(path, f"its format is {content['format']}, this program reads {FORMAT}")
-            files = {part: tuple(Kept(**row) for row in content[part]) for part in ("segments", "small")}
+            files = {part: tuple(BackupFile(**row) for row in content[part]) for part in ("segments", "small")}
             return cls(**(content | files | {"epochs": checked(content["epochs"])}))
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedFile(path, f"it is no manifest of a backup: {error!r}") from None
@@ -94,7 +94,7 @@ class BackupDirectory:
     def lock(self) -> Path:
         return self.root / "lock"
 
-    def path_of(self, kept: Kept) -> Path:
+    def path_of(self, kept: BackupFile) -> Path:
         return self.root / kept.name
 
     def load(self) -> Manifest | None:
@@ -122,12 +122,12 @@ class BackupDirectory:
         ConfigFile(self.unfinished).backup.unlink(missing_ok=True)
 
 
-def stamped(path: Path, kept: Kept) -> Kept:
+def stamped(path: Path, kept: BackupFile) -> BackupFile:
     """With the time of change that the file has now."""
     return replace(kept, mtime_ns=path.stat().st_mtime_ns)
 
 
-def is_untouched(path: Path, kept: Kept, length: int) -> bool:
+def is_untouched(path: Path, kept: BackupFile, length: int) -> bool:
     """Whether the file is there, `length` bytes long, and was not written since."""
     try:
         found = path.stat()
@@ -136,12 +136,12 @@ def is_untouched(path: Path, kept: Kept, length: int) -> bool:
     return (found.st_size, found.st_mtime_ns) == (length, kept.mtime_ns)
 
 
-def base_of(kept: Kept) -> int:
+def base_of(kept: BackupFile) -> int:
     """Of a segment: the log offset of its first byte."""
     return int(Path(kept.name).name)
 
 
-def total(files: Iterable[Kept]) -> int:
+def total(files: Iterable[BackupFile]) -> int:
     return sum(kept.size for kept in files)
 
 

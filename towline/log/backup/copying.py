@@ -1,4 +1,4 @@
-"""Copies of stretches of large files: their CRC-32 on the way, and no room taken by zeros."""
+"""Copies ranges of large files, computing their CRC-32 on the way; ranges of zeros become holes."""
 
 import errno
 import os

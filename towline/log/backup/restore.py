@@ -1,8 +1,8 @@
-"""A store made from a backup: checked byte by byte while it is copied, and its records walked, before it is one.
+"""Restores a store from a backup: CRCs are checked while the bytes are copied, then every record is walked.
 
-Queues and index are derived by its first start. What the node of the backup had promised, and which nodes were in sync
-then, is not put back: it would speak for a log that has gone on since (H14). While the work lasts `restoring.json`
-stands in the store, and no node starts on it.
+Queues and index are derived by the first start. The promises of the backup's node and its in-sync set are not restored:
+they belong to a log that has grown since (H14). While the work lasts `restoring.json` stands in the store, and no node
+starts on it.
 """
 
 import os
@@ -20,7 +20,7 @@ from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 from .backup_check import manifest_of, walk_records
-from .backup_manifest import BackupDirectory, Kept, Manifest
+from .backup_manifest import BackupDirectory, BackupFile, Manifest
 from .copying import Copier, Progress
 
 BEFORE: Final = frozenset({"lock", "run", "lost+found"})  # of a directory that counts as empty
@@ -57,7 +57,7 @@ def restore(backup: BackupDirectory, store: Store, progress: Progress) -> Manife
 
 
 def check_restored(store: Store) -> None:
-    """For a start. Raises RestoreUnfinished."""
+    """Refuses the start of a store whose restore is not finished. Raises RestoreUnfinished."""
     if store.restoring.exists():
         content = ConfigFile(store.restoring).load() or {}
         raise RestoreUnfinished(str(store.root), str(content.get("backup", "a backup")))
@@ -88,12 +88,12 @@ def _begin(store: Store, backup: BackupDirectory) -> None:
             path.unlink()
 
 
-def _check_there(backup: BackupDirectory, kept: Kept) -> None:
+def _check_there(backup: BackupDirectory, kept: BackupFile) -> None:
     if not backup.path_of(kept).is_file():
         raise BackupDamaged(str(backup.path_of(kept)), "the file does not exist")
 
 
-def _segment(backup: BackupDirectory, store: Store, kept: Kept, size: int, copier: Copier) -> None:
+def _segment(backup: BackupDirectory, store: Store, kept: BackupFile, size: int, copier: Copier) -> None:
     path = store.commitlog / Path(kept.name).name
     source = os.open(backup.path_of(kept), os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -109,7 +109,7 @@ def _segment(backup: BackupDirectory, store: Store, kept: Kept, size: int, copie
     sync_file(path)
 
 
-def _small(backup: BackupDirectory, store: Store, manifest: Manifest, kept: Kept) -> None:
+def _small(backup: BackupDirectory, store: Store, manifest: Manifest, kept: BackupFile) -> None:
     name = kept.name.removeprefix(f"{manifest.meta}/")
     if name.startswith(NOT_PUT_BACK):
         return

@@ -1,44 +1,76 @@
-"""Offsets of config/ go back with the ends of their queues, when what they spoke of is not in the log (H15, H17).
+"""Roll-back of the offsets in config/ when the log ends before the records that they count (H15, H17).
 
-A start does it before put: whoever comes later finds queues that have new messages under the numbers that were lost.
+A start rolls back before put runs: later, queues have new messages under the offsets that were lost. No file says which
+deliveries of delayed messages a shorter log still holds. But a delivery is stored when it is due: messages due after
+the newest record were not delivered in that log, and messages due long before it were. The deletion of a topic may name
+lost bytes of the log; then the floors of its queues are lowered.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from towline.errors import MalformedFile
+from towline.format.files.consume_queue import SIZE
+from towline.format.files.topics import DeletedTopic, TopicTable, topics_content
+from towline.format.record.forms import CANCEL_QUEUE, SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.files.config_file import ConfigFile, read_config
-from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.state.retention_floor import DELAY_OFFSETS, GROUP_OFFSETS, TIMER_OFFSETS, TRANSACTION_OFFSETS
+from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
+from towline.log.state.floors import (
+    DELAY_OFFSETS,
+    EARLIER,
+    GROUP_OFFSETS,
+    LOG_END,
+    TIMER_OFFSETS,
+    TRANSACTION_OFFSETS,
+)
+from towline.log.state.topics_file import TopicsConfig, read_table
 from towline.places import Store
 
-from .delay_rollback import Shorter, clamp_levels, clamp_timers, number, queue_id_of
 from .recover_derived import Queue, Tail
 from .recovery import Recovered
 
+LATE_MS: Final = 10_000  # a delivery that put refused for so long may be in the part of the log that is gone
+_TIMERS: Final = {"upTo": TIMER_QUEUE, "from": TIMER_QUEUE, "cancelsFrom": CANCEL_QUEUE}  # of the timer topic
+_NEVER: Final = (1 << 63) - 1
+_LOOK: Final = 4096  # entries
 _AT: Final = "@"
 _FILES_OPEN_MAX: Final = 8
-_NAMED_MAX: Final = 10  # offsets that are told one by one
+_NAMED_MAX: Final = 10  # offsets that are named one by one
 
 Ends: TypeAlias = Mapping[Queue, int]
 Clamp: TypeAlias = Callable[[dict[str, Any], Ends], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Shorter:
+    """A log that ends at `end`, with the store time of its newest record, or of the first behind it (epoch ms)."""
+
+    end: int
+    newest_ms: int
+
+    @property
+    def delivered_ms(self) -> int:
+        """What was due until then was delivered in it."""
+        return max(0, self.newest_ms - LATE_MS)
+
+
+@dataclass(frozen=True, slots=True)
 class Clamped:
-    """`counts`: file -> offsets that went back. `notes`: sentences for the log."""
+    """The offsets that were rolled back. `counts`: file -> how many. `notes`: sentences for the log."""
 
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def clamp_offsets(store: Store, ends: Ends, log: Shorter, files: ConsumeQueueFiles) -> Clamped:
-    """What lies beyond the end of its queue goes back to it; a queue that `ends` does not name has no record.
+    """Rolls offsets beyond the end of their queue back to it; a queue that `ends` does not name has no record.
 
-    For a log that is about to be cut, of which `log` tells and `files` are the queues. It is now or never: a log that
-    has grown again does not show what was cut. Raises StoreNotWritable, SyncFailed, DiskFull.
+    `log` is the log as it is about to be cut, `files` are its queues. Later is too late: a log that has grown again
+    does not show what was cut. Raises StoreNotWritable, SyncFailed, DiskFull.
     """
     return _clamp(store, ends, _clamps(log, files) | {TRANSACTION_OFFSETS: _transactions})
 
@@ -48,8 +80,8 @@ def clamp_to_recovered(
 ) -> Clamped:
     """The same for the start of a master, whose log ends where it was recovered. `floors` of deleted topics hold too.
 
-    `sizes`: of a segment, and of a queue's file. Raises StoreNotWritable, SyncFailed, DiskFull. Files that nobody can
-    read are left to those who refuse them.
+    `sizes`: of a segment, and of a queue's file. Raises StoreNotWritable, SyncFailed, DiskFull. Files that cannot be
+    read are left to their owners, who refuse them.
     """
     ends = {(queue.topic, queue.queue_id): queue.end_offset for queue in recovered.queues}
     for (topic, queue_id), floor in floors.items():
@@ -124,7 +156,7 @@ def _groups(content: dict[str, Any], ends: Ends) -> list[str]:
 
 
 def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
-    """With the cut went op records, of halves that may be left: they are open again, so everything is read."""
+    """Halves whose op records were cut off are open again, so both topics are read from the beginning."""
     said = [f"{name} was {value}: transactions are read from the beginning" for name, value in content.items() if value]
     content.update(dict.fromkeys(content, 0))
     return said
@@ -132,3 +164,121 @@ def _transactions(content: dict[str, Any], ends: Ends) -> list[str]:
 
 def _tables(found: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(key, table) for key, table in found.items() if isinstance(table, dict)] if isinstance(found, dict) else []
+
+
+# --- delayed messages
+
+
+def clamp_levels(content: dict[str, Any], ends: Ends, log: Shorter, files: ConsumeQueueFiles) -> list[str]:
+    """Rolls back the content of delayOffset.json; sentences about it."""
+    said = []
+    found = content.get("offsetTable")
+    offsets: dict[str, Any] = found if isinstance(found, dict) else {}
+    longer = number(content, LOG_END) > log.end
+    for level in offsets:
+        told = number(offsets, level)
+        end = ends.get((SCHEDULE_TOPIC, queue_id_of(level, 1)), 0)
+        holds = min(told, end)
+        if longer and holds:
+            holds = _first_after(files, queue_id_of(level, 1), holds, log.delivered_ms)
+        if told > holds:
+            said.append(f"of level {level} {told} count as delivered, and the log holds {holds}")
+            offsets[level] = holds
+    if longer:
+        content[LOG_END] = log.end
+        said = said or [f"the delay levels speak of a log that is longer than {log.end} bytes"]
+    return said
+
+
+def clamp_timers(content: dict[str, Any], ends: Ends, log: Shorter) -> list[str]:
+    """Rolls back the content of timerOffset.json; sentences about it. Timers and cancellations are read again."""
+    said = []
+    earlier = content.get(EARLIER)
+    marks = [mark for mark in earlier if isinstance(mark, dict)] if isinstance(earlier, list) else []
+    for mark in (content, *marks):
+        for name, queue in _TIMERS.items():
+            end = ends.get((TIMER_TOPIC, queue), 0)
+            if number(mark, name) > end:
+                said.append(f"{name} is {mark[name]}, and the queue ends at {end}")
+                mark[name] = end
+    longer = number(content, LOG_END) > log.end
+    if not (said or longer):
+        return []
+    until = log.delivered_ms if longer else log.newest_ms
+    content["from"] = content["cancelsFrom"] = 0
+    for mark in (content, *marks):
+        delivered = number(mark, "deliveredDue"), mark.get("deliveredOffset", -1)
+        mark["deliveredDue"], mark["deliveredOffset"] = min(delivered, (until, _NEVER))
+    content[LOG_END] = min(number(content, LOG_END), log.end)
+    return said or [f"the times speak of a log that is longer than {log.end} bytes"]
+
+
+def number(content: Mapping[str, Any], name: str) -> int:
+    """The member `name`; 0 where it is no number: the owner of the file refuses that."""
+    value = content.get(name, 0)
+    return value if type(value) is int else 0
+
+
+def queue_id_of(text: str, first: int = 0) -> int:
+    """The queue that a member of JSON names, where the first one is called `first`; -1 if it names none."""
+    return int(text) - first if text.isdecimal() else -1
+
+
+def _first_after(files: ConsumeQueueFiles, queue_id: int, before: int, time_ms: int) -> int:
+    """The first entry before number `before` that is due after `time_ms`, or that nobody can tell: so many are through.
+
+    Backwards, until _LOOK in a row are due sooner: a queue's times go up, unless its delay was changed.
+    """
+    if queue_id < 0:
+        return before
+    bases = files.bases(SCHEDULE_TOPIC, queue_id)
+    if not bases:  # it is derived again
+        return 0
+    low, per_file, first = bases[0] // SIZE, files.file_size // SIZE, before
+    while before > max(low, first - _LOOK):
+        start = max(low, before - _LOOK, (before - 1) // per_file * per_file)
+        entries = files.raw(SCHEDULE_TOPIC, queue_id, start, before - start)
+        codes = entries["tags_code"].astype(np.int64)
+        untold = (entries["record_size"] <= 0) | (codes < 0)  # to be derived again, or an address of ConsumeQueueExt
+        later = (untold | (codes > time_ms)) & ~is_filler(entries)
+        first = start + int(later.argmax()) if later.any() else first
+        before = start
+    return first
+
+
+# --- deleted topics
+
+
+def lower_floors(store: Store, recovered: Recovered, segment_size: int) -> TopicTable:
+    """The store's topics, with floors of deleted queues lowered where the deletion names lost bytes of the log.
+
+    topics.json was synced and the log was not: offsets below a floor may have been lost. The log assigns them again, so
+    the floor becomes the next offset. Not called on a slave: its master sends it those bytes again.
+    """
+    table = read_table(store)
+    if all(deleted.log_offset <= recovered.end for deleted in table.deleted.values()):
+        return table
+    reader = CommitLogReader(store.commitlog, segment_size)
+    reader.load()
+    try:
+        ends = dict(Tail.of(reader, recovered.dispatched, recovered.end).ends)
+    finally:
+        reader.close()
+    for queue in recovered.queues:
+        key = queue.topic, queue.queue_id
+        ends[key] = max(ends.get(key, 0), queue.end_offset)
+    settled = replace(
+        table,
+        deleted={
+            name: _lowered(name, deleted, recovered.end, ends) if deleted.log_offset > recovered.end else deleted
+            for name, deleted in table.deleted.items()
+        },
+    )
+    TopicsConfig(store.config / "topics.json").save(topics_content(settled))
+    return settled
+
+
+def _lowered(name: str, deleted: DeletedTopic, end: int, ends: dict[tuple[str, int], int]) -> DeletedTopic:
+    """Of a queue of which nothing is left the floor stays: it begins anew, wherever that is."""
+    floors = {queue_id: min(floor, ends.get((name, queue_id), floor)) for queue_id, floor in deleted.floors.items()}
+    return DeletedTopic(log_offset=end, floors=floors)

@@ -1,6 +1,6 @@
-"""`diverged/`: bytes that recovery, a repair or a truncation takes away are kept here, never deleted.
+"""`diverged/`: bytes that recovery, a repair or a truncation removes are kept here, never deleted.
 
-Of the log they are copied: the segment may be mapped, and stays in its place. Such a file is named by the log offset of
+Bytes of the log are copied: the segment may be mapped, and stays in its place. The copy is named by the log offset of
 its first byte and the time in epoch ms: `00000000000000004260-1700000000123.log`. Any other file, and a directory of
 queues or index that was built anew, is moved here under its own name and the time: `topics.json-1700000000123`.
 """
@@ -16,7 +16,7 @@ from towline.log.files.segment_files import FULL_ERRNOS, segment_name, sync_dire
 _COPY_STEP: Final = MIB
 
 
-class Diverged:
+class Quarantine:
     def __init__(self, store: Path) -> None:
         self.directory = store / "diverged"
 

@@ -1,11 +1,12 @@
-"""Recovery of ConsumeQueues and IndexFiles: cut to where they are surely what the log says; reput derives the rest.
+"""Recovery of ConsumeQueues and IndexFiles: both are cut to the mark up to which they were synced; reput goes on there.
 
-Everything below the mark up to which they were synced should be there. What is cheap to notice is looked for at each
-start (`towline store verify` compares every entry): a missing file or a hole, garbage at a queue's end, and queues of
-the newest records that end too early. Then the mark goes back to before the damage.
+Everything below the mark should be there. Each start looks for damage that is cheap to find (`towline store verify`
+compares every entry): a missing file or a hole, garbage at a queue's end, and queues of the newest records that end too
+early. Then the mark goes back to before the damage.
 """
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import DiskFull
+from towline.errors import DiskFull, ForeignFile
 from towline.format.files.consume_queue import SIZE
 from towline.format.files.index_file import HEADER_SIZE, decode_header, file_size
 from towline.format.record.record import SIZE_MIN, TRANSACTION_PREPARED
@@ -29,7 +30,7 @@ from towline.log.state.topics_file import read_table
 from towline.places import Store
 
 from .shutdown_snapshot import Known
-from .verdicts import Case, Decided
+from .verdicts import Case, Decided, Observed, Verdict
 
 _TOGETHER: Final = 64  # more queues than this are synced all at once
 _FILES_OPEN_MAX: Final = 64
@@ -41,7 +42,7 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Of the newest records below the mark: the end that their queues must have, and the last that has keys.
+    """The newest records below the mark: the end that their queues must have, and the last record with keys.
 
     `last_keyed` is a log offset, -1 if none has. Looked at are TAIL bytes, rounded to where recovery's walk paused.
     """
@@ -66,7 +67,7 @@ class Tail:
 
 
 class QueueRecovery:
-    """`look` first, which changes nothing; then `cut`."""
+    """Recovery of the queues: `check` first, which changes nothing; then `cut`."""
 
     def __init__(self, store: Store, file_size: int, log: CommitLogReader, log_min: int, decided: Decided) -> None:
         self._files = ConsumeQueueFiles(store.consumequeue, file_size, _FILES_OPEN_MAX)
@@ -75,7 +76,7 @@ class QueueRecovery:
         self._ends: dict[Queue, tuple[int, int]] = {}
         self.watermark = log_min
 
-    def look(self, watermark: int, tail: "Tail") -> None:
+    def check(self, watermark: int, tail: "Tail") -> None:
         """Lowers the watermark to where all queues are whole. `tail` is of the log before it.
 
         Raises DerivedFileSize, ForeignFile.
@@ -83,19 +84,24 @@ class QueueRecovery:
         queues = self._files.list_queues()
         self.watermark = watermark
         for topic, queue_id in queues:
-            self._check_files(topic, queue_id)
+            self._apply(self._observe_files(topic, queue_id))
         if watermark > self._log_min and not queues:
             text = f"there are no queues: all are derived again from {self._log_min} on"
-            self._lower(Case.QUEUES_ABSENT, self._log_min, text)
+            self._apply([self._rebuilt(Case.QUEUES_ABSENT, self._log_min, text)])
             return
         for topic, queue_id in queues:
             self._ends[topic, queue_id] = self._files.end_of(topic, queue_id, watermark)
             if self._ends[topic, queue_id][1] < tail.ends.get((topic, queue_id), _UNKNOWN):
-                self._check_end(topic, queue_id, watermark)
+                self._apply(self._observe_end(topic, queue_id, watermark))
         if self.watermark == watermark:
-            self._check_tail(tail)
+            self._apply(self._observe_tail(tail))
         if self.watermark < watermark:
             self._ends.clear()
+
+    def _apply(self, found: Iterable[Observed]) -> None:
+        for one in found:
+            if self._decided.apply(one) is Verdict.REBUILD:
+                self.watermark = max(self._log_min, min(self.watermark, one.start))
 
     def cut(self, below: int) -> list[tuple[str, int, int, int]]:
         """Cuts every queue to records before `below`: (topic, queue id, first number, end).
@@ -113,7 +119,7 @@ class QueueRecovery:
                 self._files.delete(topic, queue_id)
                 continue
             if self._files.cut(topic, queue_id, end, synced=not together):
-                self._decided.say(Case.QUEUE_AHEAD)
+                self._decided.apply(Observed(Case.QUEUE_AHEAD))
                 changed = True
             if self._files.bases(topic, queue_id):
                 first = self._files.min_offset_after(topic, queue_id, self._log_min, first, end)
@@ -138,28 +144,35 @@ class QueueRecovery:
 
     # --- what is cheap to notice
 
-    def _check_files(self, topic: str, queue_id: int) -> None:
-        """Sizes, and that no file is missing between others."""
+    def _observe_files(self, topic: str, queue_id: int) -> Iterator[Observed]:
+        """Names and sizes, and that no file is missing between others."""
         directory = self._root / topic / str(queue_id)
-        bases = self._files.bases(topic, queue_id)
+        try:
+            bases = self._files.bases(topic, queue_id)
+        except ForeignFile as error:
+            yield Observed(Case.QUEUE_MISNAMED, error=error)
+            return
         with os.scandir(directory) as entries:
             lengths = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        size = self._files.file_size
-        for base in bases:
-            length = lengths.get(f"{base:020d}", 0)
+        size, names = self._files.file_size, [f"{base:020d}" for base in bases]
+        for base, name in zip(bases, names, strict=True):
+            length = lengths.pop(name, 0)
             if length not in (0, size):
-                raise DerivedFileSize(str(directory / f"{base:020d}"), length, size)
-            if length == 0 and base != bases[-1]:
-                text = f"{directory / f'{base:020d}'} has no length"
-                self._lower(Case.QUEUE_FILE_MISSING, self._behind(topic, queue_id, base // SIZE), text)
+                yield Observed(Case.QUEUE_SIZE, error=DerivedFileSize(str(directory / name), length, size))
+            elif length == 0 and base != bases[-1]:
+                text, start = f"{directory / name} has no length", self._behind(topic, queue_id, base // SIZE)
+                yield self._rebuilt(Case.QUEUE_FILE_MISSING, start, text)
             elif length == 0:
-                self._decided.say(Case.QUEUE_EMPTY_FILE)
+                yield Observed(Case.QUEUE_EMPTY_FILE)
+        if lengths:
+            yield Observed(Case.QUEUE_FOREIGN)
         for base, following in pairwise(bases):
             if following != base + size:
                 text = f"{directory} has no file {base + size:020d}"
-                self._lower(Case.QUEUE_FILE_MISSING, self._behind(topic, queue_id, (base + size) // SIZE), text)
+                start = self._behind(topic, queue_id, (base + size) // SIZE)
+                yield self._rebuilt(Case.QUEUE_FILE_MISSING, start, text)
 
-    def _check_end(self, topic: str, queue_id: int, below: int) -> None:
+    def _observe_end(self, topic: str, queue_id: int, below: int) -> Iterator[Observed]:
         """What follows a queue's end is empty, or of records at `below` and later; anything else is damage."""
         first, end = self._ends[topic, queue_id]
         if not self._files.bases(topic, queue_id):
@@ -175,17 +188,21 @@ class QueueRecovery:
             return  # the queue is ahead of the mark, as after any crash
         if at > 0 and not inside:
             return  # entries behind the mark came to the disk in any order
-        case = Case.QUEUE_HOLE if at else Case.QUEUE_GARBAGE
+        start = self._behind(topic, queue_id, end) if end > first else self._log_min
         text = f"queue {queue_id} of {topic} is damaged at entry {end}"
-        self._lower(case, self._behind(topic, queue_id, end) if end > first else self._log_min, text)
+        yield self._rebuilt(Case.QUEUE_HOLE if at else Case.QUEUE_GARBAGE, start, text)
 
-    def _check_tail(self, tail: "Tail") -> None:
+    def _observe_tail(self, tail: "Tail") -> Iterator[Observed]:
         """The queues of the newest records below the mark reach to them."""
         for (topic, queue_id), expected in tail.ends.items():
             _, end = self._ends.get((topic, queue_id), (0, 0))
             if end < expected:
                 text = f"queue {queue_id} of {topic} ends at {end}, though the log holds number {expected - 1}"
-                self._lower(Case.QUEUE_END_MISSING, self._behind(topic, queue_id, end), text)
+                yield self._rebuilt(Case.QUEUE_END_MISSING, self._behind(topic, queue_id, end), text)
+
+    @staticmethod
+    def _rebuilt(case: Case, start: int, text: str) -> Observed:
+        return Observed(case, f"{text}; queues are derived again from {start} on", start=start)
 
     def _behind(self, topic: str, queue_id: int, number: int) -> int:
         """The log offset behind the record before entry `number`; the log's minimum where that is not known."""
@@ -196,13 +213,9 @@ class QueueRecovery:
         known = place >= self._log_min and SIZE_MIN <= size <= self._log.segment_size - place % self._log.segment_size
         return place + size if known else self._log_min
 
-    def _lower(self, case: Case, watermark: int, text: str) -> None:
-        self._decided.say(case, f"{text}; queues are derived again from {watermark} on")
-        self.watermark = max(self._log_min, min(self.watermark, watermark))
-
 
 class IndexRecovery:
-    """`look` first, which changes nothing; then `cut`. `end` is the log offset at which reput goes on indexing."""
+    """Recovery of the index: `check` first, which changes nothing; then `cut`. Reput goes on indexing at `end`."""
 
     def __init__(
         self, store: Store, slots: int, indexes: int, log: CommitLogReader, log_min: int, decided: Decided
@@ -214,16 +227,13 @@ class IndexRecovery:
         self._broken: list[Path] = []
         self.end = log_min
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Every file before the last that holds anything is full. Raises DerivedFileSize."""
         counts: list[tuple[Path, int]] = []
         for path in sorted(self._directory.iterdir()):
-            if path.name.endswith(".new"):
-                self._decided.say(Case.INDEX_UNFINISHED)
-            elif path.name.isascii() and path.name.isdecimal():
-                length = path.stat().st_size
-                if length != self._size:
-                    raise DerivedFileSize(str(path), length, self._size)
+            found = self._observe_name(path)
+            self._decided.apply(found)
+            if found is None:
                 counts.append((path, self._count(path)))
         used = [number for number, (_, count) in enumerate(counts) if count > 1]
         broken = next((number for number in used[:-1] if counts[number][1] != self._indexes), None)
@@ -231,15 +241,29 @@ class IndexRecovery:
         first = min([*gaps[:1], *([broken] if broken is not None else [])], default=None)
         self._broken = [path for path, _ in counts[first:]] if first is not None else []
 
+    def _observe_name(self, path: Path) -> Observed | None:
+        if path.name.endswith(".new"):
+            return Observed(Case.INDEX_UNFINISHED)
+        if not (path.name.isascii() and path.name.isdecimal()):
+            return Observed(Case.INDEX_FOREIGN)
+        length = path.stat().st_size
+        if length != self._size:
+            return Observed(Case.INDEX_SIZE, error=DerivedFileSize(str(path), length, self._size))
+        return None
+
+    def _observe_headers(self) -> Observed | None:
+        if not self._broken:
+            return None
+        text = f"index file {self._broken[0].name} is not full, though others follow: they are derived again"
+        return Observed(Case.INDEX_HEADER, text)
+
     def _count(self, path: Path) -> int:
         with path.open("rb") as file:
             return decode_header(file.read(HEADER_SIZE)).index_count
 
     def cut(self, below: int, watermark: int, tail: Tail, *, unsafe_after: int | None) -> None:
         """Cuts to records before `below`; files that end later than `unsafe_after` (ms) go whole, None keeps all."""
-        if self._broken:
-            text = f"index file {self._broken[0].name} is not full, though others follow: they are derived again"
-            self._decided.say(Case.INDEX_HEADER, text)
+        if self._decided.apply(self._observe_headers()) is Verdict.REBUILD:
             for path in self._broken:
                 path.unlink()
         try:
@@ -249,8 +273,10 @@ class IndexRecovery:
             before = self._newest()
             self._service.cut(below, lambda physical_offset: store_time(self._log, physical_offset))
             if self._newest() < before:
-                self._decided.say(Case.INDEX_AHEAD)
-            self.end = self._end(watermark, tail)
+                self._decided.apply(Observed(Case.INDEX_AHEAD))
+            found = self._observe_end(watermark, tail)
+            rebuilt = self._decided.apply(found) is Verdict.REBUILD
+            self.end = found.start if found is not None and rebuilt else watermark
             self._service.sync()
         except DiskFull as error:  # a sparse file of another broker: reput cuts it before it indexes anything
             self._decided.notes.append(f"the index waits for room: {error}")
@@ -263,8 +289,8 @@ class IndexRecovery:
         name = next(reversed(self._service.names), "")
         return name, self._service.file(name).header.index_count if name else 0
 
-    def _end(self, watermark: int, tail: Tail) -> int:
-        """The watermark, unless keys are missing before it: then where the newest record that is indexed ends."""
+    def _observe_end(self, watermark: int, tail: Tail) -> Observed | None:
+        """Whether keys are missing before the watermark: indexing goes on where the newest indexed record ends."""
         at = next(
             (
                 header.end_physical_offset
@@ -274,13 +300,13 @@ class IndexRecovery:
             -1,
         )
         if not self._broken and tail.last_keyed <= at:
-            return watermark
+            return None
         if at < self._log_min:
-            self._decided.say(Case.INDEX_ABSENT, f"there is no index: it is derived again from {self._log_min} on")
-            return self._log_min
-        end = min(at + int.from_bytes(bytes(self._log.slice(at, at + 4)), "big"), watermark)
-        self._decided.say(Case.INDEX_END_MISSING, f"the index ends early: it is derived again from {end} on")
-        return end
+            start = self._log_min
+            return Observed(Case.INDEX_ABSENT, f"there is no index: it is derived again from {start} on", start=start)
+        start = min(at + int.from_bytes(bytes(self._log.slice(at, at + 4)), "big"), watermark)
+        text = f"the index ends early: it is derived again from {start} on"
+        return Observed(Case.INDEX_END_MISSING, text, start=start)
 
 
 def missing(store: Store, queue_file_size: int, known: Known, *, index_file_size: int | None) -> Path | None:

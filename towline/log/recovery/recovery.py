@@ -1,39 +1,54 @@
-"""What a whole-node start does to a store before any process owns it (spec 8; hazards H1, H3, H5, H7, H13).
+"""Recovery of a store by a node's start, before any process owns it (spec 8; hazards H1, H3, H5, H7, H13).
 
-It finds the log's end, moves what follows it aside, zeroes and syncs; cuts queues and index back to the offset up to
-which they are surely on the disk. Reput starts there and derives the rest again. Recovering twice changes nothing more.
+Recovery finds the log's end, copies the bytes behind it to `diverged/`, zeroes and syncs, and cuts queues and index to
+the offset up to which they are synced. Reput starts there and derives the rest again. What is done about each finding
+is the verdict of its row in the recovery table (`verdicts`). A second recovery changes nothing more.
 """
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from towline.errors import CorruptLog, DiskFull, MalformedFile, StoreSyncFailed, SyncFailed
-from towline.format.files import durable_slots
+from towline.errors import CorruptLog, DiskFull, SyncFailed
 from towline.format.files.checkpoint import Checkpoint, logics_physical_offset
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import IMPLIED, Epochs
 from towline.format.files.index_file import file_size
-from towline.format.record.rules import Rule
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.log_walk import Checks, LogEnd, LogWalk, first_timestamp
-from towline.log.errors import DurableLost
 from towline.log.files.mapped_file_queue import MappedFileQueue
 from towline.log.files.segment_files import reserve, segment_name, sync_directory, sync_file, zero_range
 from towline.log.files.sparse_file import written_end
 from towline.log.files.store_files import AbortFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.queues.queue_tail_check import dispatched_behind
 from towline.log.state.checkpoint_file import CheckpointFile
-from towline.log.state.durable_file import DurableFile, begins_too_late, confirmed_durably
+from towline.log.state.durable_file import DurableFile, confirmed_durably
 from towline.log.state.epoch_file import EpochFile
 from towline.places import Store
 
-from .quarantine import Diverged
+from .observe_log import (
+    observe_beginning,
+    observe_behind,
+    observe_corrupt,
+    observe_empty_last,
+    observe_end,
+    observe_names,
+    observe_promised,
+)
+from .quarantine import Quarantine
 from .recover_derived import TAIL, IndexRecovery, QueueRecovery, Tail, missing
 from .resume import verified_end
 from .shutdown_snapshot import Known
-from .verdicts import Case, Decided
+from .state_files import (
+    observe_abort,
+    observe_checkpoint,
+    observe_durable,
+    observe_epochs,
+    observe_newest_epoch,
+)
+from .verdicts import Case, Decided, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +126,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
     log = _LogRecovery(store, settings, decided)
     watch = _StopWatch()
     try:
-        _look_at_epochs(store, decided)
+        decided.apply(observe_epochs(store))
         log.load()
         watch.lap("load")
         if known is not None and not log.foreign and (resumed := _resume(log, known, watch)) is not None:
@@ -120,7 +135,7 @@ def recover(store: Store, settings: RecoverySettings, known: Known | None = None
         end = log.find_end()
         watch.lap("walk")
         derived = _DerivedRecovery(store, settings, log, decided)
-        derived.look(end.end)
+        derived.check(end.end)
         watch.lap("look")
         cut_bytes = log.cut(end.end)
         watch.lap("cut")
@@ -186,7 +201,7 @@ def sync_rest(store: Store, segment_size: int, start: int, end: int) -> None:
 
 
 def find_log(store: Store, settings: RecoverySettings) -> FoundLog:
-    """Looks where a start would say that the log ends; nothing is changed. Raises what `recover` raises before it does.
+    """The log as a start would find it; nothing is changed. Raises what `recover` raises before it changes anything.
 
     The caller holds the store's lock.
     """
@@ -198,23 +213,13 @@ def find_log(store: Store, settings: RecoverySettings) -> FoundLog:
         log.close()
 
 
-def _look_at_epochs(store: Store, decided: Decided) -> None:
-    """Raises EpochsLost: which master wrote the newest bytes must not be guessed."""
-    file = EpochFile(store)
-    file.load()
-    if file.is_healed:
-        decided.say(Case.EPOCHS_TORN, f"{file.path} is missing: {file.backup.name} takes its place")
-
-
 def _cut_epochs(store: Store, end: int, log_min: int, decided: Decided) -> Epochs:
-    file = EpochFile(store)
-    if file.load()[-1].start > end:  # one that begins at the end was opened by a start after which nothing came
-        decided.say(Case.EPOCHS_AHEAD)
-    return file.cut(end, log_min)
+    decided.apply(observe_newest_epoch(store, end))
+    return EpochFile(store).cut(end, log_min)
 
 
 def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered | None:
-    """The short way; None where what is known does not fit, and the notes say why."""
+    """The short recovery; None where the snapshot does not fit the files, and the notes say why."""
     settings = log.settings
     files = ConsumeQueueFiles(log.store.consumequeue, settings.queue_file_size, 1)
     checks = Checks(crc=settings.check_crc, property_crc=settings.force_property_crc)
@@ -303,111 +308,78 @@ class _LogRecovery:
 
     def load(self) -> None:
         """Reads state files and the directory, and refuses a store that cannot be recovered."""
-        self._load_durable()
+        self.durable, found = observe_durable(self.store)
+        self.decided.apply(found)
         self.clean = not AbortFile(self.store.root).exists()
-        self.decided.say(Case.STOPPED if self.clean else Case.CRASHED)
-        try:
-            self.checkpoint = CheckpointFile(self.store.root).load()
-            if self.checkpoint is None:
-                self.decided.say(Case.NO_CHECKPOINT)
-        except MalformedFile as error:
-            self.foreign = True
-            self.decided.say(Case.CHECKPOINT_BROKEN, f"{error.describe()}; it is written anew")
-        self.reader.load()
-        self._find_min()
+        self.decided.apply(observe_abort(clean=self.clean))
+        self.checkpoint, found = observe_checkpoint(self.store)
+        self.decided.apply(found)
+        self.foreign = found is not None and found.case is Case.CHECKPOINT_BROKEN
+        self.decided.apply(observe_names(self.reader))
+        self.log_min = self._find_min()
+        for found in observe_beginning(self.reader, self.store, self.durable, self.log_min):
+            self.decided.apply(found)
         self.start = self._find_start()
 
-    def _load_durable(self) -> None:
-        durable_file = DurableFile(self.store.root)
-        try:
-            self.durable = durable_file.load()
-        except MalformedFile as error:
-            raise DurableLost(error.path, error.problem) from error
-        if self.durable is None:
-            self.decided.say(Case.NO_DURABLE)
-            return
-        if self.durable.sync_failed:
-            raise StoreSyncFailed(str(durable_file.path), self.durable.flushed)
-        if torn := durable_slots.torn(durable_file.path.read_bytes()):
-            text = f"{durable_file.path} byte {torn[0][0]}: this slot is not whole, the other one holds"
-            self.decided.say(Case.DURABLE_SLOT, text)
-
     def find_end(self) -> LogEnd:
+        """The walk's end, which is that of the log unless the table refuses what stands there."""
         durable = self.start if self.durable is None else self.durable.flushed
         # A real broker's clean store is whole; its records may hold properties that no client of ours would send.
         form = self.durable is not None or not self.clean
         checks = Checks(crc=self.settings.check_crc, form=form, property_crc=self.settings.force_property_crc)
         self.walk = LogWalk(self.reader, durable, checks)
-        end = self.walk.run(self.start)
-        while not end.last_store_timestamp and self.start > self.log_min:
-            self.start -= self.settings.segment_size  # for the time of the last record: the clock must not go back
+        with self.refusing():
             end = self.walk.run(self.start)
+            while not end.last_store_timestamp and self.start > self.log_min:
+                self.start -= self.settings.segment_size  # for the time of the last record: the clock must not go back
+                end = self.walk.run(self.start)
         if self.clean:
-            self._refuse_promised(end)
-        self._judge(end)
+            queue_file_size = self.settings.queue_file_size
+            self.decided.apply(observe_promised(self.reader, self.store, queue_file_size, self.durable, end))
+        for found in observe_end(self.reader, self.durable, end):
+            self.decided.apply(found)
         return end
 
-    def _refuse_promised(self, end: LogEnd) -> None:
-        """In a store that was closed a bad record to which a queue points is corrupt, whatever the durable offset."""
-        base = self.reader.queue.base_of(end.end)
-        known = self.durable is not None and self.durable.flushed == end.end
-        if base is None or known:
-            return
-        if dispatched_behind(self.store.consumequeue, self.settings.queue_file_size, end.end) is not None:
-            rule = Rule.SIZE_TOO_SMALL if end.rule is Rule.OK else end.rule
-            said = f"{rule.sentence}; the store was closed, and a queue points to this record"
-            raise CorruptLog(str(self.reader.queue.path_of(base)), end.end - base, rule.name, said)
-
-    def _judge(self, end: LogEnd) -> None:
-        """Says why the log ends where it does."""
-        size = self.settings.segment_size
-        if end.rule is not Rule.OK:
-            text = f"the log ends at {end.end}: the bytes there are no whole record ({end.rule.name})"
-            head = int.from_bytes(bytes(self.reader.slice(end.end, end.end + 4)), "big")
-            case = Case.TORN_BLANK if head == size - end.end % size else Case.TORN_RECORD
-            self.decided.say(Case.TORN_SIZE if end.rule is Rule.SIZE_PAST_END else case, text)
-        if self.durable is not None and self.durable.flushed > end.end:
-            self.decided.say(Case.TORN_ON_SLAVE, f"the log ends at {end.end}: the rest of the record never arrived")
-        behind = [base for base in self.reader.queue.bases if base >= end.end]
-        if behind and end.end % size == 0 and behind[0] != end.end:
-            text = f"segment {self.reader.queue.path_of(end.end).name} is missing: the log ends before it"
-            self.decided.say(Case.SEGMENT_LOST, text)
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Damage that a walk or a scan reports below the durable offset is looked up in the table."""
+        try:
+            yield
+        except CorruptLog as error:
+            self.decided.apply(observe_corrupt(self.reader, error))
+            raise
 
     def cut(self, end: int) -> int:
         """Moves aside and zeroes what follows the end (H1), reserves the rest of its segment (H7). Bytes moved."""
         size = self.settings.segment_size
         queue = MappedFileQueue(self.store.commitlog, size, writable=True)
-        if any(path.stat().st_size == 0 for path in self.store.commitlog.iterdir()):
-            self.decided.say(Case.EMPTY_LAST)
-        queue.load()
+        self.decided.apply(observe_empty_last(queue))
+        queue.load()  # deletes an empty last file
         active = end - end % size
-        moved = 0
-        for base in reversed(queue.bases):
-            if base < active:
-                break
-            start = max(end, base)
-            path = queue.path_of(base)
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                stale_end = base + written_end(fd, start - base, size)
-                if stale_end > start:
-                    moved += stale_end - start
-                    kept = Diverged(self.store.root).keep(path, base, start, stale_end, time.time_ns() // 1_000_000)
-                    text = f"{stale_end - start} bytes from {start} on were cut off and kept in {kept}"
-                    self.decided.say(Case.STALE_BYTES, text)
-                elif base != active:
-                    self.decided.say(Case.SPARE_SEGMENTS)
-                if base == active:
-                    self.active_exists = True
-                    if stale_end > start:
-                        zero_range(fd, start - base, stale_end - base)
-                    self.reserve_rest(fd, start - base, base)
-            finally:
-                os.close(fd)
-            if base != active:
-                queue.remove(base)
+        self.active_exists = active in queue.bases
+        moved = sum(self._cut_segment(queue, base, end) for base in reversed(queue.bases) if base >= active)
         self.reader.refresh()
         return moved
+
+    def _cut_segment(self, queue: MappedFileQueue, base: int, end: int) -> int:
+        """Carries out the verdict on what one segment holds behind the log's end; the bytes that were moved aside."""
+        start, path, active = max(end, base), queue.path_of(base), base <= end < base + queue.size
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            stale_end = base + written_end(fd, start - base, queue.size)
+            verdict = self.decided.apply(observe_behind(stale_end - start, active=active))
+            if verdict is Verdict.CUT:
+                kept = Quarantine(self.store.root).keep(path, base, start, stale_end, time.time_ns() // 1_000_000)
+                self.decided.notes.append(f"{stale_end - start} bytes from {start} on were cut off and kept in {kept}")
+            if active:
+                if verdict is Verdict.CUT:
+                    zero_range(fd, start - base, stale_end - base)
+                self.reserve_rest(fd, start - base, base)
+        finally:
+            os.close(fd)
+        if not active and verdict in (Verdict.CUT, Verdict.DELETE):
+            queue.remove(base)
+        return stale_end - start if verdict is Verdict.CUT else 0
 
     def reserve_rest(self, fd: int, start: int, base: int) -> None:
         """On a full disk the node starts all the same, and serves; the writer reserves before it appends (H7)."""
@@ -434,33 +406,12 @@ class _LogRecovery:
     def close(self) -> None:
         self.reader.close()
 
-    def _find_min(self) -> None:
-        """Where the log begins. A deletion may have been published but not finished, or finished but not recorded."""
+    def _find_min(self) -> int:
+        """Where the log begins: at the minimum that was published, if its segment is there."""
         queue, durable = self.reader.queue, self.durable
-        if not queue.bases:
-            self.log_min = durable.log_min if durable is not None else 0
-            if durable is not None and durable.flushed > durable.log_min:
-                raise self._missing(durable.flushed - 1)
-            return
-        self.log_min = queue.min_offset
-        if durable is not None and durable.log_min in queue.bases:
-            self.log_min = durable.log_min
-        if begins_too_late(durable, queue.min_offset, CheckpointFile(self.store.root)):
-            assert durable is not None
-            raise self._missing(durable.log_min)
-        if durable is not None and queue.min_offset != durable.log_min:
-            below = queue.min_offset < self.log_min
-            self.decided.say(Case.MIN_PUBLISHED if below else Case.MIN_UNRECORDED)
-        gap = next((at for at in self._ends() if at > self.log_min and queue.base_of(at) is None), None)
-        if gap is not None and gap < queue.end and (durable is None or gap < durable.flushed):
-            raise self._missing(gap)
-
-    def _ends(self) -> list[int]:
-        return [base + self.settings.segment_size for base in self.reader.queue.bases]
-
-    def _missing(self, offset: int) -> CorruptLog:
-        path = self.reader.queue.path_of(self.reader.segment_of(offset))
-        return CorruptLog(str(path), 0, "MISSING", "the segment does not exist")
+        if durable is not None and (not queue.bases or durable.log_min in queue.bases):
+            return durable.log_min
+        return queue.min_offset
 
     def _find_start(self) -> int:
         """The segment of the last durable byte; without a durable offset the one that spec 8.4 chooses."""
@@ -491,19 +442,20 @@ class _DerivedRecovery:
     _index: IndexRecovery | None = None
     _tail: Tail = field(init=False)
 
-    def look(self, end: int) -> None:
+    def check(self, end: int) -> None:
         """Chooses the watermark. Refuses files of another size; nothing is changed."""
         log, durable, settings = self.log, self.log.durable, self.settings
         chosen = log.start if durable is None else durable.queues_durable
         watermark = max(log.log_min, min(chosen, end))
-        self._tail = Tail.of(log.reader, log.walk.boundary(max(log.log_min, watermark - TAIL)), watermark)
+        with log.refusing():
+            self._tail = Tail.of(log.reader, log.walk.boundary(max(log.log_min, watermark - TAIL)), watermark)
         self._queues = QueueRecovery(self.store, settings.queue_file_size, log.reader, log.log_min, self.decided)
-        self._queues.look(watermark, self._tail)
+        self._queues.check(watermark, self._tail)
         self.watermark = self.indexed = self._queues.watermark
         if settings.index_slots is not None:
             slots, indexes = settings.index_slots, settings.index_indexes
             self._index = IndexRecovery(self.store, slots, indexes, log.reader, log.log_min, self.decided)
-            self._index.look()
+            self._index.check()
 
     def cut_queues(self) -> list[RecoveredQueue]:
         return [RecoveredQueue(*found) for found in self._queues.cut(self._below())]

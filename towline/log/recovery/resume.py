@@ -1,10 +1,10 @@
-"""Going on where a node stopped, without a look at what was verified before: the quick way of a start (hazard H25).
+"""The short recovery: a start goes on where the node before stopped, without reading the log again (hazard H25).
 
 Two nodes leave a `Known` behind. One that was stopped in order wrote it when everything was synced and dispatched. One
 that was killed left its positions in memory; they count as long as the kernel still holds every byte that was written,
-which is for the caller to know. What is known is not believed but checked at the log's newest record: its queue's last
-entry must lead to it, and a walk from there, with every check, must reach what was published. Only zeros may follow.
-Whatever does not fit is no error: then the whole recovery is done.
+which the caller must know. The snapshot is checked at the log's newest record: its queue's last entry must point to it,
+and a walk from there, with every check, must reach the published end. Only zeros may follow. A misfit is no error: then
+the whole recovery is done.
 
 What a killed node had not synced yet is walked as well, as far as it is within UNSYNCED of the newest record: a record
 that is damaged there ends the log, as it would in a whole recovery (H3). What lies further back, behind the durable

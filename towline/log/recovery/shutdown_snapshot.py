@@ -1,4 +1,4 @@
-"""What a node that stopped had published, handed to the next start; see `resume` for how far it is believed."""
+"""Positions and queues as a node that stopped had published them, for the next start; `resume` checks them."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,16 +1,18 @@
-"""Cutting off what a slave's master does not have (H17): a recovery, done before any process owns the store.
+"""Truncation of a slave's log to the point up to which its master has it (H17), before any process owns the store.
 
 The ha receiver records the point in `ha/truncate.json`; the node's next start keeps the tail in `diverged/`, cuts log,
-queues and epochs, and lets offsets go back with their queues. The record goes last, so a start that is killed in the
-middle is followed by one that does the same again. Index files, and what of the queues is behind the durable mark,
-belong to the recovery that follows: nothing that was known of the store is believed any more.
+queues and epochs, and rolls offsets back with their queues. The record is removed last, so after a start that is killed
+in the middle the next one does the same again. Index files, and entries of queues behind the durable mark, are cut by
+the recovery that follows; it uses no snapshot of the node before.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final
 
+from towline.errors import MalformedFile
 from towline.format.files.epochs import IMPLIED
 from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -24,13 +26,13 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.durable_file import DurableFile, confirmed_durably
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.topics_file import read_table
-from towline.log.state.truncation_file import Kept, Truncation, TruncationFile, read_kept
+from towline.log.state.truncation_file import KeptTail, Truncation, TruncationFile, read_kept
 from towline.places import Store
 
-from .delay_rollback import Shorter
-from .offset_rollback import clamp_offsets
-from .quarantine import Diverged
+from .offset_rollback import Shorter, clamp_offsets
+from .quarantine import Quarantine
 from .recover_derived import Queue, Tail
+from .verdicts import Case, Decided, Observed
 
 _FILES_OPEN_MAX: Final = 64
 STEPS: Final = ("copy", "manifest", "durable", "queues", "offsets", "segment", "epochs", "removal")
@@ -38,20 +40,27 @@ Reached = Callable[[str], None]
 
 
 def truncate(
-    store: Store, segment_size: int, queue_file_size: int, reached: Reached = lambda _: None
-) -> tuple[Kept, list[str]] | None:
-    """Does what `ha/truncate.json` says, and takes it away; None where there is none. The caller recovers afterwards.
+    store: Store,
+    segment_size: int,
+    queue_file_size: int,
+    reached: Reached = lambda _: None,
+    decided: Decided | None = None,
+) -> tuple[KeptTail, list[str]] | None:
+    """Carries out `ha/truncate.json` and removes it; None without the file. The caller recovers afterwards.
 
-    Returns what was kept, and sentences for the log. `reached` hears of each of STEPS before it is done. Raises
-    TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed, StoreNotWritable later: the
-    next start goes on.
+    Returns what was kept, and sentences for the log; the row goes to `decided`. `reached` is called with each of STEPS
+    before it is done. Raises TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed,
+    StoreNotWritable later: the next start goes on.
     """
     file = TruncationFile(store)
-    wanted = file.load()
+    decided = Decided() if decided is None else decided
+    wanted, broken = _observe_file(file)
+    decided.apply(broken)
     if wanted is None:
         return None
     cutting = _Cutting(store, segment_size, queue_file_size, wanted, reached)
     try:
+        decided.apply(cutting.observe())
         kept = cutting.keep()
         notes = [f"{kept.size} bytes from {wanted.point} on were cut off and kept ({kept.path}): {wanted.why}"]
         cutting.take_back()
@@ -64,6 +73,13 @@ def truncate(
     reached("removal")
     file.remove()
     return kept, notes
+
+
+def _observe_file(file: TruncationFile) -> tuple[Truncation | None, Observed | None]:
+    try:
+        return file.load(), None
+    except MalformedFile as error:
+        return None, Observed(Case.TRUNCATION_BROKEN, error=error)
 
 
 @dataclass
@@ -83,16 +99,24 @@ class _Cutting:
         self.queues.close()
         self.reader.close()
 
-    def keep(self) -> Kept:
+    @property
+    def _manifest(self) -> Path:
+        return self.store.diverged / f"{segment_name(self.wanted.point)}-{self.wanted.time}.json"
+
+    def observe(self) -> Observed:
+        """Confirmed bytes are cut off only with the operator's consent, or where a start before had begun to."""
+        wanted, confirmed = self.wanted, confirmed_durably(self.store)
+        if wanted.point < confirmed and not wanted.accept_loss and not self._manifest.exists():
+            error = TruncationRefused(str(self.store.truncate), wanted.point, confirmed)
+            return Observed(Case.TRUNCATION_REFUSED, error=error)
+        return Observed(Case.TRUNCATED)
+
+    def keep(self) -> KeptTail:
         """Copies of what is cut off. Where the manifest stands they are whole, and the originals may have gone."""
-        wanted = self.wanted
-        diverged = Diverged(self.store.root)
-        path = diverged.directory / f"{segment_name(wanted.point)}-{wanted.time}.json"
+        wanted, path = self.wanted, self._manifest
         if path.exists():
             return read_kept(path)
-        confirmed = confirmed_durably(self.store)
-        if wanted.point < confirmed and not wanted.accept_loss:
-            raise TruncationRefused(str(self.store.truncate), wanted.point, confirmed)
+        diverged = Quarantine(self.store.root)
         files = []
         for base in self.reader.queue.bases:
             start, end = max(base, wanted.point), self._written_end(base)

@@ -1,12 +1,16 @@
-"""What a start does with what it finds: one row for each situation. Recovery names the row of all that it changes.
+"""The recovery table: one row for each situation in which a start may find a file, with the verdict on it.
 
-Torn and corrupt are different verdicts: what was never promised is cut off and kept aside, what was durable is refused.
-Queues and index are derived from the log, so of them nothing is lost that the log still holds.
+The observers of `state_files`, `observe_log`, `recover_derived` and `truncation` tell which row applies, and recovery
+carries out that row's verdict. Torn and corrupt are different verdicts: bytes that were never promised are cut off and
+kept in `diverged/`, damage of durable bytes is refused. Queues and index are derived from the log, so nothing of them
+is lost that the log still holds.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from towline.errors import TowlineError
 
 
 class Verdict(Enum):
@@ -37,7 +41,7 @@ _RESTORE: Final = "restore the file from a copy or another node"
 _BEGIN: Final = (
     "restore the files from a copy or another node, or `towline store repair --skip OFFSET`: it begins later"
 )
-_REMOVE: Final = "remove it: the slave's next greeting finds the point anew"
+_REMOVE: Final = "remove it: the slave's next handshake finds the point anew"
 _DOUBT: Final = "`towline store repair`: the node is in doubt then"
 _REJOIN: Final = "restore the file from a copy, or let the node join with an empty store"
 _KEPT: Final = "copied to `diverged/`"
@@ -48,12 +52,9 @@ class Case(Enum):
     """The rows, in the order of a start."""
 
     STAGED = Row("staging/*", "a segment under construction was left", _D)
-    IDENTITY_ABSENT = Row("identity.json", "missing: a new store, or a real broker's", _A)
-    IDENTITY_BROKEN = Row("identity.json", "cannot be read, or does not fit its check", _R, remedy=_REPAIR)
     CONFIG_TORN = Row(
         "config/*.json", "torn, or does not fit its check: `.bak` is read until the next save", _H, remedy=_VERIFY
     )
-    CONFIG_LOST = Row("config/*.json", "neither generation can be read", _R, remedy=_REPAIR)
 
     EPOCHS_ABSENT = Row("epochFileCheckpoint", "missing: all there is was written in epoch 0", _A)
     EPOCHS_TORN = Row("epochFileCheckpoint", "missing or without a length: `.bak` is read", _H)
@@ -108,34 +109,22 @@ class Case(Enum):
     TORN_BLANK = Row("commitlog/*", "a blank behind the durable offset is damaged", _C, _KEPT)
     TORN_ON_SLAVE = Row("commitlog/*", "the durable offset lies in a record whose rest never arrived", _C, _KEPT)
     STALE_BYTES = Row("commitlog/*", "bytes behind the end, also whole records of an earlier end", _C, _KEPT)
-    PROPERTIES = Row("commitlog/*", "properties of a durable record do not parse: BODYCRC is right", _A, remedy=_VERIFY)
-    FOREIGN_CRC = Row(
-        "commitlog/*",
-        "the last property is a `__CRC32#` that does not fit, and nobody insists (`force_verify_prop_crc`)",
-        _A,
-    )
-    VERSION_2 = Row("commitlog/*", "records of version 2", _A)
-    STEPPED_OVER = Row("commitlog/*", "a record that stands for damaged ones: its queue gets holes", _A)
 
     QUEUES_ABSENT = Row("consumequeue/", "there is no queue, though the log holds records", _B)
-    QUEUE_AHEAD = Row("consumequeue/**", "entries behind the mark up to which queues are synced", _B)
+    QUEUE_AHEAD = Row("consumequeue/**", "entries or files behind the mark up to which queues are synced", _B)
     QUEUE_FILE_MISSING = Row("consumequeue/**", "a file between others is missing", _B)
     QUEUE_END_MISSING = Row("consumequeue/**", "the last file or a whole queue is missing (of a queue used lately)", _B)
     QUEUE_GARBAGE = Row("consumequeue/**", "the last entries are no entries, or point outside of the log", _B)
     QUEUE_HOLE = Row("consumequeue/**", "entries were never written, later ones were (near the end)", _B)
-    QUEUE_INSIDE = Row("consumequeue/**", "a damaged entry far from the end is not looked at", _A, remedy=_VERIFY)
     QUEUE_SIZE = Row("consumequeue/**", "a file of another size", _R, remedy=_SIZES)
     QUEUE_EMPTY_FILE = Row("consumequeue/**", "a file without a length", _H)
-    QUEUE_EXTRA_FILE = Row("consumequeue/**", "a file behind the queue's end", _D)
     QUEUE_MISNAMED = Row("consumequeue/**", "a name that is an offset, but of no file", _R, remedy=_REPAIR)
     QUEUE_FOREIGN = Row("consumequeue/**", "other names, files and directories: nobody reads them", _A, remedy=_VERIFY)
 
     INDEX_ABSENT = Row("index/", "there is no file: reput indexes from the log's beginning on", _B)
     INDEX_AHEAD = Row("index/*", "entries behind the mark up to which the index is synced", _B)
     INDEX_END_MISSING = Row("index/*", "the last file is missing: reput goes on behind the last entry there is", _B)
-    INDEX_INSIDE = Row("index/*", "a file between others is missing, an entry is damaged", _A, remedy=_VERIFY)
     INDEX_HEADER = Row("index/*", "a header does not fit its file: it and later files are derived again", _B)
-    INDEX_CHAIN = Row("index/*", "a slot or a chain is damaged: slots are computed anew, a query always ends", _H)
     INDEX_SIZE = Row("index/*", "a file of another size", _R, remedy=_SIZES)
     INDEX_UNFINISHED = Row("index/*", "a file under construction was left", _D)
     INDEX_FOREIGN = Row("index/*", "a name that is no number: nobody reads it", _A, remedy=_VERIFY)
@@ -148,19 +137,41 @@ class Case(Enum):
         return self.row.verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A situation that was found. `text` is the sentence about it for the log, `error` what a refusal raises.
+
+    `start`: the log offset from which queues or index are derived again, where the verdict is to rebuild them.
+    """
+
+    case: Case
+    text: str = ""
+    error: TowlineError | None = None
+    start: int = 0
+
+
 @dataclass
 class Decided:
-    """The rows that a start applied, in order, and what it has to say about them."""
+    """The rows that a start applied, in order, and the sentences about them."""
 
     notes: list[str] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
 
-    def say(self, case: Case, text: str = "") -> None:
-        """Each row once, each text as it comes."""
-        if case not in self.cases:
-            self.cases.append(case)
-        if text:
-            self.notes.append(text)
+    def apply(self, found: Observed | None) -> Verdict:
+        """The verdict to carry out; ACCEPT where nothing was found. Notes each row once, each sentence as it comes.
+
+        Raises the error of a row that refuses.
+        """
+        if found is None:
+            return Verdict.ACCEPT
+        if found.case.verdict is Verdict.REFUSE:
+            assert found.error is not None, f"{found.case.name} is refused without an error"
+            raise found.error
+        if found.case not in self.cases:
+            self.cases.append(found.case)
+        if found.text:
+            self.notes.append(found.text)
+        return found.case.verdict
 
 
 def as_markdown() -> str:

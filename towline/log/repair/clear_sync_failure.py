@@ -13,8 +13,8 @@ from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
 
-def mend(store: Store, segment_size: int) -> int:
-    """Rewrites what may not be on the disk and takes the flag off; the next start recovers. Returns bytes rewritten.
+def clear_sync_failure(store: Store, segment_size: int) -> int:
+    """Rewrites bytes that may not be on the disk and clears the flag; the next start recovers. Returns how many bytes.
 
     No process runs on the store. Raises SyncFailed if the disk still fails: then the flag stays.
     """

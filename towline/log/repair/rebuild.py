@@ -1,4 +1,7 @@
-"""Deriving queues and index anew from the log, into directories of their own: what reput does, for a whole store."""
+"""Rebuilding queues and index from the log: what reput does, for a whole store.
+
+They are built in directories of their own, which then replace the old ones, and `durable` says so.
+"""
 
 import os
 import time
@@ -8,15 +11,19 @@ from typing import Final
 
 import numpy as np
 
+from towline.format.files import durable_slots
 from towline.format.files.consume_queue import ENTRY, FILLER, SIZE, hole
+from towline.format.files.durable import Durable
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import Batch
 from towline.log.errors import RepairRefused
-from towline.log.files.segment_files import segment_base
+from towline.log.files.segment_files import exchange, segment_base, sync_directory, sync_file
+from towline.log.files.store_files import write_atomically
 from towline.log.queues.consume_queue import ConsumeQueueFiles, Entries, is_filler, places_of
 from towline.log.queues.index_service import IndexService
 from towline.log.queues.queue_build import QueueBuild, Stretch, build_queues
 from towline.log.recovery.recovery import RecoverySettings
+from towline.places import Store
 
 from .verify_queues import GAP_MAX
 
@@ -131,3 +138,37 @@ def last_deleted(queue: Path, log_min: int, stale: range) -> tuple[int, Entries]
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def replace_directory(
+    made: Path, target: Path, take: Callable[[Path], object], note: Callable[[str], None] = lambda _: None
+) -> None:
+    """`made` becomes `target`; `take` is called with the old directory, under the name it has by then.
+
+    The exchange is atomic where the file system can do it: queues of deleted records stand nowhere else. `note` is
+    called with each step.
+    """
+    note(f"swap {target.name}")
+    if target.exists() and exchange(made, target):
+        sync_directory(target.parent)
+        note(f"swapped out {target.name}")
+        take(made)
+        return
+    if target.exists():
+        take(target)
+    note(f"swapped out {target.name}")
+    made.rename(target)
+    sync_directory(target.parent)
+
+
+def sync_files(*directories: Path) -> None:
+    """Makes everything in these directories durable, names included. Raises SyncFailed."""
+    for directory in directories:
+        for path in sorted(directory.rglob("*")) if directory.is_dir() else ():
+            sync_directory(path) if path.is_dir() else sync_file(path)
+
+
+def save_derived(store: Store, segment_size: int, log_min: int, end: int) -> None:
+    """Log, queues and index were read or built to `end`, and all of it was synced: `durable` says so."""
+    state = Durable(flushed=end, segment_base=end - end % segment_size, queues_durable=end, log_min=log_min)
+    write_atomically(store.durable, durable_slots.first(state))

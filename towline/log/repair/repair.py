@@ -1,8 +1,8 @@
-"""`towline store repair --yes`: does what a plan says. No process runs on the store.
+"""`towline store repair --yes`: carries out a RepairPlan. No process runs on the store.
 
-A kill at any point leaves a store that a second run finishes: bytes are kept before they are written over, the mark up
-to which queues are synced is taken back before a record is replaced that they point to, and queues and index are built
-beside the old ones and exchanged; where that takes two renames, a start between them derives them itself.
+After a kill at any point a second run finishes: bytes are kept before they are overwritten, the mark up to which queues
+are synced is lowered before a record is replaced that they point to, and queues and index are built beside the old ones
+and exchanged; where that takes two renames, a start between them derives queues and index itself.
 """
 
 import os
@@ -21,15 +21,14 @@ from towline.log.files.segment_files import sync_file, zero_range
 from towline.log.files.sparse_file import written_end
 from towline.log.files.store_files import write_atomically
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.recovery.recovery import RecoverySettings, recover
 from towline.log.state import identity
 from towline.log.state.durable_file import DurableFile
 from towline.places import Store
 
-from .publish_rebuilt import put_in_place, save_derived, sync_files
-from .rebuild import Rebuild, now_ms
-from .repair_plan import Plan, Step, Stretch
+from .rebuild import Rebuild, now_ms, replace_directory, save_derived, sync_files
+from .repair_plan import RepairPlan, Step, Stretch
 from .verify_state import known_members, readable
 
 _WORD: Final = 8
@@ -43,7 +42,7 @@ class Repair:
         self,
         store: Store,
         settings: RecoverySettings,
-        plan: Plan,
+        plan: RepairPlan,
         *,
         delays_ms: tuple[int, ...] = (),
         note: Callable[[str], None] = lambda _: None,
@@ -51,7 +50,7 @@ class Repair:
     ) -> None:
         self._store, self._settings, self._plan, self._delays = store, settings, plan, delays_ms
         self._note, self._progress = note, progress
-        self._diverged, self._now = Diverged(store.root), now_ms()
+        self._diverged, self._now = Quarantine(store.root), now_ms()
 
     def run(self) -> list[Step]:
         """What was done, with what was kept. Raises RepairRefused before anything; SyncFailed, DiskFull later."""
@@ -159,7 +158,7 @@ class Repair:
             self._diverged.take(store.consumequeue_ext, self._now)
         for made, target in ((queues, store.consumequeue), (index, store.index)):
             if made.exists():
-                put_in_place(made, target, lambda old: self._diverged.take(old, self._now), self._note)
+                replace_directory(made, target, lambda old: self._diverged.take(old, self._now), self._note)
         scratch.rmdir()
 
     def _save_state(self) -> None:

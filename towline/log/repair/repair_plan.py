@@ -1,7 +1,7 @@
-"""What `towline store repair` would do, decided from what verify found. Nothing is written here.
+"""The plan of `towline store repair`, made from the findings of `verify`. Nothing is written here.
 
-A repair takes nothing away: damaged stretches, cut tails and replaced files are kept in `diverged/`. It never guesses:
-a stretch that was durable is stepped over only where the operator names it.
+A repair deletes nothing: damaged stretches, cut tails and replaced files are kept in `diverged/`. It never guesses: a
+durable stretch is stepped over only where the operator names it.
 """
 
 from collections.abc import Callable, Collection
@@ -63,8 +63,8 @@ class Step:
 
 
 @dataclass
-class Plan:
-    """`refused` names what a repair would have to guess: then nothing is done at all."""
+class RepairPlan:
+    """The steps of a repair. `refused` names what it would have to guess: then nothing is done at all."""
 
     verified: Verified
     steps: list[Step] = field(default_factory=list)
@@ -90,7 +90,7 @@ def make_plan(
     *,
     delays_ms: tuple[int, ...] = (),
     progress: Callable[[int], None] = lambda _: None,
-) -> Plan:
+) -> RepairPlan:
     """Verifies the store and decides. `skip` are log offsets at which damaged stretches begin.
 
     Or of records whose QUEUEOFFSET is not the next of their queue: then the store is verified once more without them.
@@ -99,7 +99,7 @@ def make_plan(
     named = frozenset(skip) & {gap.at for gap in verified.gaps if not gap.filled}
     if named:
         verified = verify(store, settings, delays_ms=delays_ms, named=named)
-    plan = Plan(verified)
+    plan = RepairPlan(verified)
     planner = _Planner(store, settings, plan)
     planner.refuse()
     planner.skip(set(skip))
@@ -112,7 +112,7 @@ def make_plan(
 class _Planner:
     store: Store
     settings: RecoverySettings
-    plan: Plan
+    plan: RepairPlan
 
     def refuse(self) -> None:
         for found in self.plan.verified.findings.rows:

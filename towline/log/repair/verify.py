@@ -1,7 +1,7 @@
-"""`towline store verify`: reads every file of a store and tells what is wrong with it. Nothing is written.
+"""The verify engine of `towline store verify`, of the job that verifies in parallel, and of repair's plan. Read-only.
 
-One pass over the log: recovery's walk finds what is whole, reput's scan what queues and index should hold, and both are
-compared with their files batch by batch.
+It makes one pass over the log: recovery's walk finds the whole records, reput's scan the entries that queues and index
+should hold, which are compared with the files batch by batch.
 """
 
 import time
@@ -76,11 +76,11 @@ def verify(
     run: Run | None = None,
     named: frozenset[int] = frozenset(),
 ) -> Verified:
-    """Reads everything; `limit` is the dispatched end of a running node, which writes behind it.
+    """Reads every file of a store; `limit` is the dispatched end of a running node, which writes behind it.
 
     `named` are log offsets of records that are to count as damaged though they keep every rule of their own.
     `progress` gets bytes of the log. `settings` are those of the node; `delays_ms` by level - 1, for tags codes.
-    With `run` log, queues and index are looked at in parts, by whatever it runs them on; then `progress` gets nothing.
+    With `run` log, queues and index are verified in parts, as tasks that it runs; then `progress` is not called.
     """
     started = time.monotonic()
     findings = Findings(store.root)

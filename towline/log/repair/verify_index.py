@@ -1,4 +1,4 @@
-"""Verifying the IndexFiles: every entry is of a key that the log holds, in the log's order, and none is missing.
+"""Verification of the IndexFiles: every entry is of a key in the log, in the log's order, and none is missing.
 
 A file's header and slots are what its entries say, and each entry points to the one before it in its slot, so every
 chain ends. Entry 0, and entries at or behind the header's count, mean nothing: a killed writer may leave any bytes.

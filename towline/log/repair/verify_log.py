@@ -1,6 +1,6 @@
-"""Verifying the CommitLog: every record of every segment, what is damaged and where the log goes on behind it.
+"""Verification of the CommitLog: every record of every segment, damaged stretches and where the log goes on behind.
 
-The walk is recovery's; the batches of sound records go to whoever verifies what is derived from them.
+The walk is recovery's; batches of sound records go to the verifiers of queues and index.
 """
 
 import os

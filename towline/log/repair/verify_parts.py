@@ -1,8 +1,8 @@
-"""Verifying a store by tasks beside each other, each on a segment or an index file; the findings are those of verify.
+"""Verification of a store by parallel tasks, one for each segment or index file, with the findings of one pass.
 
-A segment is looked at by itself with the same three verifiers. What only the order of segments tells is put together
-afterwards: numbers that go on, times that rise, entries of the index that follow each other. Where they do not, which
-is rare, the stretch is looked at again in order, so that what is said does not depend on how the work was cut.
+Each task verifies a segment by itself, with the same three verifiers. Checks across segments follow when all parts are
+there: queue offsets without gaps, times that rise, consecutive entries of the index. Where one fails, which is rare,
+the stretch is verified again in order, so that the findings do not depend on how the work was split.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Run = Callable[[str, Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What log, queues and index are compared by; every task is told. Queues and index are `synced` up to there.
+    """The facts by which every task compares log, queues and index. Queues and index are `synced` up to there.
 
     `bases` are those of segments that can be read, `queues` those of queue files, where somebody listed them.
     """
@@ -85,8 +85,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a task found in a segment; `log` is None when the segment was deleted meanwhile."""
+class VerifiedSegment:
+    """The result of a task on a segment; `log` is None when the segment was deleted meanwhile."""
 
     log: SegmentPart | None
     queues: QueuePart
@@ -94,7 +94,7 @@ class Looked:
     findings: Findings
 
 
-def look_at_segment(facts: Facts, base: int) -> Looked:
+def verify_segment(facts: Facts, base: int) -> VerifiedSegment:
     """One task: log, queues and index of the records of one segment."""
     findings, directory, reader = Findings(facts.store.root), QueueDirectory(), facts.reader()
     log = facts.log_verifier(reader, findings, directory)
@@ -106,14 +106,14 @@ def look_at_segment(facts: Facts, base: int) -> Looked:
             index.begin_at(base)
             sinks.append(index)
         part = log.part(base, sinks, lambda _: None)
-        return Looked(part, queues.part(), index.part() if index is not None else None, findings)
+        return VerifiedSegment(part, queues.part(), index.part() if index is not None else None, findings)
     finally:
         if index is not None:
             index.close()
         reader.close()
 
 
-def look_at_index_file(facts: Facts, file: FileFacts) -> Findings:
+def verify_index_file(facts: Facts, file: FileFacts) -> Findings:
     """One task: slots, chains and header of an index file."""
     findings = Findings(facts.store.root)
     index = facts.index_verifier(Findings(facts.store.root), apart=True)
@@ -126,7 +126,7 @@ def look_at_index_file(facts: Facts, file: FileFacts) -> Findings:
 
 
 def verify_log_in_parts(facts: Facts, findings: Findings, run: Run) -> tuple[LogFound, QueueVerifier]:
-    """What `verify` looks for in log, queues and index."""
+    """Log, queues and index, verified by the tasks that `run` distributes."""
     return _Parts(facts, findings, run).verify()
 
 
@@ -137,7 +137,7 @@ class _Parts:
         self._reader = facts.reader()
         self._log = facts.log_verifier(self._reader, findings, self._directory)
         self._queues = facts.queue_verifier(findings, self._directory)
-        self._looked: dict[int, Looked] = {}
+        self._segments: dict[int, VerifiedSegment] = {}
         self._index: list[IndexPart] = []
 
     def verify(self) -> tuple[LogFound, QueueVerifier]:
@@ -145,8 +145,8 @@ class _Parts:
         try:
             bases = [base for base in self._log.bases if base in self._facts.bases]
             facts = replace(self._facts, queues=self._queues.bases)
-            told = self._run("segments", partial(look_at_segment, facts), bases)
-            self._looked = dict(zip(bases, told, strict=True))
+            results = self._run("segments", partial(verify_segment, facts), bases)
+            self._segments = dict(zip(bases, results, strict=True))
             found = self._log.together(self._part_of, lambda _: None)
             self._queues.finish(whole=whole)
             self._verify_index(whole=whole)
@@ -155,16 +155,16 @@ class _Parts:
         return found, self._queues
 
     def _part_of(self, base: int) -> SegmentPart | None:
-        looked = self._looked[base]
-        if looked.log is None:
+        result = self._segments[base]
+        if result.log is None:
             return None
-        self._findings.merge(looked.findings)
-        if looked.index is not None:
-            self._index.append(looked.index)
-        if not self._queues.absorb(looked.queues):
+        self._findings.merge(result.findings)
+        if result.index is not None:
+            self._index.append(result.index)
+        if not self._queues.absorb(result.queues):
             again = self._facts.log_verifier(self._reader, Findings(self._facts.store.root), self._directory)
             again.part(base, [self._queues], lambda _: None)
-        return looked.log
+        return result.log
 
     def _verify_index(self, *, whole: bool) -> None:
         index = self._facts.index_verifier(self._findings)
@@ -178,5 +178,5 @@ class _Parts:
             files = [index.facts(number) for number in range(index.file_count)]
         finally:
             index.close()
-        for findings in self._run("index files", partial(look_at_index_file, self._facts), files):
+        for findings in self._run("index files", partial(verify_index_file, self._facts), files):
             self._findings.merge(findings)

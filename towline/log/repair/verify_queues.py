@@ -1,4 +1,4 @@
-"""Verifying the ConsumeQueues: every entry equals what the log says, and nothing else stands in their files."""
+"""Verification of the ConsumeQueues: every entry is that of a record, and nothing else stands in their files."""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What `towline store verify` finds in a store's files: rows of file, bytes, rule, sentence and remedy.
+"""Findings of `towline store verify`: rows of file, bytes, rule, sentence and remedy.
 
 A rule of a record is named as in `towline.format.record.rules`; every other rule stands in the table `FAULTS`.
 """
@@ -194,7 +194,7 @@ class Findings:
         self.dropped[key] = self.dropped.get(key, 0) + count
 
     def merge(self, other: "Findings") -> None:
-        """Takes what another looker found in the same store."""
+        """Adds the findings of another verifier of the same store."""
         for row in other.rows:
             path = self.root / row.path
             self.add(path, row.at, row.end, row.rule, row.sentence, weight=row.weight, remedy=row.remedy)

@@ -1,4 +1,4 @@
-"""Verifying the small files of a store: durable offset, checkpoint, identity, config/, and what is left over.
+"""Verification of the small files of a store: durable offset, checkpoint, identity, config/, and leftovers.
 
 `durable` has a CRC in each slot, `checkpoint`, `identity.json` and the files of config/ a check that Towline writes. A
 file with a check must be laid out byte for byte as Towline writes it, so no bit of it is unchecked. Without one it is a
@@ -26,8 +26,8 @@ from towline.log.files.mirrored_file import MirroredFile, read_mirrored
 from towline.log.files.store_files import last_settings
 from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile
+from towline.log.state.floors import LOG_END
 from towline.log.state.in_sync_file import InSyncFile
-from towline.log.state.retention_floor import LOG_END
 from towline.log.state.truncation_file import TruncationFile
 from towline.places import Store
 

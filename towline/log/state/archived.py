@@ -1,8 +1,8 @@
 """`config/archived.json`: up to where the log's segments are in an archive. The job that archives writes it.
 
-Cleaning goes by it where `keep_until_archived` is set. A log may be cut after it was archived (a slave that is told to
+Cleaning reads it where `keep_until_archived` is set. A log may be cut after it was archived (a slave that is told to
 accept a loss) and grow on with other bytes under the same offsets, so the file holds a CRC of the last archived bytes,
-and whoever goes by it compares them first. No cut leaves those and changes what stands before them.
+and every reader compares it first. No cut leaves those bytes and changes any before them.
 """
 
 import time
@@ -38,7 +38,7 @@ class Archived:
 
     @classmethod
     def of(cls, content: dict[str, Any], path: str) -> Self:
-        """Raises MalformedFile."""
+        """The object in the file. Raises MalformedFile."""
         try:
             found = cls(**content)
             numbers = (found.end, found.data_end, found.probe, found.time_ms)
@@ -50,17 +50,17 @@ class Archived:
 
 
 def load_archived(store: Store) -> Archived | None:
-    """None where nothing was ever archived. Raises MalformedFile."""
+    """The content of the file; None where nothing was ever archived. Raises MalformedFile."""
     file = ConfigFile(store.config / NAME)
     content = file.load()
     return None if content is None else Archived.of(content, str(file.path))
 
 
 def save_archived(store: Store, segment_size: int, data_end: int, probe: int, archive: Path) -> Archived:
-    """Leaves word that every segment up to the one in which the record before `data_end` stands is archived.
+    """Records that every segment up to the one with the record before `data_end` is archived.
 
-    For the job alone, once the archive holds them durably and was checked; `probe` is that of what it archived. Raises
-    StoreNotWritable, SyncFailed.
+    Only the archiving job calls this, once the archive holds the segments durably and was checked; `probe` is the CRC
+    of the bytes that it archived. Raises StoreNotWritable, SyncFailed.
     """
     now_ms = time.time_ns() // 1_000_000
     archived = Archived(_base(data_end, segment_size) + segment_size, data_end, probe, str(archive), now_ms)
@@ -94,6 +94,6 @@ def probe_of(path: Path, base: int, data_end: int) -> int:
 
 
 def _base(data_end: int, segment_size: int) -> int:
-    """Of the segment that ends with that byte."""
+    """Base of the segment that holds the byte before `data_end`."""
     last = max(0, data_end - 1)
     return last - last % segment_size

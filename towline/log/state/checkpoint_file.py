@@ -19,7 +19,7 @@ class CheckpointFile:
         self.path = store / NAME
 
     def load(self) -> Checkpoint | None:
-        """None if there is none. Raises MalformedFile."""
+        """The checkpoint; None without the file. Raises MalformedFile."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -32,7 +32,7 @@ class CheckpointFile:
         return len(data) == checkpoint.SIZE and checkpoint.sealed(data) != data
 
     def save(self, content: Checkpoint) -> None:
-        """Writes it durably. Raises StoreNotWritable, SyncFailed."""
+        """Writes the checkpoint durably. Raises StoreNotWritable, SyncFailed."""
         data = checkpoint.sealed(checkpoint.encode(content))
         if not self.path.exists():
             write_atomically(self.path, data)

@@ -1,4 +1,4 @@
-"""The file `durable` of the store root: up to where the log is surely on the disk (hazards H3, H5). flush writes it."""
+"""The file `durable` of the store root: the offset up to which the log is synced (hazards H3, H5). flush writes it."""
 
 import os
 from dataclasses import replace
@@ -20,8 +20,8 @@ NAME: Final = "durable"
 class DurableFile:
     """Two slots written in turn: a torn write leaves the state before it.
 
-    A state that takes something back (an offset goes down, a sync failed) is written to both slots, so that no torn
-    write can bring the promise back.
+    A state that retracts something (an offset goes down, a sync failed) is written to both slots, so that no torn
+    write restores the older state.
     """
 
     def __init__(self, store: Path) -> None:
@@ -52,7 +52,7 @@ class DurableFile:
         return state
 
     def clear_sync_failed(self) -> Durable:
-        """Takes the flag off: for the operator's remedy alone, after the range was written anew and synced."""
+        """Clears the flag. Only `store mend` calls this, after the range was written anew and synced."""
         before = self.state if self.state is not None else self.load()
         assert before is not None, f"{self.path} does not exist: nothing failed"
         state = replace(before, sync_failed=False)
@@ -96,9 +96,10 @@ def begins_too_late(state: Durable | None, first: int, checkpoint: CheckpointFil
 
 
 def confirmed_durably(store: Store) -> int:
-    """Up to where the store's files say that the log was confirmed, by this node or its master, up to a second ago.
+    """The log offset that was confirmed by this node or its master, as the store's files record it once a second.
 
-    What queues hold was confirmed before it was dispatched. A real broker's checkpoint says something else.
+    Records are confirmed before they are dispatched to queues. In a real broker's checkpoint the field means another
+    offset.
     """
     durable = DurableFile(store.root).load()
     file = CheckpointFile(store.root)

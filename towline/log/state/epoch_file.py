@@ -1,9 +1,8 @@
 """`epochFileCheckpoint`: the epochs of a store's log. Written by a master's start, on a slave by receive (H23).
 
-An entry is on the disk before the first byte of its epoch is appended. `.bak` holds the list before, as RocketMQ has
-it. A file that is there and cannot be read was damaged or edited: it is refused, for the list before it would have
-another epoch speak for the newest bytes. Where there is none, or a name without bytes, a crash of a broker came between
-two names, and `.bak` is the truth.
+An entry is on the disk before the first byte of its epoch is appended. `.bak` holds the previous list, as in RocketMQ.
+A file that cannot be read was damaged or edited and is refused: the previous list would assign the newest bytes to
+another epoch. Where the file is missing or empty, a broker crashed between two renames, and `.bak` is valid.
 """
 
 from pathlib import Path
@@ -39,7 +38,7 @@ class EpochFile:
         return IMPLIED
 
     def save(self, epochs: Epochs) -> None:
-        """Durably; the list before becomes `.bak`. An empty list takes both files away.
+        """Writes the list durably; the previous one becomes `.bak`. An empty list removes both files.
 
         Raises DiskFull, StoreNotWritable, SyncFailed.
         """
@@ -70,7 +69,7 @@ class EpochFile:
 
 
 def open_epoch(store: Store, epoch: int, end: int) -> Epochs:
-    """For the start of a master: its epoch, and that it begins at the log's recovered end, durably, before put starts.
+    """Records the epoch of a master that starts, durably, before put does: it begins at the log's recovered end.
 
     Raises EpochPast where the log holds bytes of that epoch or a later one; like `EpochFile.load` and `save`.
     """

@@ -1,6 +1,6 @@
-"""`identity.json`: whose log a store holds.
+"""`identity.json`: the cluster and the id of the log that a store holds.
 
-The store id names a log, not a directory: a master makes it, and its slaves take it over while their own log is empty.
+The store id names a log, not a directory: a master creates it, and its slaves adopt it while their own log is empty.
 `check` is a CRC-32 of the other members: one flipped bit would make it another log's.
 """
 
@@ -39,11 +39,13 @@ def _check(identity: Identity) -> str:
 
 
 class IdentityFile:
+    """Any process loads it; the supervisor creates it, and a slave adopts that of its master."""
+
     def __init__(self, store: Path) -> None:
         self.path = store / NAME
 
     def load(self) -> Identity | None:
-        """None for a store that has none yet, as a real broker's. Raises MalformedFile, IdentityMismatch (version)."""
+        """The identity; None for a store without, as a real broker's. Raises MalformedFile, IdentityMismatch."""
         try:
             content = json.loads(self.path.read_bytes())
         except FileNotFoundError:
@@ -79,7 +81,7 @@ class IdentityFile:
         return identity
 
     def take_over(self, cluster: str, store_id: str) -> Identity:
-        """A slave's identity becomes its master's; the slave's log must be empty, or of that id already."""
+        """Writes the identity of a slave's master; the slave's log must be empty, or of that id already."""
         identity = self.check(cluster)
         if identity is None or identity.store_id != store_id:
             identity = Identity(cluster=cluster, store_id=store_id)

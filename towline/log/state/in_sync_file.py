@@ -74,27 +74,33 @@ def ids_of(mask: int) -> list[int]:
 
 
 def mask_of(nodes: Iterable[int]) -> int:
+    """The set of these broker ids."""
     return sum(1 << node for node in set(nodes))
 
 
 class InSyncFile:
-    """One process saves; anybody may load."""
+    """The file; one process saves it, any process loads it."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.path = store, store.in_sync
         self._file = MirroredFile(store.in_sync, InSyncLost)
 
     def load(self) -> InSyncRecord | None:
-        """None where nothing was ever recorded. Raises MalformedFile: the set before may have had other members."""
+        """The record; None where there never was one. Raises MalformedFile: an older set may have had other members."""
         content = self._file.load()
         return None if content is None else record_of(content, str(self._store.in_sync))
 
     def save(self, record: InSyncRecord) -> None:
-        """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
+        """Writes the record durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
         self._file.save(facts_of(record))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether both copies hold the same record."""
+        return self._file.is_whole
+
     def heal(self) -> bool:
-        """Writes anew what is damaged of its two copies; whether there was any. Raises like `load` and `save`."""
+        """Rewrites a damaged copy; whether there was one. Raises like `load` and `save`."""
         self.load()
         return self._file.heal()
 
@@ -105,7 +111,7 @@ def facts_of(record: InSyncRecord) -> dict[str, Any]:
 
 
 def record_of(facts: dict[str, Any], where: str) -> InSyncRecord:
-    """Raises MalformedFile naming `where`."""
+    """The record in the JSON object `facts`. Raises MalformedFile naming `where`."""
     try:
         members = [int(node) for node in facts["members"]]
         numbers = [int(facts[name]) for name in ("epoch", "version", "master")]

@@ -1,4 +1,4 @@
-"""config/topics.json: how it is kept, and as those read it who do not keep it, again only when it has changed."""
+"""config/topics.json: written by its owner, and read by other processes again only when it has changed."""
 
 import contextlib
 from pathlib import Path
@@ -23,31 +23,31 @@ def read_table(store: Store) -> TopicTable:
 
 
 class TopicsConfig(ConfigFile):
-    """For those who write the file.
+    """The file for its writers.
 
-    What `.bak` does not know of topics that were made, the queues show. What it does not know of deleted ones nobody
-    could: their numbers would be given again. So a save that changes them goes into both generations, one after the
-    other, and a topic counts as deleted when both say so: what one says alone may still be put back.
+    Topics that `.bak` lacks can be found by their queues. Deleted topics that it lacks cannot: their queue offsets
+    would be assigned again. So a save that changes deleted topics goes into both generations, one after the other, and
+    a topic counts as deleted when both hold the deletion; a deletion in one generation alone may still be reverted.
     """
 
     def save(self, content: dict[str, Any]) -> None:
-        """Raises what `ConfigFile.save` raises."""
+        """Writes `content`, into both generations where deleted topics change. Raises like `ConfigFile.save`."""
         there = bytes_of(self.path)
         before = self._write(content)
         if (before or {}).get(DELETED) != content.get(DELETED):
             self._save_both(content, there)
 
     def settle(self, content: dict[str, Any]) -> None:
-        """For who is about to go by `content`, which was loaded: a writer may have been killed before it was durable.
+        """Makes `content`, which was loaded, durable: its writer may have been killed before it was.
 
-        Raises what `save` raises.
+        Raises like `save`.
         """
         sync_directory(self.path.parent)
         if content.get(DELETED) and (read_config(self.backup) or {}).get(DELETED) != content[DELETED]:
             self._save_both(content, bytes_of(self.path))
 
     def _save_both(self, content: dict[str, Any], before: bytes | None) -> None:
-        """The file says `content`, durably: now `.bak` too. A full disk is found while it can still be taken back."""
+        """Writes `.bak` too; the file holds `content` durably. A full disk shows while the file can be reverted."""
         try:
             staged = stage(self.path, encode(content))
             self._keep()
@@ -60,7 +60,7 @@ class TopicsConfig(ConfigFile):
 
 
 class TopicsFile:
-    """`table` is what was read last."""
+    """The file for its readers. `table` is the content that was read last."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +70,7 @@ class TopicsFile:
         self.exists = False
 
     def floors(self) -> dict[tuple[bytes, int], int]:
-        """Of `table`, as far as the generation before agrees: (topic, queue id) -> where a deleted queue goes on."""
+        """(topic, queue id) -> offset at which a deleted queue goes on, where both generations hold the deletion."""
         found = self.table.floors()
         kept = read_config(self._file.backup) if found else None
         settled = {} if kept is None else read_topics(kept, str(self._file.backup)).floors()

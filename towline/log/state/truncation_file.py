@@ -1,4 +1,4 @@
-"""What is to be cut off a log, and what was: `ha/truncate.json`, and the manifests in `diverged/` (H17)."""
+"""Truncations of a log: the one to do in `ha/truncate.json`, those done as manifests in `diverged/` (H17)."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,7 +15,7 @@ from towline.places import Store
 class Truncation:
     """The log [point, end) of `node`, written in `epoch` and later, is not that of the node `master`.
 
-    `time` is when that was found out, in epoch ms; `accept_loss` the operator's word for bytes that were confirmed.
+    `time` is when that was found out, in epoch ms; `accept_loss` the operator's consent to lose confirmed bytes.
     """
 
     point: int
@@ -29,7 +29,7 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTail:
     """A tail that was cut off, as its manifest in diverged/ says. `files` are the copies: (name, start, end)."""
 
     path: Path
@@ -43,7 +43,7 @@ class Kept:
 
 
 class TruncationFile:
-    """The receiver saves, recovery removes."""
+    """`ha/truncate.json`: the receiver saves it, recovery removes it."""
 
     def __init__(self, store: Store) -> None:
         self.path = store.truncate
@@ -55,12 +55,12 @@ class TruncationFile:
         return _truncation(self._file.load() or {}, self.path) if self.path.exists() else None
 
     def save(self, wanted: Truncation) -> None:
-        """Durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
+        """Writes the file durably. Raises StoreNotWritable, SyncFailed, DiskFull."""
         make_directory(self.path.parent)
         self._file.save(asdict(wanted))
 
     def remove(self) -> None:
-        """It is done; so is the operator's word."""
+        """Removes the file once the truncation is done, and the operator's consent with it."""
         take_back_word(self._store)
         for path in (self._file.backup, self.path):
             path.unlink(missing_ok=True)
@@ -68,9 +68,9 @@ class TruncationFile:
 
 
 def take_back_word(store: Store) -> bool:
-    """The operator's word for what was confirmed: it was used or is not needed, and holds for nothing that comes later.
+    """Removes the operator's consent to lose confirmed bytes: it covers no later truncation. Whether there was one.
 
-    Whether there was one. Raises SyncFailed.
+    Raises SyncFailed.
     """
     if not store.accept_loss.exists():
         return False
@@ -79,8 +79,8 @@ def take_back_word(store: Store) -> bool:
     return True
 
 
-def read_kept(path: Path) -> Kept:
-    """Raises MalformedFile."""
+def read_kept(path: Path) -> KeptTail:
+    """The tail of the manifest at `path`. Raises MalformedFile."""
     content = ConfigFile(path).load() or {}
     wanted = _truncation(content, path)
     try:
@@ -88,16 +88,16 @@ def read_kept(path: Path) -> Kept:
         files = tuple((str(name), int(start), int(end)) for name, start, end in content["files"])
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedFile(str(path), f"it does not say what was kept: {error}") from None
-    return Kept(path, wanted, epochs, files)
+    return KeptTail(path, wanted, epochs, files)
 
 
-def kept_tails(store: Store) -> list[Kept]:
+def kept_tails(store: Store) -> list[KeptTail]:
     """Every tail that was cut off and is still in diverged/, in the order of time. Raises MalformedFile."""
     found = [read_kept(path) for path in store.diverged.glob("*.json")] if store.diverged.is_dir() else []
     return sorted(found, key=lambda kept: (kept.cut.time, kept.cut.point))
 
 
-def epochs_of(kept: Kept) -> list[tuple[int, int, int]]:
+def epochs_of(kept: KeptTail) -> list[tuple[int, int, int]]:
     """(epoch, start, end) of the parts of a tail."""
     point, end = kept.cut.point, kept.cut.end
     parts = [(one.number, max(one.start, point), end_of(kept.epochs, one.number, end)) for one in kept.epochs]

@@ -34,7 +34,7 @@ from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import ensure_segment, reserve, segment_base, segment_name
 from towline.log.files.sparse_file import written
 from towline.log.files.store_files import AbortFile, write_atomically
-from towline.log.recovery.quarantine import Diverged
+from towline.log.recovery.quarantine import Quarantine
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
@@ -408,7 +408,7 @@ def _by_segment(remains: PoolRemains) -> list[tuple[int, int, int]]:
 
 def _quarantine(store: Store, pool: TransientPool, remains: PoolRemains) -> list[str]:
     now = time.time_ns() // 1_000_000
-    diverged = Diverged(store.root)
+    diverged = Quarantine(store.root)
     return [
         str(diverged.keep(pool.path_of(base), base, start, end, now))
         for base, start, end in _by_segment(remains)

@@ -8,18 +8,15 @@ from typing import Any, Final
 
 from towline.errors import TowlineError
 from towline.log.backup.restore import check_restored
-from towline.log.files.config_file import BACKUP, clear_staged, from_backups
-from towline.log.files.mirrored_file import MirroredFile
-from towline.log.files.segment_files import clear_staging
-from towline.log.recovery.deleted_topics import settle
-from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered
+from towline.log.files.config_file import clear_staged
+from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered, lower_floors
 from towline.log.recovery.recovery import Recovered, RecoverySettings, recover
 from towline.log.recovery.shutdown_snapshot import Known
+from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
 from towline.log.recovery.truncation import truncate
-from towline.log.state.broker_floors import adopt_floors as adopt_floors_of_broker
+from towline.log.recovery.verdicts import Decided
 from towline.log.state.epoch_file import EpochFile, open_epoch
-from towline.log.state.in_sync_file import InSyncFile
-from towline.log.state.queue_floors import adopt_floors
+from towline.log.state.floors import adopt_queue_floors, adopt_transaction_floors
 from towline.log.state.topics_file import read_table
 from towline.node.peers.peer_server import state_of
 from towline.node.process.context import Node
@@ -53,16 +50,16 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         check_restored(node.store)
         for directory in (node.store.config, node.store.ha):
             clear_staged(directory)
-        backups = from_backups(node.store.config)  # before a save makes the files whole again
-        for name in backups:
-            log.warning("config/%s cannot be read: its generation before is used, config/%s%s", name, name, BACKUP)
-        node.store.staging.mkdir(exist_ok=True)
-        clear_staging(node.store.staging)
+        decided = Decided()
+        backups = find_backups(node.store, decided)  # before a save makes the files whole again
+        for note in decided.notes:
+            log.warning("%s", note)
+        clear_leftovers(node.store, decided)
         for sentence in salvage(node.store, node.runtime):  # what the walk is to find (H25)
             log.warning("%s", sentence)
-        truncate_log(node)
+        truncate_log(node, decided)
         if node.settings.broker_role is not BrokerRole.SLAVE:
-            adopt_floors(node.store)
+            adopt_queue_floors(node.store)
         known = load_snapshot(node.store, node.runtime, log)
         opened = EpochFile(node.store).load()[-1].number
         sole = wrote_as_sole_master(node.store, node.settings.broker_id, opened)
@@ -72,7 +69,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         ends = node.queue_ends(writable=True)
         table = read_table(node.store)
         if node.settings.broker_role is not BrokerRole.SLAVE:
-            table = settle(node.store, recovered, node.settings.mapped_file_size_commit_log)
+            table = lower_floors(node.store, recovered, node.settings.mapped_file_size_commit_log)
         ends.floors = table.floors()
         clamped = roll_back_offsets(node, recovered, ends.floors)
         publish(node.positions, ends, recovered)
@@ -80,8 +77,8 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         # With a pool everything found is committed; without one COMMITTED goes with FLUSHED.
         committed = recovered.end if pooled else recovered.durable.flushed
         node.positions.writer(Position.COMMITTED, Duty.RECOVER).advance(committed)
-        publish_history(node, recovered.end, recovered.log_min, past=0 if recovered.resumed else opened)
-        node.store.recovery.write_bytes(json.dumps(facts_of(recovered, clamped, backups)).encode())
+        publish_history(node, recovered, decided, past=0 if recovered.resumed else opened)
+        node.store.recovery.write_bytes(json.dumps(facts_of(recovered, clamped, backups, decided)).encode())
     except TowlineError as error:
         log.error("%s", error)
         write_failure(node.store, Duty.RECOVER, error)
@@ -105,13 +102,13 @@ def update_doubt(node: Node, recovered: Recovered, known: Known | None) -> None:
         begin_doubt(node.store)
 
 
-def truncate_log(node: Node) -> None:
+def truncate_log(node: Node, decided: Decided) -> None:
     """What this node's master does not have (H17). Nothing that was known of the store holds after that."""
     if not node.store.truncate.exists():
         return
     discard_snapshots(node.store, node.runtime)
-    settings = node.settings
-    done = truncate(node.store, settings.mapped_file_size_commit_log, settings.mapped_file_size_consume_queue, _reached)
+    sizes = node.settings.mapped_file_size_commit_log, node.settings.mapped_file_size_consume_queue
+    done = truncate(node.store, *sizes, _reached, decided)
     for note in done[1] if done is not None else ():
         node.log.warning("%s", note)
 
@@ -128,25 +125,21 @@ def roll_back_offsets(node: Node, recovered: Recovered, floors: Mapping[tuple[by
     """
     if node.settings.broker_role is BrokerRole.SLAVE:
         return Clamped()
-    if adopt_floors_of_broker(node.store, recovered.end):
+    if adopt_transaction_floors(node.store, recovered.end):
         node.log.info("transactions go on where a RocketMQ broker stood")
     sizes = node.settings.mapped_file_size_commit_log, node.settings.mapped_file_size_consume_queue
     return clamp_to_recovered(node.store, recovered, floors, sizes)
 
 
-def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
+def publish_history(node: Node, recovered: Recovered, decided: Decided, *, past: int) -> None:
     """Publishes the log's epoch and the promise. A master that has no peers opens its epoch here; another
     one does it when it has agreed with its peers. `past`: the newest epoch of which the log may have lost everything,
     so that whoever read in it is not told that it still lasts.
     """
-    epoch = EpochFile(node.store).cut(end, log_min)[-1].number
+    epoch = EpochFile(node.store).cut(recovered.end, recovered.log_min)[-1].number
     promise = load_promise(node.store)
-    for file in (
-        MirroredFile(node.store.promise),
-        InSyncFile(node.store),
-    ):  # damage is refused before any process needs it
-        if file.heal():
-            node.log.warning("%s: both copies are written anew", file.path)
+    for note in heal_copies(node.store, decided):  # damage is refused before any process needs the files
+        node.log.warning("%s", note)
     if node.settings.broker_role is BrokerRole.SLAVE and promise != (before := promise_before(node.store)):
         node.log.warning("takes back epoch %d, promised to itself: it never became master", promise.epoch)
         save_promise(node.store, promise := before)  # or it would depose the master that it greets
@@ -156,20 +149,20 @@ def publish_history(node: Node, end: int, log_min: int, *, past: int) -> None:
         if past > own.written:
             own = replace(own, promised=max(past, own.promised), promised_node=-1)
         epoch = next_epoch(own, [], promotion=False)
-        open_epoch(node.store, epoch, end)
+        open_epoch(node.store, epoch, recovered.end)
     node.positions.writer(Position.EPOCH, Duty.RECOVER).advance(epoch)
     if not node.settings.etcd_endpoints:  # nobody can take the leadership away
         node.positions.writer(Position.LEASE_UNTIL, Duty.RECOVER).advance(FOREVER)
 
 
-def facts_of(recovered: Recovered, clamped: Clamped, backups: list[str]) -> dict[str, Any]:
+def facts_of(recovered: Recovered, clamped: Clamped, backups: list[str], decided: Decided) -> dict[str, Any]:
     """What recovery found and did, as run/recovery.json says it. Offsets and sizes in bytes, times in seconds.
 
     `clamped`: file -> how many of its offsets were beyond the ends of their queues. `backups`: files of config/ of
-    which the generation before was used.
+    which the generation before was used. `decided`: rows of the table that apply to other files than those of the log.
     """
     plain = ("log_min", "end", "dispatched", "confirmed", "clean", "cut_bytes", "notes", "seconds", "stages", "resumed")
-    cases = [case.name for case in recovered.cases]
+    cases = [case.name for case in (*decided.cases, *recovered.cases)]
     more = {"queues": len(recovered.queues), "cases": cases, "clamped": clamped.counts, "backups": backups}
     return {name: getattr(recovered, name) for name in plain} | more
 
