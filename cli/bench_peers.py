@@ -1,4 +1,4 @@
-"""`towline bench peers`: Towline beside other servers. The work is in `loadtest.peers`."""
+"""`towline bench peers`: Towline beside other servers. The work is in `peers`."""
 
 import json
 import math
@@ -40,13 +40,13 @@ def bench_peers(
     left out with a sentence. Works below TMPDIR and removes all it made there. The quick form takes below 10 minutes.
     What is done when Ctrl-C or a kill ends a run stands in the directory of --output: --resume goes on from there.
     """
-    harness, pictures = door("loadtest.peers.harness", EXTRA), door("loadtest.peers.pictures", EXTRA)
-    made = door("loadtest.peers.works", EXTRA)
+    harness, pictures = door("peers.harness", EXTRA), door("peers.pictures", EXTRA)
+    made = door("peers.works", EXTRA)
     extent = made.FULL if full else made.QUICK
     extent = replace(extent, rounds=rounds, fewer={}) if rounds else extent
     groups = made.groups(replace(extent, seconds=seconds) if seconds else extent)
     tasks = [task for name in _chosen("works", works, groups) for task in groups[name]]
-    known = door("loadtest.peers.systems", EXTRA).SYSTEMS
+    known = door("peers.systems", EXTRA).SYSTEMS
     within_s = 60 * minutes if minutes else math.inf
     plan = made.Plan(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
     console = progress_console()
@@ -73,7 +73,7 @@ def bench_peers(
 
 
 def render_peers(console: Console, result: dict[str, Any], files: list[Path]) -> None:
-    for section in door("loadtest.peers.report", EXTRA).sections(result):
+    for section in door("peers.report", EXTRA).sections(result):
         made = table(*section.columns)
         for row in section.rows:
             add_row(made, *row)

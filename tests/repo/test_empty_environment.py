@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVER_ONLY = ("numba", "llvmlite", "psutil", "javaproperties", "pyspark", "locust", "pandas")
+SERVER_ONLY = ("numba", "llvmlite", "psutil", "javaproperties", "pyspark", "locust", "pandas", "peers")
 PROGRAM = """
 import importlib.util, sys
 from towline.client.admin import AdminClient

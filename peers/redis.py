@@ -39,7 +39,7 @@ def start(directory: Path, setup: Setup) -> Process:
 
 
 def client() -> list[str]:
-    return [sys.executable, "-m", "loadtest.peers.client", "redis"]
+    return [sys.executable, "-m", "peers.client", "redis"]
 
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -1,4 +1,4 @@
-"""`python -m loadtest.peers.quote`: README quotes the last full run, which is kept in loadtest/results."""
+"""`python -m peers.quote`: README quotes the last full run, which is kept in loadtest/results."""
 
 import json
 from pathlib import Path

@@ -9,13 +9,13 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from loadtest.peers import java_peer, kafka, rocketmq
-from loadtest.peers.jars import JavaMissing, class_path
-from loadtest.peers.plan import QUANTILES, Durability, Kind, Setup, Work
-from loadtest.peers.server import Process, free_port
-from loadtest.peers.systems import SYSTEMS, Server, System
-from loadtest.peers.told import Client
-from loadtest.peers.usage import cpu_s, memory_of
+from peers import java_peer, kafka, rocketmq
+from peers.jars import JavaMissing, class_path
+from peers.plan import QUANTILES, Durability, Kind, Setup, Work
+from peers.server import Process, free_port
+from peers.systems import SYSTEMS, Server, System
+from peers.told import Client
+from peers.usage import cpu_s, memory_of
 from tests.processes.waiting import Watch, await_
 from tests.requirements import need
 from towline.errors import BenchFailed
@@ -150,7 +150,7 @@ with socket.socket() as door:
 STARTING = """
 import sys
 from pathlib import Path
-from loadtest.peers.server import Process
+from peers.server import Process
 server = Process([sys.executable, sys.argv[1], sys.argv[2]], Path(sys.argv[3]), int(sys.argv[2]))
 print(*server.pids(), flush=True)
 sys.stdin.read()

@@ -11,7 +11,7 @@ import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 
-/** A client process that speaks as loadtest/peers/client.py does. The first argument names the Peer. */
+/** A client process that speaks as peers/client.py does. The first argument names the Peer. */
 final class Client {
     private static final String TOPIC = "bench";
     private static final String WARM_TOPIC = "warm";

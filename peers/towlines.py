@@ -51,7 +51,7 @@ def start(directory: Path, setup: Setup) -> Node:
 
 
 def client() -> list[str]:
-    return [sys.executable, "-m", "loadtest.peers.client", "towline"]
+    return [sys.executable, "-m", "peers.client", "towline"]
 
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -5,11 +5,11 @@ import socket
 import numpy as np
 import pytest
 
-from loadtest.peers.harness import measure
-from loadtest.peers.plan import QUANTILES, Answer, Durability, Kind, Replica, Work
-from loadtest.peers.stream_client import CHUNK, StreamClient, Wire, frames_of
-from loadtest.peers.towlines import requests_of
-from loadtest.peers.works import Plan, Task
+from peers.harness import measure
+from peers.plan import QUANTILES, Answer, Durability, Kind, Replica, Work
+from peers.stream_client import CHUNK, StreamClient, Wire, frames_of
+from peers.towlines import requests_of
+from peers.works import Plan, Task
 from towline.errors import BenchFailed
 from towline.format.wire.frames import decode_put
 

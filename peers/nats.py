@@ -40,7 +40,7 @@ def start(directory: Path, setup: Setup) -> Process:
 
 
 def client() -> list[str]:
-    return [sys.executable, "-m", "loadtest.peers.client", "nats"]
+    return [sys.executable, "-m", "peers.client", "nats"]
 
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:

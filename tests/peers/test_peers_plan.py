@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.peers import harness
-from loadtest.peers.harness import measure
-from loadtest.peers.journal import NAME
-from loadtest.peers.plan import QUANTILES, Durability, Kind, Work
-from loadtest.peers.server import Missing
-from loadtest.peers.works import QUICK, Plan, Task, groups, guess_s, takes_part
+from peers import harness
+from peers.harness import measure
+from peers.journal import NAME
+from peers.plan import QUANTILES, Durability, Kind, Work
+from peers.server import Missing
+from peers.works import QUICK, Plan, Task, groups, guess_s, takes_part
 from towline.errors import BenchFailed
 
 PUT = Work(kind=Kind.PUT, body=100, seconds=0.5)

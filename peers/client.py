@@ -1,4 +1,4 @@
-"""A client process in Python: `python -m loadtest.peers.client SYSTEM`. What is said to it stands in `told.py`."""
+"""A client process in Python: `python -m peers.client SYSTEM`. What is said to it stands in `told.py`."""
 
 import json
 import sys

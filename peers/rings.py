@@ -33,7 +33,7 @@ def start(directory: Path, setup: Setup) -> Node:
 
 
 def client() -> list[str]:
-    return [sys.executable, "-m", "loadtest.peers.client", "towline-ring"]
+    return [sys.executable, "-m", "peers.client", "towline-ring"]
 
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from loadtest.peers.pictures import BARS, LATENCY, OVER_TIME, PAGE
+from peers.pictures import BARS, LATENCY, OVER_TIME, PAGE
 from tests.processes.waiting import Watch, await_
 
 COMMAND = [sys.executable, "-c", "import sys; from towline.start import main; sys.exit(main())", "bench", "peers"]
@@ -87,5 +87,5 @@ def clients(root: psutil.Process) -> list[psutil.Process]:
     found = []
     for child in root.children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # it went while we looked
-            found += [child] if "loadtest.peers.client" in child.cmdline() else []
+            found += [child] if "peers.client" in child.cmdline() else []
     return found

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.peers.goals import GOALS, judge
-from loadtest.peers.harness import beside_behind
-from loadtest.peers.pictures import BARS, LATENCY, OVER_TIME, PAGE, draw
-from loadtest.peers.plan import QUANTILES, Durability, Kind, Replica, Work
-from loadtest.peers.quote import KEPT, README
-from loadtest.peers.ratios import summary
-from loadtest.peers.report import BEGIN, END, RATIO, markdown, quoted, rate, sections
-from loadtest.peers.works import FULL, QUICK, groups, takes_part
+from peers.goals import GOALS, judge
+from peers.harness import beside_behind
+from peers.pictures import BARS, LATENCY, OVER_TIME, PAGE, draw
+from peers.plan import QUANTILES, Durability, Kind, Replica, Work
+from peers.quote import KEPT, README
+from peers.ratios import summary
+from peers.report import BEGIN, END, RATIO, markdown, quoted, rate, sections
+from peers.works import FULL, QUICK, groups, takes_part
 from towline.start import home
 
 
@@ -196,7 +196,7 @@ def test_readme_quotes_the_run_that_is_kept():
     if not kept.exists():
         assert BEGIN not in readme or f"{BEGIN}\n{END}" in readme, f"README quotes a run that is not kept in {KEPT}"
         return
-    assert markdown(json.loads(kept.read_text(encoding="utf-8"))) in readme, "run `python -m loadtest.peers.quote`"
+    assert markdown(json.loads(kept.read_text(encoding="utf-8"))) in readme, "run `python -m peers.quote`"
 
 
 def test_works_that_sync_say_so():
