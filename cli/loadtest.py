@@ -17,7 +17,7 @@ from towline.client.link.routes import names_groups
 from towline.errors import TopicExists
 
 from .endpoints import LocalStore, endpoint_of
-from .output import FAILED, Json, add_row, door, progress_console, show, table
+from .output import FAILED, Json, add_row, load_module, progress_console, show, table
 
 
 class Kind(StrEnum):
@@ -69,7 +69,7 @@ def loadtest(
     as_json: Json = False,
 ) -> int:
     """Put a running node or cluster under the load of Locust's users."""
-    plans, runs = door("loadtest.load.plan", "loadtest"), door("loadtest.load.run", "loadtest")
+    plans, runs = load_module("loadtest.load.plan", "loadtest"), load_module("loadtest.load.run", "loadtest")
     put, serve = _where(put, serve, store)
     plan = plans.Plan(
         put, serve, topic, body_size, batch, per_user, shape.value, users, spawn_rate, seconds, max_p99,

@@ -1,4 +1,4 @@
-"""What every command has in common: one JSON document or a text for people, errors with their remedy, lazy doors."""
+"""What every command has in common: two forms of a result, errors with their remedy, modules loaded when needed."""
 
 import sys
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def sized(size: float) -> str:
     return f"{size:,.1f} TiB"
 
 
-def door(module: str, extra: str) -> Any:
+def load_module(module: str, extra: str) -> Any:
     """A module that needs the packages of an extra, loaded when a command asks for it. Raises MissingPackage."""
     try:
         with loading():

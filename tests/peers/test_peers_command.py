@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli import bench_peers
+from cli.main import run
 from peers.pictures import BARS, LATENCY, OVER_TIME, PAGE
 from tests.processes.waiting import Watch, await_
 
@@ -57,6 +59,14 @@ def test_a_name_that_is_not_known_is_told():
     done = subprocess.run([*COMMAND, "--works", "put,nobody"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "'nobody' is none of the works" in done.stderr
+
+
+def test_an_installation_without_the_repository_names_it(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(bench_peers, "home", lambda: tmp_path)
+    assert run(["bench", "peers", "--json"]) == 1
+    said = capfd.readouterr()
+    assert json.loads(said.out)["error"] == "RepositoryOnly"
+    assert "run `make .venv/ready` there, then `.venv/bin/towline bench peers`" in said.err
 
 
 def test_ctrl_c_leaves_no_process_and_no_file(places):
