@@ -42,7 +42,7 @@ def verify(store: StoreDir, config: Config = None, as_json: Json = False) -> int
 @app.command("clean")
 def clean(store: StoreDir, as_json: Json = False) -> None:
     """On a running node: delete segments older than file_reserved_time now, whatever the hour."""
-    load_module("cli.store_clean", "server").clean_store(store, as_json)
+    load_module("cli.store_work", "server").clean_store(store, as_json)
 
 
 @app.command("repair")
@@ -57,7 +57,7 @@ def repair(
     as_json: Json = False,
 ) -> int:
     """Heal what verify finds. Nothing is deleted: what is replaced or cut off is kept in diverged/."""
-    return int(load_module("cli.store_repair", "server").repair_store(store, config, skip or [], yes, as_json))
+    return int(load_module("cli.store_verify", "server").repair_store(store, config, skip or [], yes, as_json))
 
 
 @app.command("backup")

@@ -17,8 +17,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 from locust.stats import StatsEntry
 
-from loadtest.load.plan import Plan
-from loadtest.load.shapes import users_at
+from loadtest.load.plan import Plan, users_at
 from loadtest.load.summary import Row, broken, summary_of
 from loadtest.load.users import MESSAGES, BatchPutUser, MixedUser, PullUser, PutUser, SlowUser
 from towline.runtime.process import die_with_parent

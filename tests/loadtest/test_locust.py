@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from loadtest.load.plan import Plan
-from loadtest.load.shapes import users_at
+from loadtest.load.plan import Plan, users_at
 from loadtest.load.summary import Row, broken
 from tests.etcd_server import running
 from tests.processes.electing import ElectingGroup

@@ -41,7 +41,7 @@ QUEUES_OPEN_MAX: Final = 64
 ENDS_OF_RECORDS: Final = ("backup", "walk")
 _HEAD_MAX: Final = 128  # bytes that hold a record's store time whatever its hosts' families
 _ARRAYS_MAX: Final = 16
-_RUNNING: Final = "towline.spark.running"
+_LIVE: Final = "towline.spark.live"
 
 Bytes = NDArray[np.uint8]
 
@@ -396,7 +396,7 @@ def _of_running_node(store: Store) -> tuple[int, int] | None:
 def server_part(what: str) -> ModuleType:
     """What needs the server's libraries, which a reader need not have. Raises MissingLibrary."""
     try:
-        return importlib.import_module(_RUNNING)
+        return importlib.import_module(_LIVE)
     except ModuleNotFoundError as error:
         raise MissingLibrary(str(error.name), what) from None
 

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import reading
+from .batch import Part, typed
 from .daemons import keep_loaded
 from .options import SourceOptions
-from .parts import Part, typed
 from .streams import Limits, Stream, open_stream
 
 
