@@ -51,7 +51,7 @@ def bench_peers(
     tasks = [task for name in _chosen("works", works, groups) for task in groups[name]]
     known = _module("systems").SYSTEMS
     within_s = 60 * minutes if minutes else math.inf
-    plan = made.Plan(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
+    plan = made.Comparison(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
     console = progress_console()
     with Interrupts(), console.status("measuring") as status:
 

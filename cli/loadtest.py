@@ -20,7 +20,7 @@ from .endpoints import LocalStore, endpoint_of
 from .output import FAILED, Json, add_row, load_module, progress_console, show, table
 
 
-class Kind(StrEnum):
+class UserKind(StrEnum):
     """Users of loadtest/load/users.py."""
 
     PUT = "put"
@@ -41,7 +41,7 @@ class Shape(StrEnum):
 
 
 def loadtest(
-    user: Annotated[list[Kind] | None, typer.Option("--user", help="Kind of user; may be repeated.")] = None,
+    user: Annotated[list[UserKind] | None, typer.Option("--user", help="Kind of user; may be repeated.")] = None,
     put: Annotated[
         str | None, typer.Option("--put", metavar="ENDPOINT", help="Where puts go, or cluster:PATH for all of it.")
     ] = None,
@@ -71,11 +71,11 @@ def loadtest(
     """Put a running node or cluster under the load of Locust's users."""
     plans, runs = load_module("loadtest.load.plan", "loadtest"), load_module("loadtest.load.run", "loadtest")
     put, serve = _where(put, serve, store)
-    plan = plans.Plan(
+    plan = plans.LoadPlan(
         put, serve, topic, body_size, batch, per_user, shape.value, users, spawn_rate, seconds, max_p99,
         -1.0 if max_fail is None else max_fail,
     )  # fmt: skip
-    kinds = [each.value for each in user or [Kind.PUT]]
+    kinds = [each.value for each in user or [UserKind.PUT]]
     _make_topic(put, topic, queues)
     if web:
         progress_console().print(f"Locust's page: http://127.0.0.1:{web} (Ctrl-C ends it)")

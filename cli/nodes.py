@@ -159,7 +159,7 @@ def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) 
 
 @master.command("status")
 def master_status(store: StoreDir, as_json: Json = False) -> int:
-    """Show the pieces, positions, lag, slaves, memory and disk of a running node. Exit status 1: one stands still."""
+    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
     status: int = load_module("cli.node_work", "server").status(store, as_json)
     return status
 
@@ -171,7 +171,7 @@ def slave_status(
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
-    """Show the pieces, positions, lag, slaves, memory and disk of a running node. Exit status 1: one stands still."""
+    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
     if wait:
         load_module("cli.seeding", "server").await_level(store, timeout)
     status: int = load_module("cli.node_work", "server").status(store, as_json)

@@ -23,7 +23,7 @@ def stats(
 ) -> None:
     """Show how much a node takes and serves, how long puts take, and why puts were refused.
 
-    Everything is counted since the node was started; a piece of it that starts again goes on counting.
+    Everything is counted since the node was started; a process of it that starts again goes on counting.
     """
     statistics = load_module("towline.node.report.statistics", "server")
     before = _sample(store)

@@ -188,7 +188,7 @@ class KeptFile:
     def records(self, offset: int | None = None) -> Iterator[tuple[int, int]]:
         """(log offset, size) of every whole record from `offset` on, or from the first; ends where there is none.
 
-        A kept piece begins with a record, but for bytes that a crash left behind the log's end.
+        A kept file begins with a record, but for bytes that a crash left behind the log's end.
         """
         data = np.memmap(self.path, dtype=np.uint8, mode="r")
         at = 0 if offset is None else offset - self.start

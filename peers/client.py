@@ -1,4 +1,4 @@
-"""A client process in Python: `python -m peers.client SYSTEM`. What is said to it stands in `told.py`."""
+"""`python -m peers.client SYSTEM` is a client process in Python. Its orders are those of `client_process.py`."""
 
 import json
 import sys
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from towline.errors import TowlineError
 
+from .client_process import Client
 from .plan import Answer, Kind, Work
-from .told import Client
 
 Go = Callable[[], None]  # is called when all is prepared; the clock starts when it returns
 

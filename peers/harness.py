@@ -25,7 +25,7 @@ from .ratios import Round, summary
 from .server import Missing
 from .systems import SYSTEMS
 from .turn import Sitting
-from .works import Plan, guess_s, takes_part
+from .works import Comparison, guess_s, takes_part
 
 LIMITS_EVERY_S: Final = 360.0
 PREFIX: Final = "towline-peers-"
@@ -36,7 +36,7 @@ Keep = Callable[[dict[str, Any]], None]
 
 
 def measure(
-    plan: Plan,
+    plan: Comparison,
     note: Note = lambda _text, _left: None,
     keep: Keep = lambda _: None,
     kept_in: Path | None = None,
@@ -59,7 +59,7 @@ def measure(
 
 
 class _Run:
-    def __init__(self, plan: Plan, note: Note, kept_in: Path | None, resume: bool) -> None:
+    def __init__(self, plan: Comparison, note: Note, kept_in: Path | None, resume: bool) -> None:
         self._plan, self._note = plan, note
         self._began, self._facts = time.monotonic(), machine_facts()
         self._limits_at = -LIMITS_EVERY_S

@@ -1,4 +1,4 @@
-"""What the systems whose servers and clients are Java programs share."""
+"""Versions, clients and servers of the systems that are Java programs."""
 
 import xml.etree.ElementTree as ET
 from functools import cache

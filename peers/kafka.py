@@ -49,7 +49,7 @@ def client() -> list[str]:
     return java_peer.client(SYSTEM)
 
 
-class Node(Process):
+class KafkaNode(Process):
     """Its address is what a client calls its bootstrap server."""
 
     def __init__(self, directory: Path, setup: Setup) -> None:
@@ -75,8 +75,8 @@ class Node(Process):
         return disk_bytes(self._data)
 
 
-def start(directory: Path, setup: Setup) -> Node:
-    return Node(directory, setup)
+def start(directory: Path, setup: Setup) -> KafkaNode:
+    return KafkaNode(directory, setup)
 
 
 @cache

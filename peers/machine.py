@@ -1,4 +1,4 @@
-"""The limits of the machine, which stand beside what the systems reach: taken several times in the same run."""
+"""Measures limits of the machine several times in the same run; they stand beside what the systems reach."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What is measured, as it is told to a client process; what a client process answers."""
+"""Orders to a client process, and its answers."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What the rounds come to: medians, and ours beside the best of the peers, round by round."""
+"""Medians of the rounds, and the ratio of ours to the best of the peers, round by round."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -18,7 +18,7 @@ from towline.link.context import close_context, new_context
 
 from . import towlines
 from .plan import Answer, Kind, Setup, Work
-from .towline_node import Node
+from .towline_node import TowlineNode
 
 NAME: Final = "Towline, shared memory"
 CHUNK: Final = {Kind.SINGLE: 2_000, Kind.PUT: 500, Kind.FILL: 500}  # requests of one call; the clock is looked at then
@@ -28,7 +28,7 @@ def version() -> str:
     return towlines.version()
 
 
-def start(directory: Path, setup: Setup) -> Node:
+def start(directory: Path, setup: Setup) -> TowlineNode:
     return towlines.start(directory, setup)
 
 

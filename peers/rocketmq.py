@@ -58,7 +58,7 @@ def client() -> list[str]:
     return java_peer.client(SYSTEM)
 
 
-class Node(Process):
+class RocketmqNode(Process):
     """The broker, and the name server that it has for itself."""
 
     def __init__(self, directory: Path, setup: Setup) -> None:
@@ -105,8 +105,8 @@ class Node(Process):
         remove(self._root)
 
 
-def start(directory: Path, setup: Setup) -> Node:
-    return Node(directory, setup)
+def start(directory: Path, setup: Setup) -> RocketmqNode:
+    return RocketmqNode(directory, setup)
 
 
 def _port() -> int:

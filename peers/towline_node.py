@@ -37,7 +37,7 @@ _OF_A_MASTER: Final = ("broker_role", "ha_listen_port", *SYNC)
 _FLUSH: Final = {Durability.ASYNC: "ASYNC_FLUSH", Durability.SYNC: "SYNC_FLUSH"}
 
 
-class Node:
+class TowlineNode:
     """`address` holds the sockets of put and serve."""
 
     def __init__(self, directory: Path, setup: Setup) -> None:

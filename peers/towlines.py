@@ -29,7 +29,7 @@ from towline.link.dealer import Link
 from . import python_api
 from .plan import Answer, Kind, Setup, Work
 from .stream_client import SILENT_S
-from .towline_node import Node
+from .towline_node import TowlineNode
 
 NAME: Final = "Towline"
 FIRST_TOPIC: Final = "first"
@@ -46,8 +46,8 @@ def version() -> str:
     return f"towline {metadata.version('towline')}"
 
 
-def start(directory: Path, setup: Setup) -> Node:
-    return Node(directory, setup)
+def start(directory: Path, setup: Setup) -> TowlineNode:
+    return TowlineNode(directory, setup)
 
 
 def client() -> list[str]:

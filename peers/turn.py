@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 
+from .client_process import Client
 from .plan import Durability, Kind, Work
 from .systems import SYSTEMS, Server
-from .told import Client
 from .usage import cpu_s, memory_of
 
 US: Final = 1e6

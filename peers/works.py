@@ -48,7 +48,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Comparison:
     """In each round every system does every work that has so many rounds; no turn begins that would end after
     `within_s` (as far as is known)."""
 

@@ -39,7 +39,7 @@ from .errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt
 from .job import Column, Job, Result, many
 from .options import option, store_option
 from .progress import Progress
-from .rebuild_tasks import IndexWork, Piece, Plan, build_index, build_piece
+from .rebuild_tasks import IndexWork, Piece, RebuildPlan, build_index, build_piece
 from .rebuild_units import build_units, subscriptions, work_of
 from .scratch import Scratch, fence, make_scratch
 from .tasks import SparkTasks, Tasks
@@ -95,7 +95,7 @@ def rebuild(options: RebuildOptions, tasks: Tasks) -> Rebuilt:
         done = Rebuilt(found=find_log(store, settings))
         scratch = make_scratch(store.staging, _NAME)
         try:
-            plan = Plan(
+            plan = RebuildPlan(
                 store=str(store.root),
                 scratch=scratch,
                 settings=settings,
@@ -123,7 +123,7 @@ def pieces_of(found: FoundLog, segment_size: int, parallel: int) -> tuple[Piece,
     return tuple(Piece(max(start, found.log_min), min(end, found.end)) for start, end in pairwise(borders))
 
 
-def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, index: bool) -> None:
+def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> None:
     files = ConsumeQueueFiles(plan.whole_queues, plan.settings.queue_file_size, FILES_OPEN_MAX)
     for directory in dict.fromkeys((plan.built_queues, plan.whole_queues, plan.built_index)):
         directory.mkdir()
@@ -152,7 +152,7 @@ def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, index: bool) -> None:
         files.close()
 
 
-def _build_index(plan: Plan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
+def _build_index(plan: RebuildPlan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
     now = datetime.now()
     work = [
         IndexWork(part, file_name(now + timedelta(milliseconds=part.number)))
@@ -164,14 +164,14 @@ def _build_index(plan: Plan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequen
     return len(work)
 
 
-def _build_units(plan: Plan, tasks: Tasks, queues: Sequence[Stretch]) -> None:
+def _build_units(plan: RebuildPlan, tasks: Tasks, queues: Sequence[Stretch]) -> None:
     plan.built_units.mkdir()
     refused = [said for said in tasks.run("units", partial(build_units, plan), work_of(queues, tasks.parallel)) if said]
     if refused:
         raise NotRebuilt(refused[0])
 
 
-def _finish(plan: Plan, files: ConsumeQueueFiles, wholes: list[Whole], found: FoundLog) -> list[Stretch]:
+def _finish(plan: RebuildPlan, files: ConsumeQueueFiles, wholes: list[Whole], found: FoundLog) -> list[Stretch]:
     """What no task can know: holes and fillers before a queue's first entry, queues without records, deleted topics."""
     for whole in wholes:
         name, queue_id = whole.built.name, whole.built.queue_id
@@ -193,7 +193,7 @@ def _bases(store: Store) -> Iterator[int]:
     return (int(path.name) for path in store.commitlog.iterdir() if path.name.isdecimal())
 
 
-def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) -> None:
+def _exchange(store: Store, options: RebuildOptions, plan: RebuildPlan, done: Rebuilt) -> None:
     """New for old. A kill between the two exchanges leaves a store of which both halves are of the same log."""
     diverged, now = Diverged(store.root), now_ms()
 

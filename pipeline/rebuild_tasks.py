@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RebuildPlan:
     """What all tasks of a run are told. `end` is that of the log, taken once."""
 
     store: str
@@ -88,7 +88,7 @@ class Built:
     refused: str = ""
 
 
-def build_piece(plan: Plan, piece: Piece) -> Built:
+def build_piece(plan: RebuildPlan, piece: Piece) -> Built:
     """The queues of a piece, written to their places. What is no error of the store is raised, for Spark to retry."""
     reader = plan.reader()
     build = QueueBuild(reader, plan.delays_ms, apart=True)
@@ -128,7 +128,7 @@ class IndexWork:
     name: str
 
 
-def build_index(plan: Plan, work: IndexWork) -> str:
+def build_index(plan: RebuildPlan, work: IndexWork) -> str:
     """One index file, published under its name. What was refused; empty when it was built."""
     settings = plan.settings
     assert settings.index_slots is not None

@@ -1,4 +1,4 @@
-"""A master and a slave that are measured, and what is read of them while they work."""
+"""The master and the slave of a benchmark, and the figures that are read of them while they work."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""The node that is measured: a whole master, ASYNC_FLUSH and ASYNC_MASTER, body CRCs checked as always."""
+"""The node of a benchmark: a whole master, ASYNC_FLUSH and ASYNC_MASTER, body CRCs checked."""
 
 import os
 import select

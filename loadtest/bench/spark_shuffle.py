@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.rebuild_tasks import Built, Piece, Plan, build_piece, link_whole
+from pipeline.rebuild_tasks import Built, Piece, RebuildPlan, build_piece, link_whole
 from pipeline.tasks import SparkTasks
 from towline.errors import TowlineError
 from towline.format.files.consume_queue import ENTRY, SIZE
@@ -67,15 +67,17 @@ class ShuffledTasks(SparkTasks):
             return built_of(parts, made.toArrow().to_pylist())
 
 
-def plan_of(work: Callable[[Any], Any]) -> Plan | None:
+def plan_of(work: Callable[[Any], Any]) -> RebuildPlan | None:
     """The plan of tasks that write queues; None for all others."""
     if not isinstance(work, partial) or work.func is not build_piece:
         return None
-    plan: Plan = work.args[0]
+    plan: RebuildPlan = work.args[0]
     return plan if plan.queues else None
 
 
-def gather_pieces(plan: Plan, pieces: Sequence[Piece], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gather_pieces(
+    plan: RebuildPlan, pieces: Sequence[Piece], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The entries of the pieces whose numbers come, by queue file: what is shuffled. Nothing is written."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -87,7 +89,7 @@ def gather_pieces(plan: Plan, pieces: Sequence[Piece], batches: Iterable[pa.Reco
                 yield pa.RecordBatch.from_pylist([refused], schema=PIECES)
 
 
-def write_files(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def write_files(plan: RebuildPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Whole queue files of rows of PIECES, which come sorted by topic, queue, file and number. Each is written once."""
     with plan.scratch.attempt() as own:
         file = _WholeFile(plan, own)
@@ -115,7 +117,7 @@ def _parts(rows: list[Row], kind: str, made: Callable[..., Any]) -> tuple[Any, .
     return tuple(made(*(row[name] for name in names)) for row in rows if row["kind"] == kind)
 
 
-def _entries_of(plan: Plan, piece: Piece) -> Iterator[list[Row]]:
+def _entries_of(plan: RebuildPlan, piece: Piece) -> Iterator[list[Row]]:
     reader = plan.reader()
     build = QueueBuild(reader, plan.delays_ms, apart=True)
     held = _Held(plan.settings.queue_file_size)
@@ -171,7 +173,7 @@ class _Held:
 class _WholeFile:
     """The queue file that is being put together; the one before is published when the next begins."""
 
-    def __init__(self, plan: Plan, own: Path) -> None:
+    def __init__(self, plan: RebuildPlan, own: Path) -> None:
         self._plan, self._own = plan, own
         self._key: tuple[bytes, int, int] | None = None
         self._data = np.zeros(plan.settings.queue_file_size, dtype=np.uint8)

@@ -105,7 +105,7 @@ _LOSES_ANSWERS: Final = ("put", "supervisor", "zygote", "recover")
 
 
 def _restart_whole(drill: Drill, number: int) -> None:
-    """Its pieces died with the supervisor; an operator, or an etcd, goes on from there."""
+    """Its processes died with the supervisor; an operator, or an etcd, goes on from there."""
     ground = drill.ground
     ground.node(number).kill(0)
     if ground.master() is None:

@@ -12,7 +12,7 @@ SHAPES: Final = ("none", "ramp", "plateau", "burst", "soak")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """`put` and `serve` are endpoints. Bounds of 0 (`max_p99` in ms) and below 0 (`max_fail`) are none."""
 
     put: str = ""
@@ -57,7 +57,7 @@ BURST_SHARE: Final = 0.25  # of each burst's period; between them a tenth of the
 SOAK_RAMP_S: Final = 60.0
 
 
-def users_at(plan: Plan, second: float) -> int | None:
+def users_at(plan: LoadPlan, second: float) -> int | None:
     """None when the test is over.
 
     ramp     from one user to all of them, to the end

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from peers import java_peer, kafka, rocketmq
+from peers.client_process import Client
 from peers.jars import JavaMissing, class_path
 from peers.plan import QUANTILES, Durability, Kind, Setup, Work
 from peers.server import Process, free_port
 from peers.systems import SYSTEMS, Server, System
-from peers.told import Client
 from peers.usage import cpu_s, memory_of
 from tests.processes.waiting import Watch, await_
 from tests.requirements import need

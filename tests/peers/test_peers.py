@@ -9,7 +9,7 @@ from peers.harness import measure
 from peers.plan import QUANTILES, Answer, Durability, Kind, Replica, Work
 from peers.stream_client import CHUNK, StreamClient, Wire, frames_of
 from peers.towlines import requests_of
-from peers.works import Plan, Task
+from peers.works import Comparison, Task
 from towline.errors import BenchFailed
 from towline.format.wire.frames import decode_put
 
@@ -38,7 +38,7 @@ def temporary(tmp_path_factory, monkeypatch):
 def test_every_system_that_is_installed_does_all_the_work(temporary):
     notes: list[str] = []
     kept: list[int] = []
-    plan = Plan(systems=SYSTEMS, tasks=tuple(Task(work, 1) for work in WORKS), limit_s=0.02)
+    plan = Comparison(systems=SYSTEMS, tasks=tuple(Task(work, 1) for work in WORKS), limit_s=0.02)
     found = measure(plan, lambda text, left_s: notes.append(text), lambda result: kept.append(len(result["goals"])))
     assert len(kept) == len(WORKS)
     assert "towline" in found["versions"]
@@ -62,7 +62,7 @@ def test_every_system_that_is_installed_does_all_the_work(temporary):
 
 
 def test_what_python_code_gets_is_measured(temporary):
-    found = measure(Plan(systems=("towline",), tasks=tuple(Task(work, 1) for work in OF_PYTHON), limit_s=0.02))
+    found = measure(Comparison(systems=("towline",), tasks=tuple(Task(work, 1) for work in OF_PYTHON), limit_s=0.02))
     assert found["failed"] == {}
     counts = [row["systems"]["towline"]["count"] for row in found["rows"]]
     assert min(counts) > 0

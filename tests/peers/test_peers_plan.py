@@ -10,7 +10,7 @@ from peers.harness import measure
 from peers.journal import NAME
 from peers.plan import QUANTILES, Durability, Kind, Work
 from peers.server import Missing
-from peers.works import QUICK, Plan, Task, groups, guess_s, takes_part
+from peers.works import QUICK, Comparison, Task, groups, guess_s, takes_part
 from towline.errors import BenchFailed
 
 PUT = Work(kind=Kind.PUT, body=100, seconds=0.5)
@@ -21,7 +21,7 @@ REPLAY = Work(kind=Kind.REPLAY, body=100, count=10)
 
 def test_works_of_one_setup_are_done_together_and_late_ones_last():
     stored = Work(kind=Kind.STORED, body=100, count=10)
-    plan = Plan(tasks=(Task(PUT, 2), Task(SYNC, 2), Task(REPLAY, 1), Task(TAIL, 1), Task(stored, 1, late=True)))
+    plan = Comparison(tasks=(Task(PUT, 2), Task(SYNC, 2), Task(REPLAY, 1), Task(TAIL, 1), Task(stored, 1, late=True)))
     assert plan.sittings() == [
         (0, (TAIL, PUT)),
         (0, (SYNC,)),
@@ -33,7 +33,7 @@ def test_works_of_one_setup_are_done_together_and_late_ones_last():
 
 
 def test_the_quick_form_takes_less_than_ten_minutes():
-    plan = Plan(tasks=tuple(task for group in groups(QUICK).values() for task in group))
+    plan = Comparison(tasks=tuple(task for group in groups(QUICK).values() for task in group))
     taken = 0.0
     for _, works in plan.sittings():
         of_each = {system: [work for work in works if takes_part(system, work)] for system in plan.systems}
@@ -82,7 +82,7 @@ class NoLimits:
         return {"copy_gb_s": 1.0}
 
 
-PLAN = Plan(systems=("towline", "nats"), tasks=(Task(PUT, 3), Task(TAIL, 3)))
+PLAN = Comparison(systems=("towline", "nats"), tasks=(Task(PUT, 3), Task(TAIL, 3)))
 
 
 def test_a_run_that_is_broken_off_goes_on_where_it_was(sat, tmp_path):

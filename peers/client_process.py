@@ -1,4 +1,4 @@
-"""A client process as the one who tells it what to do sees it; the other side is `client.py`, or a Java program.
+"""A client process: starts it, sends it orders and reads its answers. Its code is `client.py`, or a Java program.
 
 One JSON value a line. It is told {"address", "work"}, says "ready" when it is prepared, is told "go", works, and says
 what it found: the fields of an Answer, or {"error"}. Then it may be told of another work; it ends with its input.
