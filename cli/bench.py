@@ -11,9 +11,9 @@ from towline.limits import GIB
 from .bench_delay import render_delay
 from .bench_ha import render_ha
 from .bench_peers import bench_peers
+from .bench_put import render_put
 from .bench_reading import render_consume, render_filter
 from .bench_recovery import render_recovery, sizes_of
-from .bench_report import render_put
 from .bench_reput import render_reput
 from .bench_segments import render_segments
 from .bench_spark import render_spark

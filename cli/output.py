@@ -71,6 +71,12 @@ def add_row(made: Table, *values: object) -> None:
     made.add_row(*(Text(str(value)) for value in values))
 
 
+def print_machine(console: Console, result: dict[str, Any]) -> None:
+    """The last line of a benchmark: the machine it ran on, and how long it took."""
+    machine = result["machine"]
+    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+
+
 def sized(size: float) -> str:
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -1,4 +1,4 @@
-"""What the driver decides before a read: which messages are meant, scan or queues, and which task reads what.
+"""Plans a read on the driver: which messages are meant, scan or queues, and which task reads what.
 
 scan    segments of the log, filtered: a task for each segment; small ones together, large ones in pieces where there
         are fewer of them than tasks. Pieces begin and end only at boundaries that are known: entries of a queue, or a

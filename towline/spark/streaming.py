@@ -1,4 +1,4 @@
-"""`spark.readStream.format("towline")`: what Spark asks of a stream, handed on to `towline.spark.streams`."""
+"""`spark.readStream.format("towline")`: what Spark asks of a stream, answered by `towline.spark.streams`."""
 
 from collections.abc import Iterator
 from typing import Any

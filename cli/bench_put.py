@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from .output import add_row, table
+from .output import add_row, print_machine, table
 
 GOAL_NAMES: Final = {
     "plain_of_copy": "kernel without the CRC check, of memory copy",
@@ -24,8 +24,7 @@ def render_put(console: Console, result: dict[str, Any]) -> None:
         met = "met" if goal["met"] else "NOT met"
         name = GOAL_NAMES[goal["goal"]]
         console.print(f"{name}: at least {_percent(goal['at_least'])}, worst {_percent(goal['reached'])}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)
 
 
 def _kernel(rows: list[dict[str, Any]]) -> Any:
