@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak drills check bench bench-full lock clean
+.PHONY: demo test soak drills lint check bench bench-full lock clean
 
 demo: .venv/ready
 	$(BIN)/towline demo
@@ -21,17 +21,21 @@ soak: .venv/ready
 drills: .venv/ready
 	$(BIN)/towline drill all
 
-check: .venv/ready
+# Rules of style, the format, types.
+lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The same and the rules of the repository: what to run before a commit.
+check: lint
 	$(BIN)/python -m pytest -q tests/repo
 
 # Towline beside RocketMQ, Kafka, NATS and Redis: table, plots and page in build/bench. What is not installed is left out.
 bench: .venv/ready
 	$(BIN)/towline bench peers --minutes 9
 
-# The same with up to five rounds and everything: what the README quotes. Run again, it goes on where it was broken off.
+# The same with up to five rounds and everything: what docs/benchmarks.md quotes. Run again, it goes on where it was broken off.
 MINUTES ?= 28
 bench-full: .venv/ready
 	$(BIN)/towline bench peers --full --minutes $(MINUTES) --resume --output loadtest/results

@@ -1,14 +1,12 @@
-"""What people read of a run: tables, for the terminal, the page and README."""
+"""What people read of a run: tables, for the terminal, the page of plots and docs/benchmarks.md."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from .plan import PYTHON, Kind, Work
 from .systems import OURS
 
-BEGIN: Final = "<!-- bench peers: begin -->"
-END: Final = "<!-- bench peers: end -->"
 NONE: Final = "-"
 FAILED: Final = "failed"  # why stands in the last table
 CANNOT: Final = "cannot"  # the same
@@ -91,11 +89,10 @@ def rate(per_s: float) -> str:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables that README quotes: throughput, latency, what is stored, goals."""
-    machine, chosen = (
-        result["machine"],
-        [each for each in sections(result) if not each.title.startswith("CPU")],
-    )
+    """The tables of docs/benchmarks.md: throughput, latency, what is stored, goals, what no round measured."""
+    machine = result["machine"]
+    shown = {**result, "skipped": list(_never_measured(result))}
+    chosen = [each for each in sections(shown) if not each.title.startswith("CPU")]
     lines = [
         f"Measured {result['made'][:10]} by `towline bench peers --full`: {machine['cpus']} CPUs ({machine['cpu']}), "
         f"{machine['memory_gb']:.0f} GB, medians of as many rounds as the tables say. {_versions(result)}.",
@@ -104,15 +101,9 @@ def markdown(result: Mapping[str, Any]) -> str:
     for section in chosen:
         heads = [column.removeprefix("#") for column in section.columns]
         marks = ["---:" if column.startswith("#") else "---" for column in section.columns]
-        lines += [f"**{section.title[0].upper()}{section.title[1:]}**", ""]
-        lines += [_line(heads), _line(marks), *(_line(row) for row in section.rows), ""]
+        lines += [f"### {section.title[0].upper()}{section.title[1:]}", ""]
+        lines += [line(heads), line(marks), *(line(row) for row in section.rows), ""]
     return "\n".join(lines)
-
-
-def quoted(readme: str, result: Mapping[str, Any]) -> str:
-    """README with what stands between its two marks written anew. Raises ValueError where it has no marks."""
-    head, rest = readme[: readme.index(BEGIN)], readme[readme.index(END) :]
-    return f"{head}{BEGIN}\n{markdown(result)}{rest}"
 
 
 def _table(
@@ -189,6 +180,14 @@ def _timed(work: Work) -> bool:
     return work.kind in (Kind.RATE, Kind.TAIL, Kind.SINGLE)
 
 
+def _never_measured(result: Mapping[str, Any]) -> Iterator[str]:
+    """Works for which no round had time. How many rounds the others had stands in their rows."""
+    measured = {row["name"] for row in result["rows"]}
+    for skipped in result["skipped"]:
+        works = skipped.partition(": ")[2].split("; ")
+        yield from (work for work in works if work not in measured)
+
+
 def _known(result: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [(key, result["limits"][key]) for key in LIMITS if key in result["limits"]]
 
@@ -208,5 +207,6 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """A row of a table in Markdown."""
     return f"| {' | '.join(cells)} |"

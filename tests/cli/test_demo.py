@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -17,6 +18,7 @@ from cli.demo_spark import missing_package
 from cli.flights import read_flights
 from pipeline.session import java_missing
 from tests.requirements import need
+from tests.spark.pages import README
 from towline.start import home
 
 COMMAND = [sys.executable, "-c", "from towline.start import main; main()", "demo"]
@@ -91,12 +93,20 @@ def test_sends_reads_back_compares_and_leaves_nothing(temporary, runtime):
     assert list(runtime.glob("towline/*")) == []
 
 
+def read_me(sent: int) -> list[str]:
+    """The lines that README quotes of the demo, for as many flights, without the size of a log."""
+    (quoted,) = re.findall(r"^```text\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [re.sub(r" +[\d.]+ MiB$", "", line).replace("336,776", str(sent)) for line in quoted.splitlines()]
+
+
 def test_keeps_the_stores_on_request_and_ends_with_one_json_line_after_the_table(tmp_path):
     status, out, err = finish(start("--limit", "500", "--store", str(tmp_path), "--no-spark"))
     assert status == 0, err
     *table, last = out.splitlines()
     assert json.loads(last)["ok"] is True
-    assert any("acknowledged" in line for line in table)
+    printed = [" ".join(line.split()) for line in table]
+    for line in read_me(500):
+        assert any(each.startswith(" ".join(line.split())) for each in printed), f"README quotes {line!r}"
     for role in ("master", "slave"):
         assert not (tmp_path / role / "abort").exists()
         assert list((tmp_path / role / "commitlog").iterdir())

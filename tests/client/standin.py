@@ -112,14 +112,14 @@ class Standin:
         started = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
 
     def stop(self) -> None:
         self._stop.set()
         assert self._thread is not None
         self._thread.join()
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10) -> None:
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 60) -> None:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the node did not see it"
 

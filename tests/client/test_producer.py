@@ -565,7 +565,7 @@ class TestClosing:
             "producer = Producer(sys.argv[1])\nproducer.send_async(Message('t', b'x')).result()\nprint('stored')\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", program, node.endpoint], capture_output=True, text=True, timeout=30, check=True
+            [sys.executable, "-c", program, node.endpoint], capture_output=True, text=True, timeout=60, check=True
         )
         assert (done.stdout, done.stderr) == ("stored\n", "")
 
@@ -579,7 +579,7 @@ def test_an_interrupt_ends_a_program_that_waits_for_a_result(node: Standin) -> N
     with subprocess.Popen([sys.executable, "-c", program, node.endpoint], stderr=subprocess.PIPE, text=True) as waiting:
         node.wait_for(lambda: node.puts)
         waiting.send_signal(signal.SIGINT)
-        _, trouble = waiting.communicate(timeout=20)
+        _, trouble = waiting.communicate(timeout=50)
     assert trouble.rstrip().endswith("KeyboardInterrupt")
 
 

@@ -1,17 +1,18 @@
 """Ratios, goals and tables of what the systems reached: known answers, no server."""
 
-import json
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
+from peers.figures import OF_PEERS, six, tables
 from peers.goals import GOALS, judge
 from peers.harness import beside_behind
 from peers.pictures import BARS, LATENCY, OVER_TIME, PAGE, draw
 from peers.plan import QUANTILES, Durability, Kind, Replica, Work
-from peers.quote import KEPT, README
+from peers.quote import pages, quoted
 from peers.ratios import summary
-from peers.report import BEGIN, END, RATIO, markdown, quoted, rate, sections
+from peers.report import RATIO, markdown, rate, sections
 from peers.works import FULL, QUICK, groups, takes_part
 from towline.start import home
 
@@ -181,22 +182,78 @@ def test_pictures_and_the_page_are_drawn(tmp_path):
     assert "put 100 B, 4 clients, async" in page
 
 
-def test_readme_quotes_what_stands_between_its_marks():
-    made = quoted(f"before\n{BEGIN}\nold\n{END}\nafter", result())
-    assert made.startswith(f"before\n{BEGIN}\nMeasured 2026-01-02")
-    assert made.endswith(f"{END}\nafter")
+def test_a_page_quotes_what_stands_between_its_marks():
+    begin, end = "<!-- bench peers: begin -->", "<!-- bench peers: end -->"
+    made = quoted(f"before\n{begin}\nold\n{end}\nafter", "bench peers", markdown(result()))
+    assert made.startswith(f"before\n{begin}\nMeasured 2026-01-02")
+    assert made.endswith(f"{end}\nafter")
     assert "old" not in made
-    assert quoted(made, result()) == made
+    assert quoted(made, "bench peers", markdown(result())) == made
     with pytest.raises(ValueError, match="not found"):
-        quoted("no marks", result())
+        quoted("no marks", "bench peers", "")
 
 
-def test_readme_quotes_the_run_that_is_kept():
-    kept, readme = home() / KEPT, (home() / README).read_text(encoding="utf-8")
-    if not kept.exists():
-        assert BEGIN not in readme or f"{BEGIN}\n{END}" in readme, f"README quotes a run that is not kept in {KEPT}"
-        return
-    assert markdown(json.loads(kept.read_text(encoding="utf-8"))) in readme, "run `python -m peers.quote`"
+@pytest.mark.parametrize(("page", "expected"), list(pages(home())), ids=lambda each: getattr(each, "name", ""))
+def test_the_page_is_what_the_kept_results_say(page, expected):
+    assert page.read_text(encoding="utf-8") == expected, "run `python -m peers.quote`"
+
+
+def test_the_page_names_a_work_that_no_round_measured_and_no_round_of_one_that_was():
+    found = result()
+    measured = found["rows"][0]["name"]
+    said = markdown(found | {"skipped": [f"round 3: {measured}", f"round 1: {measured}; tail"]})
+    assert "| tail | there was no time for it |" in said
+    assert "round 3" not in said
+    assert f"| {measured} | there was no time" not in said
+
+
+class TestFigures:
+    KEPT: ClassVar = {
+        "machines": [{"id": "a", "name": "A", "what": "one"}, {"id": "b", "name": "B", "what": "two"}],
+        "notes": {"warm": "The cache was warm."},
+        "figures": [
+            {
+                "topic": "Reading",
+                "what": "a pull",
+                "goal": "2 ms",
+                "results": {"a": {"figure": "3 ms", "met": False}, "b": {"figure": "1 ms", "met": True}},
+                "recorded": "2026-01-02",
+                "command": "towline bench x",
+                "notes": ["warm"],
+            },
+            {
+                "topic": "Writing",
+                "what": "a put",
+                "goal": None,
+                "results": {"b": {"figure": "9 us", "met": None}},
+                "recorded": "2026-01-03",
+                "command": "towline bench y",
+                "readme": "one put",
+            },
+        ],
+    }
+
+    def test_a_row_says_goal_machine_date_and_command_and_what_is_not_met(self):
+        said = tables(self.KEPT)
+        assert "| what | goal | A | B | written down | command |" in said
+        assert "| a pull (note 1) | 2 ms | 3 ms, **not met** | 1 ms, met | 2026-01-02 | `towline bench x` |" in said
+        assert "| a put | - | - | 9 us | 2026-01-03 | `towline bench y` |" in said
+        assert "1. The cache was warm." in said
+        assert said.index("### Reading") < said.index("### Writing")
+
+    def test_readme_has_six_from_both_files_and_says_who_is_the_best_peer_of_a_time(self):
+        def of(value):
+            return {"per_s": value, "per_s_of_best": 2.0, "first_ack_s": 1.0}
+
+        works = [
+            {"name": work, "systems": {system: of(1000.0), "redis": {"first_ack_s": 3.0}, "nats": {"first_ack_s": 0.5}}}
+            for _, work, system, _, _ in OF_PEERS
+        ]
+        said = six({"rows": works}, self.KEPT).splitlines()[2:]
+        assert len(said) == 6
+        assert said[0] == "| put 100 B, one client | 1.00 k msg/s | 2.0 times | `make bench-full` |"
+        assert said[4].endswith("| 1.00 s | nats 0.50 s | `make bench-full` |")
+        assert said[5] == "| one put | 9 us | - | `towline bench y` |"
 
 
 def test_works_that_sync_say_so():

@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes.consumer_groups.test_groups import (
     Endless,
+    await_committed,
     await_members,
     await_read,
     check_all_was_read,
@@ -83,6 +84,7 @@ class Group:
 
     def finish(self) -> None:
         await_read(self.members, self.acked)
+        await_committed(self.node, self.name, self.name)
         for member in self.living.values():
             member.stop()
 

@@ -1,4 +1,4 @@
-"""The page "Towline and Spark": its code blocks and tables, as tests run and compare them."""
+"""README and the page "Towline and Spark": code blocks and tables, as tests run and compare them."""
 
 import re
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.repo.trees import ROOT
 
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "spark.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
