@@ -23,8 +23,8 @@ from .machine import Limits, machine_facts
 from .plan import Replica, Work
 from .ratios import Round, summary
 from .server import Missing
+from .sitting import Sitting
 from .systems import SYSTEMS
-from .turn import Sitting
 from .works import Comparison, guess_s, takes_part
 
 LIMITS_EVERY_S: Final = 360.0
@@ -83,7 +83,7 @@ class _Run:
                 continue
             if time.monotonic() - self._limits_at > LIMITS_EVERY_S:
                 self._note("limits of the machine", self._left_s(at))
-                self.journal.add({"limits": limits.take()})
+                self.journal.add({"limits": limits.measure()})
                 self._limits_at = time.monotonic()
             for system in self._versions:
                 self._sit(system, self._open(system, works, number), number, at, title, root)
@@ -121,7 +121,7 @@ class _Run:
 
     def _take(self, sitting: Sitting, work: Work) -> Entry:
         try:
-            return {"found": sitting.take(work)}
+            return {"found": sitting.measure(work)}
         except Missing as missing:
             return {"absent": str(missing)}
         except FAILURES as error:

@@ -27,7 +27,7 @@ class Limits:
         self._root, self._seconds = root, seconds
         self._loads = {body: load_of(Shape(TOGETHER, body)) for body in RAW_BODIES}
 
-    def take(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """GB/s, messages/s."""
         found = {"copy_gb_s": Copies(COPY).measure(self._seconds) / 1e9, "write_gb_s": self._write()}
         for body in BODIES:

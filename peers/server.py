@@ -61,10 +61,10 @@ class Process:
         pid = self._process.pid
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
-    def rest(self) -> None:
+    def await_segments(self) -> None:
         """It makes nothing ahead."""
 
-    def settle(self) -> None:
+    def await_dispatched(self) -> None:
         """It owes nothing."""
 
     def disk_bytes(self) -> int:

@@ -17,10 +17,10 @@ class Server(Protocol):
     def pids(self) -> list[int]:
         """All its processes."""
 
-    def rest(self) -> None:
+    def await_segments(self) -> None:
         """Until it has made what it makes ahead of what is put."""
 
-    def settle(self) -> None:
+    def await_dispatched(self) -> None:
         """Until it has done what it owes for all that was put: nothing, for those who owe nothing."""
 
     def disk_bytes(self) -> int:

@@ -29,7 +29,7 @@ from .usage import disk_bytes
 
 SEGMENT: Final = 256 * MIB  # RocketMQ's own is 1 GiB; three of these are made before the clock starts
 STEP_S: Final = 0.002
-SETTLE_S: Final = 120.0
+AWAIT_S: Final = 120.0
 GONE_S: Final = 10.0
 ATTACH_LINES_MAX: Final = 100
 SYNCS: Final = "msync,fdatasync,fsync"
@@ -61,7 +61,7 @@ class TowlineNode:
             self._serving()
             if setup.replica is not Replica.NONE:
                 self._follow(port)
-            self.rest()
+            self.await_segments()
             if setup.sync_delay_ms:
                 flush = self._facts()["pieces"]["flush"]
                 self._ended.enter_context(_slow_syncs(int(flush), 1000 * setup.sync_delay_ms))
@@ -79,11 +79,11 @@ class TowlineNode:
             found += [facts["pid"], facts["zygote"], *facts["pieces"].values()]
         return [int(pid) for pid in found if pid]
 
-    def settle(self) -> None:
+    def await_dispatched(self) -> None:
         """Until queues and index hold all that was put."""
         with self._positions() as positions:
             end = positions.get(Position.APPENDED)
-            _await(lambda: positions.get(Position.DISPATCHED) >= end, SETTLE_S, "reput did not catch up")
+            _await(lambda: positions.get(Position.DISPATCHED) >= end, AWAIT_S, "reput did not catch up")
 
     def disk_bytes(self) -> int:
         return disk_bytes(self._store.root)
@@ -111,12 +111,12 @@ class TowlineNode:
         runtimes = [runtime_of(store.root).root for store in self._stores]
         remove(*runtimes, self._directory)
 
-    def rest(self) -> None:
+    def await_segments(self) -> None:
         """Until the segments that come next are made: that is a start's work, and not what is measured."""
         self._serving()
         for store in self._stores:
             with _positions_of(store) as positions:
-                _await(partial(_is_ahead, positions), SETTLE_S, "the next segments were not made")
+                _await(partial(_is_ahead, positions), AWAIT_S, "the next segments were not made")
 
     def _serving(self) -> None:
         assert self._launched is not None
@@ -133,7 +133,7 @@ class TowlineNode:
         self._ended.callback(launched.end)
         launched.await_ready()
         with self._positions() as positions:
-            _await(lambda: positions.get(Position.IN_SYNC).bit_count() == 2, SETTLE_S, "the slave is not in sync")
+            _await(lambda: positions.get(Position.IN_SYNC).bit_count() == 2, AWAIT_S, "the slave is not in sync")
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads(self._store.node.read_text())

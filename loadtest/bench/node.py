@@ -55,7 +55,7 @@ class BenchNode:
         tasks = Path(f"/proc/{self._positions.duty(Duty.PUT).pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
 
-    def settle(self) -> None:
+    def await_segments(self) -> None:
         """Until the next segments are made and warm: their making is not what is measured."""
 
         def ready() -> bool:

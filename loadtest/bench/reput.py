@@ -232,7 +232,7 @@ def measure_lag(rate: int, seconds: float, segment_size: int) -> dict[str, Any]:
             client = PutClient(context, node.put_endpoint("ipc"))
             try:
                 client.make_topic()
-                node.settle()
+                node.await_segments()
                 return _sampled(node, client, load, rate, seconds)
             finally:
                 client.close()

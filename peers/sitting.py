@@ -40,7 +40,7 @@ class Sitting:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._end()
 
-    def take(self, work: Work) -> dict[str, Any]:
+    def measure(self, work: Work) -> dict[str, Any]:
         """The figures of one work. Raises Missing, BenchFailed."""
         try:
             server = self._started(work)
@@ -60,7 +60,7 @@ class Sitting:
         if self._server is None:
             self._directory = Path(tempfile.mkdtemp(dir=self._root, prefix=self._system))
             self._server = SYSTEMS[self._system].start(self._directory, work.setup)
-        self._server.rest()
+        self._server.await_segments()
         return self._server
 
     def _end(self) -> None:
@@ -91,7 +91,7 @@ class Sitting:
             client.go()
         answers = [client.answer() for client in clients]
         began = time.perf_counter()
-        server.settle()
+        server.await_dispatched()
         behind_s = time.perf_counter() - began
         after = cpu_s(server.pids())
         count = sum(answer["count"] for answer in answers)
@@ -108,7 +108,7 @@ class Sitting:
 
     def _replay(self, server: Server, work: Work) -> dict[str, Any]:
         self._run(server, replace(work, kind=Kind.FILL, clients=1))
-        server.rest()
+        server.await_segments()
         found = self._run(server, work)
         if found["count"] < work.count:
             raise BenchFailed(f"{found['count']} of {work.count} messages came")
@@ -128,7 +128,7 @@ class Sitting:
             first.go()
             first.answer()
             first_ack_s = time.perf_counter() - began
-        server.settle()
+        server.await_dispatched()
         acknowledged = found["count"]
         replayed = self._run(server, replace(work, kind=Kind.REPLAY, count=acknowledged, durability=Durability.ASYNC))
         return found | {
