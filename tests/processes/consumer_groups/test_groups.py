@@ -125,7 +125,7 @@ def await_read(members: list[Process], keys: set[str]) -> None:
 
 
 def await_committed(node: TestNode, topic: str, group: str) -> None:
-    """Who was killed may have read to the end of a queue and committed none of it: another one comes to that end again."""
+    """Who was killed may have read to the end of a queue and committed none of it: another one comes to that end."""
     with AdminClient(serve_of(node)) as admin:
         ends = {queue: end for queue, (_, end) in admin.bounds(topic).items()}
         await_(lambda: admin.group_offsets(group, topic)[topic] == ends, DEADLINE_S, "the group stands at the ends")
