@@ -31,7 +31,7 @@ class UserKind(StrEnum):
 
 
 class Shape(StrEnum):
-    """Curves of loadtest/load/shapes.py."""
+    """Curves of loadtest/load/plan.py."""
 
     NONE = "none"
     RAMP = "ramp"
