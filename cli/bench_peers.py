@@ -75,14 +75,11 @@ def bench_peers(
     return 0
 
 
-class RepositoryOnly(TowlineError):
+class RepositoryOnly(TowlineError, remedy=Remedy.FIX_CALL):
     """The command needs a package that no wheel contains."""
 
-    remedy = Remedy.FIX_CALL
+    template = "the comparison with other servers is not in the installed package, it is in the repository alone"
     advice = "clone Towline's repository, run `make .venv/ready` there, then `.venv/bin/towline bench peers`"
-
-    def describe(self) -> str:
-        return "the comparison with other servers is not in the installed package, it is in the repository alone"
 
 
 def _module(name: str) -> Any:

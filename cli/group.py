@@ -37,21 +37,17 @@ REMEDIES = {
 }
 
 
-class GroupCallRefused(TowlineError):
-    """A question about groups was refused. Facts: what was asked, the error's name, the node's sentence."""
+class GroupCallRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """A question about groups was refused."""
 
-    remedy = Remedy.FIX_CALL
-
-    def __init__(self, op: str, error: str, sentence: str) -> None:
-        self.op, self.error, self.sentence = op, error, sentence
-        super().__init__(op, error, sentence)
+    op: str
+    error: str
+    sentence: str
+    template = "{error}: {sentence}"
 
     @property
     def advice(self) -> str:  # type: ignore[override]
         return REMEDIES.get(self.error, AskRefused.advice)
-
-    def describe(self) -> str:
-        return f"{self.error}: {self.sentence}"
 
 
 @app.command("list")

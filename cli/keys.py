@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from towline.link.keys import ENVIRONMENT, list_keys, make_ring, new_key, revoke_key
+from towline.link.keys import ENVIRONMENT, list_keys, make_node_keys, new_key, revoke_key
 
 from .output import Json, add_row, show, table
 
@@ -35,7 +35,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a key, and the ring with the nodes' own key if there is none. Nodes that run know it at once."""
-    made_ring = make_ring(directory)
+    made_ring = make_node_keys(directory)
     handed = new_key(directory, name, [one.value for one in role])
     result = {"name": name, "roles": [one.value for one in role], "file": str(handed), "made_ring": made_ring}
 

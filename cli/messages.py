@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from towline.client.message import ReceivedMessage
-from towline.format.record.body_errors import DecompressedTooLarge, UnreadableBody
+from towline.format.record.compression import DecompressedTooLarge, UnreadableBody
 
 from .output import add_row, progress_console, table
 

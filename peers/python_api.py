@@ -7,7 +7,7 @@ from typing import Final
 
 from loadtest.bench.consume import objects
 from loadtest.bench.shapes import TOPIC
-from towline.client.body_crcs import prepare
+from towline.client.columns import load_crc_kernel
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
@@ -58,7 +58,7 @@ def _bodies(producer: Producer, work: Work, go: Callable[[], None]) -> Answer:
 
 
 def _objects(serve: str, work: Work, go: Callable[[], None]) -> Answer:
-    prepare()
+    load_crc_kernel()
     with Consumer(serve, TOPIC, suspend_ms=0, max_bytes=MIB) as consumer:
         go()
         began, done = time.perf_counter(), 0

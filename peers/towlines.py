@@ -18,7 +18,7 @@ import zmq
 from loadtest.bench.client import PutClient
 from loadtest.bench.fill import loads_of, records_of
 from loadtest.bench.shapes import NEVER, TOPIC, Shape
-from towline.client.body_crcs import prepare
+from towline.client.columns import load_crc_kernel
 from towline.client.consumer import Consumer
 from towline.errors import BenchFailed, TowlineError
 from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
@@ -214,7 +214,7 @@ def _listens(path: str) -> None:
 
 
 def _replay(serve: str, work: Work, go: Callable[[], None]) -> Answer:
-    prepare()
+    load_crc_kernel()
     with Consumer(serve, TOPIC, suspend_ms=0) as consumer:
         consumer.position()  # linked, as the others' clients are
         go()

@@ -14,8 +14,7 @@ from towline.arrow.columns import schema_of
 from towline.arrow.errors import DamagedBody
 from towline.arrow.selection import Selection
 from towline.filter.tags import parse as parse_tags
-from towline.format.record.body_errors import DecompressedTooLarge, UnreadableBody
-from towline.format.record.compression import decompress
+from towline.format.record.compression import DecompressedTooLarge, UnreadableBody, decompress
 from towline.format.record.record import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from towline.spark.planning import plan, selection_of
 from towline.spark.reading import Partition, Reading, read

@@ -30,17 +30,9 @@ COPIED_SIZE_MAX: Final = 2 * KIB  # mean size of records that are copied whole f
 Subscription = Callable[[str, str], FilterData | None]
 
 
-class PropertyFilterDisabled(TowlineError):
-    """A pull with an expression on a node that evaluates none. No facts."""
-
-    remedy = Remedy.FIX_SETTINGS
+class PropertyFilterDisabled(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    template = "this node does not filter by properties: enable_property_filter is off"
     advice = "set enable_property_filter and restart the node, or filter by tags"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def describe(self) -> str:
-        return "this node does not filter by properties: enable_property_filter is off"
 
 
 class PropertyFilter:

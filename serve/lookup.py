@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from towline.errors import IndexDisabled, MalformedFrame, MalformedRecord, NotInLog, UnknownQueue, UnknownTopic
+from towline.errors import (
+    IndexDisabled,
+    MalformedFrame,
+    MalformedRecord,
+    NoRecordHere,
+    NotInLog,
+    RecordDamaged,
+    UnknownQueue,
+    UnknownTopic,
+)
 from towline.format.files.topics import TopicConfig, topic_facts
 from towline.format.record import properties
 from towline.format.record.message_id import decode_offset_id
@@ -26,7 +35,6 @@ from towline.log.commitlog.store_time import store_time
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile
-from towline.read_errors import NoRecordHere, RecordDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

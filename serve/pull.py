@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from towline.errors import MalformedRecord, NotInLog, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import MalformedRecord, NotInLog, QueueDamaged, TowlineError, UnknownQueue, UnknownTopic
 from towline.format.files.consume_queue import SIZE
 from towline.format.files.topics import TopicConfig
 from towline.format.record.record import SIZE_MIN
@@ -17,7 +17,6 @@ from towline.kernels.scan.queues import gather
 from towline.limits import KIB, MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

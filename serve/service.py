@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from serve.groups.front import check_asker, groups_of, is_group_question, refusal_facts
-from towline.errors import LinkRefused, MalformedFrame, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
 from towline.format.files.consume_queue import SIZE
 from towline.format.wire.frames import (
     ANSWER,
@@ -44,7 +44,6 @@ from towline.node.process.curve_keys import ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
-from towline.read_errors import QueueDamaged
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.resting import Rest
@@ -136,7 +135,7 @@ class ServeAgent:
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
-            ring=ring_of(node),
+            keys=ring_of(node),
             roles=SERVE_ROLES,
             greet=guarded(
                 welcome(
@@ -391,7 +390,7 @@ class ServeAgent:
     def _part(self, peer: bytes) -> None:
         """It has to greet again."""
         self._holding.drop(peer)
-        self._server.forget(peer)
+        self._server.evict(peer)
 
     def _cut(self, peer: bytes) -> None:
         """The same over another connection: this one ends, and with it go the answers that were not read."""

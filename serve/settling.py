@@ -5,7 +5,7 @@ at the start: until then nobody is sent back to an offset that was read before, 
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
 from towline.errors import Remedy, TowlineError
 from towline.runtime.clock import Clock
@@ -14,18 +14,11 @@ from towline.runtime.positions import Position
 SETTLE_MAX_MS: Final = 5_000  # questions about ends wait so long at most: a log may hold what nobody may see yet
 
 
-class StillStarting(TowlineError):
-    """A question about queues that are not dispatched to where they were. Facts: log offsets, dispatched and wanted."""
-
-    remedy: ClassVar[Remedy] = Remedy.RETRY
+class StillStarting(TowlineError, remedy=Remedy.RETRY):
+    dispatched: int
+    wanted: int
+    template = "the queues are dispatched to {dispatched} of the log, and were to {wanted} before the start"
     advice = "ask again in a moment"
-
-    def __init__(self, dispatched: int, wanted: int) -> None:
-        self.dispatched, self.wanted = dispatched, wanted
-        super().__init__(dispatched, wanted)
-
-    def describe(self) -> str:
-        return f"the queues are dispatched to {self.dispatched} of the log, and were to {self.wanted} before the start"
 
 
 class Settling:

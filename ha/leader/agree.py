@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.clock import boottime_ns
-from towline.errors import TowlineError
+from towline.errors import AloneRefused, PromotionRefused, TowlineError
 from towline.format.files.epochs import node_of
-from towline.ha_errors import AloneRefused, PromotionRefused
 from towline.log.recovery.recovery import sync_rest
 from towline.log.state.epoch_file import open_epoch
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of

@@ -7,9 +7,8 @@ import math
 from typing import ClassVar, Final, Protocol
 
 from towline.clock import boottime_ns
-from towline.errors import MalformedFile
+from towline.errors import EtcdUnavailable, MalformedFile
 from towline.format.files.epochs import node_of, term_of
-from towline.ha_errors import EtcdUnavailable
 from towline.limits import SLEEP_MAX_MS
 from towline.log.state.in_sync_file import ids_of
 from towline.node.process.context import Node

@@ -83,7 +83,7 @@ class SendAgent:
             self._context,
             endpoints_of(settings, node.runtime, "master")["ha"],
             own=own_facts(node, "ha"),
-            ring=ring_of(node),
+            keys=ring_of(node),
             roles=HA_ROLES,
             greet=self._greet,
             refused=self._note_refused,
@@ -241,7 +241,7 @@ class SendAgent:
     def _part(self, peer: Peer) -> None:
         self._peers.pop(peer.identity, None)
         self._membership.part(peer)
-        self._server.forget(peer.identity)
+        self._server.evict(peer.identity)
         line = self._node.positions.slaves()[peer.place]
         line.set(connected=False, appended=peer.appended, flushed=peer.flushed)
         self._node.log.warning("slave %s left at %d", peer.name, peer.appended)
@@ -321,7 +321,7 @@ class SendAgent:
         self._node.log.warning("%s %r leaves: %s", facts.get("role"), facts.get("name"), said.sentence)
         if request.peer in self._peers:
             self._part(self._peers[request.peer])
-        self._server.forget(request.peer)
+        self._server.evict(request.peer)
 
     # --- what slaves are sent
 

@@ -69,7 +69,7 @@ class RingClient:
 
         Raises BenchFailed.
         """
-        if not self.ring.takes(len(load.heads[0]) + len(load.records)):
+        if not self.ring.fits(len(load.heads[0]) + len(load.records)):
             raise BenchFailed(f"a request of {len(load.records)} bytes does not fit a ring of {self._area}")
         head, records = np.frombuffer(load.heads[0], np.uint8), np.frombuffer(load.records, np.uint8)
         begun, done = np.zeros(requests, np.int64), np.zeros(requests, np.int64)

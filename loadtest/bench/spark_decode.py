@@ -14,7 +14,7 @@ import numpy as np
 
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches
-from towline.arrow.quick import WORTH, want
+from towline.arrow.kernels import LONG_READ, expect_read
 from towline.arrow.selection import Selection
 from towline.errors import BenchFailed
 from towline.format.java_hash import string_hash
@@ -39,7 +39,7 @@ Note = Callable[[str], None]
 def measure(log: MadeLog, rounds: int, note: Note) -> dict[str, Any]:
     """Records and bytes a second, and how many times as fast as record by record; medians of the rounds."""
     arrays = _mapped(log)
-    want(WORTH)
+    expect_read(LONG_READ)
     for _ in batches(arrays[0], 0, 0, len(arrays[0]), COLUMNS):
         pass  # the allocator has its memory, and Arrow its functions
     plain_bytes = arrays[0][: min(len(arrays[0]), PLAIN_RECORDS * log.record_size, log.end)].tobytes()

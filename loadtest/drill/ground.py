@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from towline.cluster.derived import MASTER as FIRST
 from towline.cluster.derived import flags_of, given_to
-from towline.errors import NodeNotRunning, StartFailed
-from towline.ha_errors import OrderUndone, PromotionRefused
+from towline.errors import NodeNotRunning, OrderUndone, PromotionRefused, StartFailed
 from towline.limits import MIB
 from towline.log.files.config_file import read_config
 from towline.node.peers.promoting import promote

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from loadtest import load
 from towline.client.consumer import Consumer
+from towline.errors import Remedy, TowlineError
 
-from .errors import LoadTestFailed
 from .plan import USERS, LoadPlan
 
 LOCUSTFILE: Final = Path(load.__file__).parent.parent / "locustfile.py"
@@ -27,6 +27,13 @@ LOG: Final = "locust.log"
 SUMMARY: Final = "summary.json"
 
 Progress = Callable[[float], None]
+
+
+class LoadTestFailed(TowlineError, remedy=Remedy.FIX_CALL):
+    status: int
+    said: str
+    template = "Locust ended with status {status} and left no result: {said}"
+    advice = "keep its output with --out DIR and read locust.log there"
 
 
 @dataclass(frozen=True, slots=True)

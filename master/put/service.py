@@ -157,7 +157,7 @@ class PutAgent:
             self._context,
             endpoints_of(settings, node.runtime, "master")["put"],
             own=own_facts(node, "put"),
-            ring=ring_of(node),
+            keys=ring_of(node),
             roles=PUT_ROLES,
             greet=self._greet(
                 request_limit=settings.request_limit,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from towline.errors import IllegalTopic, TooManyQueues, TopicExists, UnknownTopic
-from towline.format.files.topic_errors import TopicChangeRefused, TopicProtected
+from towline.errors import IllegalTopic, TooManyQueues, TopicChangeRefused, TopicExists, TopicProtected, UnknownTopic
 from towline.format.files.topics import (
     GROUP_PREFIXES,
     PERM_INHERIT,

@@ -1,7 +1,6 @@
 """What is refused to a member of a group, by name. The name is what a client acts on, the sentence is for people."""
 
 from enum import Enum
-from typing import ClassVar
 
 from towline.errors import Remedy, TowlineError
 
@@ -28,21 +27,17 @@ class Refusal(Enum):
     OFFSETS_UNREADABLE = "restore the file or its .bak from a copy, or remove both to begin anew, then restart the node"
 
 
-class GroupRefused(TowlineError):
-    """Facts: which refusal, a sentence, ms after which asking again makes sense (0: it does not by itself)."""
+class GroupRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """What a member or an admin asked for is refused, by name."""
 
-    remedy: ClassVar[Remedy] = Remedy.FIX_CALL
-
-    def __init__(self, refusal: Refusal, sentence: str, retry_after_ms: int = 0) -> None:
-        self.refusal, self.sentence, self.retry_after_ms = refusal, sentence, retry_after_ms
-        super().__init__(refusal, sentence, retry_after_ms)
+    refusal: Refusal
+    sentence: str
+    retry_after_ms: int = 0  # 0: asking again does not help
+    template = "{sentence}"
 
     @property
     def code(self) -> str:
         return self.refusal.name
-
-    def describe(self) -> str:
-        return self.sentence
 
     def __str__(self) -> str:
         return f"{self.sentence}; {self.refusal.value}"

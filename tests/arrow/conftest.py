@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from towline.arrow import quick
+from towline.arrow import kernels
 
 
 @pytest.fixture(scope="module", params=["numpy", "kernels"], autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick, "_asked", [quick.load() if request.param == "kernels" else None])
+        found = kernels.load() if request.param == "kernels" else None
+        assert (found is not None) == (request.param == "kernels"), "both ways are tested only where numba is there"
+        patch.setattr(kernels, "_loaded", [found])
         yield request.param

@@ -130,7 +130,7 @@ class Standin:
     def forget_everyone(self) -> None:
         def forget(server: Server) -> None:
             for peer in list(server.sessions):
-                server.forget(peer)
+                server.evict(peer)
 
         self._calls.append(forget)
 

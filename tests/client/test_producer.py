@@ -342,7 +342,7 @@ class TestRetrying:
         with producer_of(node, delivery_timeout_ms=1_000) as producer:
             producer.send(Message("t", b"first"))
             node.stop()
-            producer._lane.sender._pause(60.0)
+            producer._session.io_thread._pause(60.0)
             with pytest.raises((NoAnswer, DeliveryTimeout)):
                 producer.send_async(Message("t", b"second")).result(WAIT_MS)
 
@@ -435,10 +435,10 @@ class TestBackPressure:
         node.judge = lambda put: Silence()
         producer = producer_of(node, in_flight_max=2, send_timeout_ms=60_000)
         futures = [producer.send_async(Message("t", b"x", queue_id=number % 4)) for number in range(4)]
-        producer._lane.accumulator.hurry()
+        producer._session.accumulator.seal_all()
         node.wait_for(lambda: len(node.puts) >= 1)
         more = [producer.send_async(Message("t", b"y", queue_id=number)) for number in range(4)]
-        producer._lane.accumulator.hurry()
+        producer._session.accumulator.seal_all()
         node.wait_for(lambda: len(node.puts) >= 2)
         with pytest.raises(ResultPending):
             more[-1].result(30)

@@ -8,12 +8,11 @@ import pytest
 
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
-from towline.client.errors import ClientClosed
-from towline.client.link.neighbours import neighbour
+from towline.client.errors import ClientClosed, NoNeighbour, NotARequest, RequestTimeout
+from towline.client.link.endpoints import neighbour
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import is_expired, reply
-from towline.client.request_errors import NoNeighbour, NotARequest, RequestTimeout
 from towline.errors import IllegalProperty, NoAnswer
 from towline.format.record.properties import decode as decode_properties
 

@@ -12,10 +12,16 @@ import pytest
 from master.schedule.transactions.ledger import Verdict
 from tests.processes.waiting import await_
 from towline.client import transaction
-from towline.client.errors import ClientClosed, IllegalDelay, PutRefused
+from towline.client.errors import (
+    REMEDIES,
+    ClientClosed,
+    IllegalDelay,
+    IllegalTransaction,
+    PutRefused,
+    TransactionRefused,
+)
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
-from towline.client.transaction_errors import REMEDIES, IllegalTransaction, TransactionRefused
 from towline.errors import IllegalTopic
 from towline.format.record.properties import UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from towline.cluster.derived import check_settings, flags_of, given_to, settings_of
+from towline.errors import BadSetting, UnknownSetting
 from towline.route.errors import BadCluster
 from towline.route.file import parse_cluster
-from towline.runtime.settings_errors import BadSetting, UnknownSetting
 from towline.runtime.settings_model import BrokerRole
 
 PATH = Path("/etc/towline/cluster.toml")

@@ -4,9 +4,9 @@ import pytest
 
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
+from towline.client.errors import TransactionRefused
 from towline.client.message import Message
 from towline.client.transaction import State, TransactionProducer
-from towline.client.transaction_errors import TransactionRefused
 from towline.format.wire.status import PutStatus
 from towline.node.process.context import runtime_of
 

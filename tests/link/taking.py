@@ -9,7 +9,7 @@ import zmq
 from towline.limits import MIB
 from towline.link import poller as poller_module
 from towline.link.context import Context, close_context, new_context
-from towline.link.memory_limit import Freed, anonymous_bytes
+from towline.link.memory_limit import FreedMemory, anonymous_bytes
 from towline.link.poller import Poller
 
 FRAMES, AT_ONCE = 128, 16
@@ -32,7 +32,7 @@ def take(context: Context, frames: int) -> None:
 
 def main() -> None:
     if sys.argv[1] == "keeps":
-        Freed.keep()
+        FreedMemory.keep()
     poller_module.REST_MS = 10  # type: ignore[misc]
     context = new_context()
     take(context, 2 * AT_ONCE)

@@ -8,7 +8,7 @@ import pytest
 
 from towline.limits import MIB, PAGE
 from towline.link import poller as poller_module
-from towline.link.memory_limit import Freed
+from towline.link.memory_limit import FreedMemory
 from towline.link.poller import Poller
 from towline.start import home
 
@@ -33,7 +33,7 @@ def test_a_process_at_rest_gives_back_what_it_kept() -> None:
 
 def test_only_who_was_busy_and_is_no_more_is_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     rests: list[int] = []
-    monkeypatch.setattr(Freed, "rest", lambda: rests.append(1))
+    monkeypatch.setattr(FreedMemory, "release", lambda: rests.append(1))
     monkeypatch.setattr(poller_module, "REST_MS", 2)
     monkeypatch.setattr(poller_module, "BUSY", 2)
     poller = Poller()

@@ -18,10 +18,9 @@ from towline.errors import CannotListen, LinkRefused, NoAnswer
 from towline.format.wire.frames import ASK, GREETING, MAGIC, VERSION_MAX, VERSION_MIN, Kind, json_part, kind_of
 from towline.limits import PARTS_MAX, SESSIONS_MAX
 from towline.link import server as server_module
-from towline.link.context import Context
+from towline.link.context import HEARTBEAT_MS, Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
-from towline.link.options import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Sent, Server
 
@@ -173,7 +172,7 @@ class TestGreeting:
     def test_a_peer_that_the_server_forgot_finds_its_link_lost(self, context: Context, server: Server) -> None:
         link = Link(context, server.endpoints[0], FACTS)
         greet(link, server)
-        server.forget(next(iter(server.sessions)))
+        server.evict(next(iter(server.sessions)))
         assert link.send(REQUEST)
 
         def lost() -> bool:
@@ -253,8 +252,8 @@ class TestFlood:
 def reading_nothing(context: Context, server: Server, monkeypatch: pytest.MonkeyPatch) -> Link:
     """A link at which ZeroMQ stops reading after a few messages, as none of ours does."""
     with monkeypatch.context() as patch:
-        patch.setattr("towline.link.options.RECEIVED_MAX", 8)
-        patch.setattr("towline.link.options.HEARTBEAT_MS", 0)
+        patch.setattr("towline.link.context.RECEIVED_MAX", 8)
+        patch.setattr("towline.link.context.HEARTBEAT_MS", 0)
         return Link(context, server.endpoints[0], FACTS)
 
 
@@ -308,7 +307,7 @@ import sys
 from pathlib import Path
 from towline.link.context import new_context
 from towline.link.endpoints import ipc_endpoint
-from towline.link.options import HEARTBEAT_MS
+from towline.link.context import HEARTBEAT_MS
 from towline.link.poller import Poller
 from towline.link.server import Server
 

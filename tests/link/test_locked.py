@@ -1,4 +1,4 @@
-"""A door beyond loopback: only keys of the ring come in, as what they are for; too much memory cuts every peer."""
+"""Ports beyond loopback: only allowed keys connect, in their roles; too much memory cuts every peer."""
 
 import json
 import select
@@ -20,12 +20,12 @@ from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.keys import (
     PUT_ROLES,
+    AuthorizedKeys,
     BadKeys,
     Key,
-    KeyRing,
     check_ask,
     list_keys,
-    make_ring,
+    make_node_keys,
     new_key,
     read_key,
     revoke_key,
@@ -44,22 +44,22 @@ def facts(role: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Path:
+def keys_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "ring"
-    assert make_ring(directory)
+    assert make_node_keys(directory)
     return directory
 
 
 @pytest.fixture
-def server(context: Context, tmp_path: Path, ring: Path) -> Iterator[Server]:
+def server(context: Context, tmp_path: Path, keys_dir: Path) -> Iterator[Server]:
     endpoints = [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"]
-    made = Server(context, endpoints, own=OWN, ring=KeyRing(ring))
+    made = Server(context, endpoints, own=OWN, keys=AuthorizedKeys(keys_dir))
     yield made
     made.close()
 
 
-def key_for(ring: Path, name: str, *roles: str) -> Key:
-    return read_key(new_key(ring, name, roles))
+def key_for(keys_dir: Path, name: str, *roles: str) -> Key:
+    return read_key(new_key(keys_dir, name, roles))
 
 
 def address_of(server: Server) -> tuple[str, int]:
@@ -82,21 +82,21 @@ def trouble_of(link: Link, server: Server) -> str:
     return str(until(told, "the end of the handshake"))
 
 
-def test_a_key_of_the_ring_opens_the_door(context: Context, server: Server, ring: Path) -> None:
-    link = Link(context, server.endpoints[1], facts("producer"), key=key_for(ring, "alice", "producer"))
+def test_an_allowed_key_may_connect(context: Context, server: Server, keys_dir: Path) -> None:
+    link = Link(context, server.endpoints[1], facts("producer"), key=key_for(keys_dir, "alice", "producer"))
     assert greet(link, server)["name"] == "broker-a"
     assert link.send(REQUEST)
     assert receive(server).session.facts["role"] == "producer"
     link.close()
 
 
-def test_what_goes_over_the_wire_cannot_be_read(context: Context, ring: Path, tmp_path: Path) -> None:
+def test_what_goes_over_the_wire_cannot_be_read(context: Context, keys_dir: Path, tmp_path: Path) -> None:
     """Behind a relay that keeps what passes, neither greeting nor request stands in clear."""
-    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, ring=KeyRing(ring))
+    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=AuthorizedKeys(keys_dir))
     address = address_of(server)
     listener = sockets.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
-    key = key_for(ring, "alice", "producer")
+    key = key_for(keys_dir, "alice", "producer")
     link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", facts("producer"), key=key)
     pair: list[sockets.socket] = []
     passed = bytearray()
@@ -148,39 +148,39 @@ def test_without_a_key_nobody_comes_in(context: Context, server: Server) -> None
     link.close()
 
 
-def test_a_strangers_key_is_not_let_in(context: Context, server: Server, ring: Path, tmp_path: Path) -> None:
+def test_a_strangers_key_is_not_accepted(context: Context, server: Server, keys_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    make_ring(other)
+    make_node_keys(other)
     stranger = key_for(other, "eve", "admin")
-    shown = Key("eve", ("admin",), stranger.public, stranger.secret, KeyRing(ring).server.public)
+    shown = Key("eve", ("admin",), stranger.public, stranger.secret, AuthorizedKeys(keys_dir).server.public)
     link = Link(context, server.endpoints[1], facts("admin"), key=shown)
-    assert "not let in" in trouble_of(link, server)
+    assert "not accepted" in trouble_of(link, server)
     assert not server.sessions
     link.close()
 
 
 @pytest.mark.parametrize("role", ["admin", "consumer", "slave", "peer", "schedule"])
-def test_a_producers_key_is_for_producers_alone(context: Context, server: Server, ring: Path, role: str) -> None:
-    link = Link(context, server.endpoints[1], facts(role), key=key_for(ring, "alice", "producer"))
+def test_a_producers_key_is_for_producers_alone(context: Context, server: Server, keys_dir: Path, role: str) -> None:
+    link = Link(context, server.endpoints[1], facts(role), key=key_for(keys_dir, "alice", "producer"))
     with pytest.raises(LinkRefused, match="is for producer"):
         greet(link, server)
     link.close()
 
 
-def test_a_node_shows_the_nodes_own_key(context: Context, server: Server, ring: Path) -> None:
-    link = Link(context, server.endpoints[1], facts("slave"), key=KeyRing(ring).as_client)
+def test_a_node_shows_the_nodes_own_key(context: Context, server: Server, keys_dir: Path) -> None:
+    link = Link(context, server.endpoints[1], facts("slave"), key=AuthorizedKeys(keys_dir).as_client)
     assert greet(link, server)["name"] == "broker-a"
     link.close()
 
 
 def test_a_revoked_key_ends_what_is_open_and_what_comes(
-    context: Context, server: Server, ring: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
-    key = key_for(ring, "alice", "producer")
+    key = key_for(keys_dir, "alice", "producer")
     link = Link(context, server.endpoints[1], facts("producer"), key=key)
     greet(link, server)
-    revoke_key(ring, "alice")
+    revoke_key(keys_dir, "alice")
     poller = Poller(server)
     poller.poll(0)
     assert not server.sessions
@@ -193,31 +193,31 @@ def test_a_revoked_key_ends_what_is_open_and_what_comes(
 
     until(lost, "the end of the link")
     again = Link(context, server.endpoints[1], facts("producer"), key=key)
-    assert "not let in" in trouble_of(again, server)
-    assert [(listed.key.name, listed.revoked) for listed in list_keys(ring)] == [("alice", True)]
+    assert "not accepted" in trouble_of(again, server)
+    assert [(listed.key.name, listed.revoked) for listed in list_keys(keys_dir)] == [("alice", True)]
     for made in (link, again):
         made.close()
 
 
 def test_what_was_held_for_a_revoked_key_goes_nowhere(
-    context: Context, server: Server, ring: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
-    link = Link(context, server.endpoints[1], facts("consumer"), key=key_for(ring, "bob", "consumer"))
+    link = Link(context, server.endpoints[1], facts("consumer"), key=key_for(keys_dir, "bob", "consumer"))
     greet(link, server)
     link.send(REQUEST)
     peer = receive(server).peer
     assert server.send(peer, [b"now"]) is Sent.SENT
-    revoke_key(ring, "bob")
+    revoke_key(keys_dir, "bob")
     server.receive()  # a busy server receives and never polls
     assert server.send(peer, [b"later"]) is Sent.GONE
     link.close()
 
 
-def test_each_door_is_for_its_own_roles(context: Context, ring: Path) -> None:
+def test_each_port_is_for_its_own_roles(context: Context, keys_dir: Path) -> None:
     """Most of all the ha door: a promise that a producer asked for would depose the master."""
-    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, ring=KeyRing(ring), roles=PUT_ROLES)
-    key = key_for(ring, "alice", "producer", "consumer")
+    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=AuthorizedKeys(keys_dir), roles=PUT_ROLES)
+    key = key_for(keys_dir, "alice", "producer", "consumer")
     strangers: list[object] = ["consumer", "peer", ["producer"], {}, None]
     for role in strangers:
         link = Link(context, server.endpoints[0], {**facts("producer"), "role": role}, key=key)
@@ -231,7 +231,7 @@ def test_each_door_is_for_its_own_roles(context: Context, ring: Path) -> None:
 
 
 def test_a_session_is_not_for_another_key_of_the_same_name(
-    context: Context, server: Server, ring: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer may choose its identity, and a session is remembered when its connection has gone."""
 
@@ -247,10 +247,10 @@ def test_a_session_is_not_for_another_key_of_the_same_name(
             patched.setattr(context, "socket", socket)
             return Link(context, server.endpoints[1], facts(role), key=key)
 
-    admin = named(key_for(ring, "root", "admin"), "admin")
+    admin = named(key_for(keys_dir, "root", "admin"), "admin")
     greet(admin, server)
     admin.close()
-    thief = named(key_for(ring, "eve", "producer"), "producer")
+    thief = named(key_for(keys_dir, "eve", "producer"), "producer")
     until(lambda: server.receive() or (thief.refused or thief.lost or thief._connected), "the connection")
     assert b"root" in server.sessions
     sent = thief.send(REQUEST)
@@ -269,7 +269,7 @@ def test_two_pollers_of_one_server_both_follow_its_new_socket(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put's front has a poller of its own."""
-    monkeypatch.setattr(shares_module.Shares, "memory_max", 1)
+    monkeypatch.setattr(shares_module.PeerShares, "memory_max", 1)
     server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
     pollers = Poller(server), Poller(server)
     pollers[0].poll(0)
@@ -299,9 +299,9 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = server_module.anonymous_bytes()
-    monkeypatch.setattr(shares_module.Shares, "memory_max", before + (64 << 20))
-    monkeypatch.setattr(shares_module.Shares, "_look", lambda *_: None)  # nobody is cut alone
-    monkeypatch.setattr(shares_module.Shares, "_weigh", lambda *_: None)
+    monkeypatch.setattr(shares_module.PeerShares, "memory_max", before + (64 << 20))
+    monkeypatch.setattr(shares_module.PeerShares, "_check", lambda *_: None)  # nobody is cut alone
+    monkeypatch.setattr(shares_module.PeerShares, "_check_total", lambda *_: None)
     monkeypatch.setattr(server_module, "TEND_S", 0.0)
     server = Server(context, [ipc_endpoint(tmp_path, "put"), "tcp://127.0.0.1:0"], own=OWN)
     endpoints = list(server.endpoints)
@@ -341,8 +341,8 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     raw.close()
 
 
-def test_a_rings_files_are_checked_and_secrets_are_the_owners(ring: Path) -> None:
-    handed = new_key(ring, "alice", ["producer", "consumer"])
+def test_a_keys_directorys_files_are_checked_and_secrets_are_the_owners(keys_dir: Path) -> None:
+    handed = new_key(keys_dir, "alice", ["producer", "consumer"])
     assert handed.stat().st_mode & 0o777 == 0o600
     assert read_key(handed).may_greet_as == {"producer", "consumer"}
     for name, roles, why in (
@@ -352,30 +352,32 @@ def test_a_rings_files_are_checked_and_secrets_are_the_owners(ring: Path) -> Non
         ("bob", ["root"], "root"),
     ):
         with pytest.raises(BadKeys, match=why):
-            new_key(ring, name, roles)
+            new_key(keys_dir, name, roles)
     handed.chmod(0o644)
     with pytest.raises(BadKeys, match="chmod 600"):
         read_key(handed)
-    (ring / "allowed" / "mallory.json").write_text(json.dumps({"name": "mallory", "roles": ["admin"], "public": "x"}))
+    (keys_dir / "allowed" / "mallory.json").write_text(
+        json.dumps({"name": "mallory", "roles": ["admin"], "public": "x"})
+    )
     with pytest.raises(BadKeys, match="mallory"):
-        KeyRing(ring)
+        AuthorizedKeys(keys_dir)
     with pytest.raises(BadKeys, match="no such key"):
-        revoke_key(ring, "nobody")
+        revoke_key(keys_dir, "nobody")
 
 
-def test_a_key_that_is_added_opens_a_running_server(ring: Path) -> None:
-    running = KeyRing(ring)
-    made = key_for(ring, "late", "consumer")
+def test_a_key_that_is_added_is_accepted_by_a_running_server(keys_dir: Path) -> None:
+    running = AuthorizedKeys(keys_dir)
+    made = key_for(keys_dir, "late", "consumer")
     assert running.roles_of(made.public) == {"consumer"}
     began = time.monotonic()
     assert not running.knows("x" * 40)
     assert time.monotonic() - began < 1
 
 
-def test_a_ring_that_changes_in_any_way_is_noticed(ring: Path, tmp_path: Path) -> None:
-    running = KeyRing(ring)
-    made = key_for(ring, "late", "consumer")
-    path = ring / "allowed" / "late.json"
+def test_a_keys_directory_that_changes_in_any_way_is_noticed(keys_dir: Path, tmp_path: Path) -> None:
+    running = AuthorizedKeys(keys_dir)
+    made = key_for(keys_dir, "late", "consumer")
+    path = keys_dir / "allowed" / "late.json"
     whole = path.read_text()
     path.write_text(whole[:40])  # half copied: the directory does not change when the rest follows
     assert not running.knows(made.public)
@@ -383,10 +385,10 @@ def test_a_ring_that_changes_in_any_way_is_noticed(ring: Path, tmp_path: Path) -
     assert running.roles_of(made.public) == {"consumer"}
     path.write_text(whole.replace("consumer", "producer"))
     assert running.roles_of(made.public) == {"producer"}
-    assert running.gone({made.public, running.server.public, "", "x" * 40}) == {"x" * 40}
-    (ring / "allowed").rename(tmp_path / "away")
+    assert running.revoked({made.public, running.server.public, "", "x" * 40}) == {"x" * 40}
+    (keys_dir / "allowed").rename(tmp_path / "away")
     assert not running.knows(made.public)
-    (tmp_path / "away").rename(ring / "allowed")
+    (tmp_path / "away").rename(keys_dir / "allowed")
     assert running.knows(made.public)
 
 
@@ -396,11 +398,11 @@ def test_a_ring_that_changes_in_any_way_is_noticed(ring: Path, tmp_path: Path) -
     + [json.dumps({"name": "m", "roles": ["admin"], "public": key}) for key in ("", "\u00e9" * 40, '"' * 40, 5)],
     ids=["deep", "list", "null", "no-roles", "no-key", "not-ascii", "not-z85", "number"],
 )
-def test_a_file_that_is_no_key_is_told_by_name(ring: Path, text: str) -> None:
-    (ring / "allowed").mkdir()
-    (ring / "allowed" / "m.json").write_text(text)
+def test_a_file_that_is_no_key_is_told_by_name(keys_dir: Path, text: str) -> None:
+    (keys_dir / "allowed").mkdir()
+    (keys_dir / "allowed" / "m.json").write_text(text)
     with pytest.raises(BadKeys, match=r"m\.json"):
-        KeyRing(ring)
+        AuthorizedKeys(keys_dir)
 
 
 def test_a_question_of_any_shape_is_no_crash() -> None:

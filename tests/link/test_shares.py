@@ -116,7 +116,7 @@ def test_what_waits_of_one_that_was_cut_is_thrown_away(
     until(lambda: server.receive() is None and server.sessions, "the greeting")
     send(flood, message([ASK.pack(Kind.ASK, 1), bytes(32 * KIB)]), 64 * MIB)
     until(lambda: server._shares.cut, "the cut")
-    server.look_after()
+    server.handle_ended()
     for _ in range(100):
         assert server.receive() is None
     assert counts == [1]
@@ -157,7 +157,7 @@ def test_a_peer_that_has_the_descriptor_of_one_that_went_is_not_taken_for_it(
         first.close()
         second = Link(context, server.endpoints[0], FACTS)
         greet(second, server)
-        server.look_after()
+        server.handle_ended()
         (peer,) = [peer for peer, session in server.sessions.items() if session.connection is not None][-1:]
         assert peer not in server.unheard
         second.close()
@@ -178,14 +178,14 @@ def test_who_comes_on_the_descriptor_of_others_that_have_gone_is_not_taken_for_g
     for _ in range(100):
         with greeted(port_of(server), "producer"):
             until(lambda: server.receive() is None and server.sessions, "the greeting")
-            server.look_after()
+            server.handle_ended()
             (session,) = server.sessions.values()
             assert session.peer not in server.unheard
         until(lambda peer=session.peer: not _serves(server, peer), "its end")
 
 
 def _serves(server: Server, peer: bytes) -> bool:
-    server.look_after()
+    server.handle_ended()
     if peer in server.unheard:
         server.sessions.pop(peer, None)
     return peer in server.sessions

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from .trees import PACKAGES, PROCESSES, Broken, Source, functions
 
-_BASE = frozenset(
-    {"towline.clock", "towline.errors", "towline.fence", "towline.ha_errors", "towline.limits", "towline.read_errors"}
-)
+_BASE = frozenset({"towline.clock", "towline.errors", "towline.fence", "towline.limits"})
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
 _FILTER = _BASE | {"towline.format"}
@@ -22,8 +20,6 @@ _EVERYTHING = _SPARK | {"towline.spark", "towline.cluster"}
 LAYERS: dict[str, frozenset[str]] = {
     "towline": frozenset(),
     "towline.errors": frozenset(),
-    "towline.ha_errors": frozenset({"towline.errors"}),
-    "towline.read_errors": frozenset({"towline.errors"}),
     "towline.clock": frozenset(),
     "towline.fence": frozenset(),
     "towline.limits": frozenset(),

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from towline.errors import BadSetting, UnknownSetting, UnreadableSettings
 from towline.runtime.broker_conf import NOT_APPLICABLE
 from towline.runtime.settings import Settings, parse_delay_levels, read_settings
 from towline.runtime.settings_doc import render
-from towline.runtime.settings_errors import BadSetting, UnknownSetting, UnreadableSettings
 from towline.runtime.settings_model import GROUPS, BrokerRole, FlushDiskType, snake, spellings
 
 KIB = 1024

@@ -8,7 +8,16 @@ from serve.lookup import TIME_MAX, Found, Lookup
 from serve.service import lookup_rules
 from serve.settling import SETTLE_MAX_MS, Settling, StillStarting
 from serve.topics import TopicsView
-from towline.errors import IllegalMessageId, IndexDisabled, MalformedFrame, NotInLog, UnknownQueue, UnknownTopic
+from towline.errors import (
+    IllegalMessageId,
+    IndexDisabled,
+    MalformedFrame,
+    NoRecordHere,
+    NotInLog,
+    RecordDamaged,
+    UnknownQueue,
+    UnknownTopic,
+)
 from towline.format.files.epochs import Epoch
 from towline.format.java_hash import string_hash
 from towline.format.record.message_id import encode_offset_id
@@ -17,7 +26,6 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile
-from towline.read_errors import NoRecordHere, RecordDamaged
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -9,13 +9,13 @@ from serve.pull import Outcome, Puller
 from serve.service import pull_rules
 from serve.settling import Settling
 from serve.topics import TopicsView
+from towline.errors import QueueDamaged
 from towline.format.files.consume_queue import ENTRY, encode, tags_code
 from towline.format.wire.frames import Pull
 from towline.format.wire.status import GetStatus
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import ConsumeQueueFiles
-from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

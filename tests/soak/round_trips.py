@@ -73,13 +73,13 @@ class Sockets:
         self._link.greet(int(1000 * SILENT_S))
         self._poller = Poller(self._link)
         self._descriptor = int(self._link.sockets[0].get(zmq.FD))
-        self._parts = [load.heads[0], load.records]
+        self._node_groups = [load.heads[0], load.records]
         self._turn = 0
 
     def trip(self) -> None:
         """Raises RuntimeError where no PUT_OK comes."""
         self._turn += 1
-        assert self._link.send(self._parts)
+        assert self._link.send(self._node_groups)
         while (answer := self._link.receive()) is None:
             if self._link.lost:
                 raise RuntimeError(f"the link was lost in trip {self._turn}")

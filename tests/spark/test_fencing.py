@@ -16,10 +16,10 @@ from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.errors import NoAnswer
 from towline.runtime.positions import Position
+from towline.spark.errors import Fenced
 from towline.spark.fencing import FENCE_WAIT_MS, FENCES, LOOK_S, VALID_S, FencedSending
 from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, Sent, There
 from towline.spark.sink import SinkOptions, stem_of, write_rows
-from towline.spark.sink_errors import Fenced
 
 from .test_sink_nodes import Task, is_whole, options
 

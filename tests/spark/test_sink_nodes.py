@@ -16,10 +16,9 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
 from towline.runtime.positions import Position
-from towline.spark.errors import BadOption, UnknownOption
+from towline.spark.errors import BadOption, CannotLookBack, NotTheSameRows, SeveralGroups, UnknownOption, UnwritableRow
 from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Sending
 from towline.spark.sink import SinkOptions, Task, stem_of, write_rows
-from towline.spark.sink_errors import CannotLookBack, NotTheSameRows, SeveralGroups, UnwritableRow
 
 from .reads import read
 

@@ -12,8 +12,8 @@ from towline.format.record.compression import Compressor, decompress
 from towline.format.record.properties import decode
 from towline.format.record.record import Host
 from towline.format.record.record import decode as decode_record
+from towline.spark.errors import UnwritableColumn, UnwritableRow, UnwritableType
 from towline.spark.rows import by_topic, check_schema, encoded_properties, numbers_of, prepared, unique_keys
-from towline.spark.sink_errors import UnwritableColumn, UnwritableRow, UnwritableType
 
 STEM = "0123456789ABCDEF01234567"
 HOST = Host(bytes([127, 0, 0, 1]), 0)

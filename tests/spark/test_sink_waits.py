@@ -23,9 +23,9 @@ from towline.client.send.futures import SendFuture
 from towline.errors import NoAnswer
 from towline.runtime.positions import Position
 from towline.spark import sending as module
+from towline.spark.errors import NotWritten
 from towline.spark.rows import unique_keys
 from towline.spark.sending import Sending
-from towline.spark.sink_errors import NotWritten
 
 STEM = "0123456789ABCDEF01234567"
 SHORT_MS = 300

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from towline.spark.errors import CheckpointUnusable
 from towline.spark.offsets import LogOffset, QueueOffsets, Source, mode_of, proportional, share, share_bytes
-from towline.spark.stream_errors import CheckpointUnusable
 
 OURS = Source("ab" * 16, "broker-a")
 BACKLOGS = st.lists(st.integers(0, 10**12), max_size=40)

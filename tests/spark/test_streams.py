@@ -11,8 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from towline.arrow.errors import DamagedRecord
 from towline.log.state.identity import IdentityFile
-from towline.spark.errors import BadOption, MessagesGone, UnknownRead
-from towline.spark.stream_errors import CheckpointUnusable
+from towline.spark.errors import BadOption, CheckpointUnusable, MessagesGone, UnknownRead
 
 from .reads import MODES, Rows, by_place, only, read
 from .stores import MadeStore

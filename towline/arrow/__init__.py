@@ -1,1 +1,1 @@
-"""The store's bytes as Arrow: record boundaries, columns, what is selected. Needs numpy and pyarrow, no compiler."""
+"""The store's bytes as Arrow: record boundaries, selection, columns. Needs numpy and pyarrow, no compiler."""

@@ -1,11 +1,11 @@
-"""Bodies as their senders had them: compressed ones are restored by SYSFLAG (spec 2.4)."""
+"""Bodies as their senders had them: decompressed by SYSFLAG (spec 2.4)."""
 
 import importlib
 
 import numpy as np
 import pyarrow as pa
 
-from towline.format.record.body_errors import DecompressedTooLarge, UnreadableBody
+from towline.format.record.compression import DecompressedTooLarge, UnreadableBody
 from towline.format.record.record import COMPRESSED
 from towline.limits import DECOMPRESSED_SIZE_MAX
 

@@ -1,11 +1,10 @@
-"""Where the records of a segment begin (spec 2.1, 2.2).
+"""The positions of records in a segment (spec 2.1, 2.2).
 
-Records are a chain: only a record's size tells where the next one is. To walk it with numpy, many chains are walked in
-lock-step: evenly spaced points are moved to the next bytes that look like a record and name their own place in
-PHYSICALOFFSET, and all of these go forward together. A chain counts only when the one before it ends exactly on its
-first record; the first begins where the caller says that a record begins. So a message whose body holds records, even
-with a PHYSICALOFFSET that is right, is never taken for several: such a chain is not met, and its stretch is walked
-anew.
+Records are a chain: only a record's size leads to the next one. To walk it with numpy, many chains are walked in
+lock-step: evenly spaced points are moved to the next bytes that look like a record and have their own place in
+PHYSICALOFFSET, and all of these advance together. A chain counts only when the one before it ends exactly on its first
+record; the first chain begins where the caller knows a record. So a message whose body contains records, even with a
+right PHYSICALOFFSET, is never taken for several: no chain ends on them, and their stretch is walked again.
 """
 
 import re
@@ -32,7 +31,7 @@ from towline.format.record.rules import Rule
 from towline.format.record.torn import is_torn
 from towline.limits import KIB
 
-from .quick import Quick, quick, want
+from .kernels import Kernels, expect_read, loaded
 
 CHAINS_MAX: Final = 2048  # more do not hide more of the memory's latency
 STRIDE_MIN: Final = 32 * KIB  # bytes of a chain: shorter ones do not pay for the search of their beginning
@@ -59,7 +58,7 @@ _MAGIC_BYTES: Final = re.compile(b"|".join(re.escape(_WORD.pack(magic)) for magi
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`positions` of the records, and `end`, where the walk ended: bytes from the segment's beginning.
+    """The records that a walk found, and `end`, where it ended: bytes from the segment's beginning.
 
     `rule` is OK where the walk reached its end or the `blank`, which stands at `end`. Else it is the rule that the
     record at `end` breaks; `waits` when that record may still be written: nothing stands there yet (TOTALSIZE is 0), or
@@ -84,8 +83,8 @@ def boundaries(
     sound, asks again from there. Positions and sizes that are not checked still lie inside `log`. With `enough` records
     the walk may end, as if at its end.
     """
-    want(end - start)
-    kernels = quick()
+    expect_read(end - start)
+    kernels = loaded()
     if kernels is not None:
         positions, at = _walk_at_once(kernels, log, base, start, min(end, len(log) - SIZE_MIN + 1), enough)
         return (
@@ -135,7 +134,7 @@ def judge(log: Bytes, base: int, at: int) -> tuple[Rule, bool, bool]:
 
 
 def next_plausible(log: Bytes, base: int, start: int, end: int) -> int:
-    """The first byte in [start, end) where a head stands that names its own place; -1 without one."""
+    """The first byte in [start, end) with a head that names its own place; -1 without one."""
     first = start + LAYOUT.offset["magic"]
     for match in _MAGIC_BYTES.finditer(log.data, first, min(len(log), end + SIZE_MIN)):
         at = match.start() - LAYOUT.offset["magic"]
@@ -144,7 +143,7 @@ def next_plausible(log: Bytes, base: int, start: int, end: int) -> int:
     return -1
 
 
-def _walk_at_once(kernels: Quick, log: Bytes, base: int, start: int, end: int, enough: int) -> tuple[Integers, int]:
+def _walk_at_once(kernels: Kernels, log: Bytes, base: int, start: int, end: int, enough: int) -> tuple[Integers, int]:
     """From head to head, each of them checked: positions, and where that ended."""
     pieces: list[Integers] = []
     at, left = start, enough

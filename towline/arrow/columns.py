@@ -1,4 +1,4 @@
-"""The columns of a message in Arrow: names, types, order (the names of rocketmq-spark first)."""
+"""The Arrow schema of a message: names, types and order of columns (the names of rocketmq-spark first)."""
 
 import difflib
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Records of a segment as Arrow RecordBatches: boundaries, selection, columns; cut by rows and by bytes.
+"""Decodes the records of a segment into Arrow RecordBatches: boundaries, selection, columns; bounded by rows and bytes.
 
-Everything that a batch holds is copied: a segment may be unmapped, or deleted, when its batches were made.
+A batch holds copies only, so the segment may be unmapped or deleted when its batches are made.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,13 @@ from towline.format.record.record import SIZE_MIN
 from towline.format.record.rules import Rule
 from towline.limits import MIB
 
+from .batch import fields_of, make_batch
 from .bodies import Restored, compressed_rows, restored
 from .boundaries import Found, boundaries, next_plausible
-from .checksums import damaged_rows
 from .columns import schema_of
 from .errors import DamagedBody, DamagedRecord, damaged
-from .heads import Heads
-from .making import fields_of, make_batch
-from .quick import want
+from .heads import Heads, damaged_rows
+from .kernels import expect_read
 from .selection import Selection
 
 ROWS: Final = 16_384  # of a batch at most: fewer cost time, more cost memory and bring nothing
@@ -38,7 +37,7 @@ _EVERYTHING: Final = Selection()
 
 
 class How(TypedDict, total=False):
-    """How a read is done; every part has a default."""
+    """The options of a read; every one has a default."""
 
     rows: int  # of a batch at most
     bytes: int  # of the records of a batch at most, and of its restored bodies; one record may be larger
@@ -89,10 +88,10 @@ def batches(
     a record that reaches over `end` is damage, unless the log ends inside it. So is a TOTALSIZE of 0. A body that
     cannot be restored is damage for who reads bodies. Raises as `decode`.
     """
-    want(end - start)
+    expect_read(end - start)
     reader = _Reader(log, base, columns, selection, **how)
     yield from reader.walk(start, end)
-    yield from reader.rest()
+    yield from reader.flush()
 
 
 def chosen(
@@ -103,11 +102,11 @@ def chosen(
     selection: Selection = _EVERYTHING,
     **how: Unpack[How],
 ) -> Iterator[pa.RecordBatch]:
-    """The same of records whose positions are known, in any order, which is kept."""
-    want(len(positions) * SIZE_MIN)
+    """The records at these positions in batches, in any order, which is kept."""
+    expect_read(len(positions) * SIZE_MIN)
     reader = _Reader(log, base, columns, selection, **how)
-    yield from reader.take(positions)
-    yield from reader.rest()
+    yield from reader.read(positions)
+    yield from reader.flush()
 
 
 class _HeadsUnsound(Exception):
@@ -153,7 +152,7 @@ class _Reader:
             some = boundaries(self.log, self.base, at, stop, check_heads=check_heads, enough=self.rows)
             found = self._inside(some, end)
             try:
-                yield from self.take(found.positions, checked=check_heads)
+                yield from self.read(found.positions, checked=check_heads)
             except _HeadsUnsound as unsound:
                 at, check_heads = unsound.at, True
                 continue
@@ -166,23 +165,26 @@ class _Reader:
             if found.blank or (cut_off and found.waits and not self.whole) or self._ended:
                 return
             if found.rule is not Rule.OK:
-                self._meet(damaged(self.base + at, Rule.SIZE_PAST_END if cut_off and self.whole else found.rule))
+                self._report(damaged(self.base + at, Rule.SIZE_PAST_END if cut_off and self.whole else found.rule))
                 at = self._next_sound(at + 1, end)
 
-    def take(self, positions: Integers, *, checked: bool = True) -> Iterator[pa.RecordBatch]:
-        """Raises _HeadsUnsound if heads were not `checked` and some are not sound."""
+    def read(self, positions: Integers, *, checked: bool = True) -> Iterator[pa.RecordBatch]:
+        """Reads the heads of some records and yields full batches.
+
+        Raises _HeadsUnsound for unsound heads, unless `checked`.
+        """
         for first in range(0, len(positions), self.rows):
             if self._ended:
                 return
             some = positions[first : first + self.rows]
             kept = self.selection.keep(self._sound(some) if checked else self._in_place(some))
             if sum(map(len, self._held)) + len(kept) > self.rows:
-                yield from self.rest()
+                yield from self.flush()
             if len(kept):
                 self._held.append(kept)
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """What waits, in batches of so many bytes."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yields the records that are left, in batches of bounded bytes."""
         held, self._held = self._held, []
         if not held:
             return
@@ -208,7 +210,7 @@ class _Reader:
             try:
                 body = restored(heads, row)
             except DamagedBody as problem:
-                self._meet(problem)
+                self._report(problem)
                 if self._ended:
                     self._taken = row
                     break
@@ -252,7 +254,7 @@ class _Reader:
                     Heads(self.log, self.base, positions[row : row + 1])
                 except DamagedRecord as problem:
                     self._lost = int(positions[row])
-                    self._meet(problem)
+                    self._report(problem)
                     if self._ended:
                         break
                     continue
@@ -265,7 +267,7 @@ class _Reader:
         if not damage:
             return heads
         for row, rule in damage:
-            self._meet(damaged(self.base + int(heads.positions[row]), rule, _named(heads, row)))
+            self._report(damaged(self.base + int(heads.positions[row]), rule, _named(heads, row)))
             if self._ended:
                 return heads.keep(slice(0, row))
         return heads.keep(np.delete(np.arange(len(heads)), [row for row, _ in damage]))
@@ -284,7 +286,7 @@ class _Reader:
             at += 1
         return end
 
-    def _meet(self, problem: Damage) -> None:
+    def _report(self, problem: Damage) -> None:
         """Tells of it, and raises it or notes that it ends the read, as told."""
         if self.on_damage is not None:
             self.on_damage(problem)

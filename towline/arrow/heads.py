@@ -1,6 +1,6 @@
-"""The fields of many records as arrays in the machine's byte order, and where their other parts stand (spec 2.1)."""
+"""The fields of many records as arrays, where their other parts begin, and the check of their CRCs (spec 2.1, 2.6)."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
 from towline.format.record.columns import Bytes, Integers, Parts, integers, locate, wider_by
+from towline.format.record.crcs import crcs
+from towline.format.record.property_crc import CRC_MASK, broken
 from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6
 from towline.format.record.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
 from .errors import damaged
-from .quick import Quick, quick
+from .kernels import Kernels, loaded
 
 BORN_HOST: Final = "born_address"  # with its port behind it: eight bytes of an IPv4 host, as one number
 STORE_HOST: Final = "store_address"
@@ -23,7 +25,7 @@ _KINDS: Final = {"i": "i4", "I": "u4", "q": "i8", "4s": "u8"}  # letters of the 
 _FIELDS: Final = {field.name: _KINDS[field.letter] for field in LAYOUT.fields if not field.name.endswith("_port")}
 _ALWAYS: Final = ("total_size", "magic", "sys_flag", "body_size")
 _PARTS: Final = tuple(part.name for part in fields(Parts))
-_QUICK_PARTS: Final = len(_PARTS) - 1  # all but `start`, which is given, come from the kernel, in this order
+_KERNEL_PARTS: Final = len(_PARTS) - 1  # all but `start`, which is given, come from the kernel, in this order
 _APART: Final = 24  # rows between two columns that are written at once, so that they do not share lines of a cache
 _BLOCK: Final = 4096  # heads of so many records stay in the cache of a core while their fields are taken out
 _HEAD: Final = np.dtype(
@@ -48,7 +50,7 @@ class Heads:
     ) -> None:
         self.log, self.base, self.positions = log, base, positions
         self._columns: dict[str, NDArray[Any]] = {}
-        kernels = quick()
+        kernels = loaded()
         if kernels is not None and self._read_at_once(kernels, dict.fromkeys(names), placed):
             return
         self._read_each(dict.fromkeys(names), placed)
@@ -71,21 +73,21 @@ class Heads:
         self.parts = self._located()
         self._columns = {name: self._columns[name] for name in names}
 
-    def _read_at_once(self, kernels: Quick, names: Collection[str], placed: bool) -> bool:
+    def _read_at_once(self, kernels: Kernels, names: Collection[str], placed: bool) -> bool:
         """False where a record is not sound."""
         kinds = {name: np.dtype(_FIELDS[name]) for name in names}
         words, longs = ([name for name, kind in kinds.items() if kind.itemsize == size] for size in (4, 8))
         positions = np.ascontiguousarray(self.positions, np.int64)
         count, stride = len(positions), len(positions) + _APART
         narrow = np.empty(len(words) * stride, np.int32)
-        wide = np.empty((_QUICK_PARTS + len(longs)) * stride, np.int64)
+        wide = np.empty((_KERNEL_PARTS + len(longs)) * stride, np.int64)
         places = (np.array([LAYOUT.offset[name] for name in some], np.int64) for some in (words, longs))
         if kernels.read_heads(self.log, self.base, positions, placed, *places, stride, narrow, wide) < count:
             return False
         rows = [wide[first : first + count] for first in range(0, len(wide), stride)]
-        self.parts = Parts(positions, *rows[:_QUICK_PARTS])
+        self.parts = Parts(positions, *rows[:_KERNEL_PARTS])
         self.positions, self.size, self.sys_flag = positions, self.parts.size, self.parts.sys_flag
-        found: dict[str, NDArray[Any]] = dict(zip(longs, rows[_QUICK_PARTS:], strict=True))
+        found: dict[str, NDArray[Any]] = dict(zip(longs, rows[_KERNEL_PARTS:], strict=True))
         found |= {name: narrow[row * stride : row * stride + count] for row, name in enumerate(words)}
         self._columns = {name: found[name].view(kind) for name, kind in kinds.items()}
         return True
@@ -98,12 +100,12 @@ class Heads:
         return self._columns[name]
 
     def keep(self, rows: NDArray[Any] | slice) -> "Heads":
-        """Those of these rows, or where `rows` is true. The log is not copied."""
+        """The records of these rows, or where `rows` is true. The log is not copied."""
         return self._of([self], lambda values: values[0][rows])
 
     @staticmethod
     def joined(several: Sequence["Heads"]) -> "Heads":
-        """One behind the other; all of one log and with the same fields."""
+        """Several heads of one log, with the same fields, as one."""
         return several[0]._of(several, np.concatenate) if len(several) > 1 else several[0]
 
     def _of(self, several: Sequence["Heads"], make: Callable[[list[NDArray[Any]]], NDArray[Any]]) -> "Heads":
@@ -153,3 +155,27 @@ def _read(log: Bytes, positions: Integers, names: Collection[str]) -> dict[str, 
             for name, values in columns.items():
                 values[first : first + _BLOCK] = heads[name]
     return columns
+
+
+def damaged_rows(heads: Heads, *, force_property_crc: bool = False) -> list[tuple[int, Rule]]:
+    """The rows with a wrong CRC of the body, and the rule. The heads were read with body_crc.
+
+    With `force_property_crc` also rows that do not end with their own property CRC.
+    """
+    parts = heads.parts
+    kernels = loaded()
+    kernel = kernels.crc32_each if kernels is not None else None
+    found = crcs(heads.log, parts.body_start, parts.body_size, kernel) & np.uint32(CRC_MASK)
+    wrong = dict(_broken_property_crcs(heads)) if force_property_crc else {}
+    wrong |= {int(row): Rule.BODY_CRC for row in np.flatnonzero(found != heads["body_crc"])}
+    return sorted(wrong.items())
+
+
+def _broken_property_crcs(heads: Heads) -> Iterator[tuple[int, Rule]]:
+    """Rows that do not end with their own, and the rule."""
+    data, starts = heads.log.data, heads.positions
+    places = zip(starts.tolist(), heads.parts.properties_start.tolist(), (starts + heads.size).tolist(), strict=True)
+    for row, (start, properties, end) in enumerate(places):
+        rule = broken(bytes(data[start:end]), bytes(data[properties:end]))
+        if rule is not Rule.OK:
+            yield row, rule

@@ -1,7 +1,7 @@
-"""Names and values of the properties of many records, found without a loop over them (spec 2.3).
+"""Names and values of the properties of many records, without a loop over records (spec 2.3).
 
 The rules are those of `towline.format.record.properties.decode`: the last of equal names wins; an item without a name,
-a value or a separator between them is no pair; the 0x02 behind the last one may be missing.
+a value or a separator between them is skipped; the 0x02 behind the last pair may be missing.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from towline.format.record.columns import Bytes, Integers
 from towline.format.record.properties import NAME_END, PAIR_END
 
 from .heads import Heads
-from .quick import Quick, quick
+from .kernels import Kernels, loaded
 from .slices import end_to_end, ends_of, is_utf8, slices, text
 
 _NAME_END: Final = ord(NAME_END)
@@ -30,7 +30,7 @@ _NEAR: Final = 32  # pairs of one record up to which each is compared with those
 
 @dataclass
 class Pairs:
-    """Of `count` records; places are bytes of `data`, a copy of all properties back to back.
+    """The properties of `count` records; places are bytes of `data`, a copy of all properties back to back.
 
     Pair n belongs to record `row[n]`; those of record m are numbered from `first[m]` up to `first[m + 1]`.
     """
@@ -175,7 +175,7 @@ def _numbered(row: Integers, count: int) -> Integers:
 def pairs_of(heads: Heads) -> Pairs:
     """The pairs of all records. Raises BatchTooLarge."""
     starts = heads.parts.properties_start
-    kernels = quick()
+    kernels = loaded()
     if kernels is not None:
         return _at_once(kernels, *end_to_end(kernels, heads.log, starts, heads.positions + heads.size, _PROPERTIES))
     found, beginnings = ends_of(slices(heads.log, starts, heads.positions + heads.size, _PROPERTIES))
@@ -185,7 +185,7 @@ def pairs_of(heads: Heads) -> Pairs:
     return _regular(data, beginnings) or _irregular(data, beginnings)
 
 
-def _at_once(kernels: Quick, data: Bytes, places: NDArray[np.int32]) -> Pairs:
+def _at_once(kernels: Kernels, data: Bytes, places: NDArray[np.int32]) -> Pairs:
     """By the general rules."""
     beginnings = places.astype(np.int64)
     count, size = len(beginnings) - 1, int(beginnings[-1])

@@ -1,4 +1,4 @@
-"""Which messages a reader wants: judged from positions on, before any column is made."""
+"""Selection of messages, from positions on, before any column is made."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _MAY_BE_HIDDEN[[ord(name[0]) for name in (*SYSTEM_TOPICS, *SYSTEM_PREFIXES, HALF
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What is asked for must hold all at once; None, and the defaults, ask for nothing.
+    """The conditions on messages, which must hold all at once; None, and the defaults, are no condition.
 
     `topics` by name; `topic_pattern` as a regular expression for the whole name; `queues` maps (topic, queue id) to the
     queue offsets [first, end), `queue_ids` holds for every topic. `start_offset` and `end_offset` are physical,
@@ -65,7 +65,7 @@ class Selection:
 
     @property
     def fields(self) -> frozenset[str]:
-        """What `Heads` must read for it."""
+        """The fields that `Heads` must read for it."""
         wanted = set()
         if self.start_offset is not None or self.end_offset is not None:
             wanted.add("physical_offset")
@@ -89,7 +89,7 @@ class Selection:
         return self.system or not is_system_topic(topic) or named is not None
 
     def keep(self, heads: Heads) -> Heads:
-        """The wanted ones of the records, which were read with `fields`: what costs little is judged first."""
+        """The selected records, which were read with `fields`; cheap conditions are checked first."""
         for judge in (self._by_place, self._by_topic, self._by_properties):
             rows = judge(heads)
             if rows is not None and not rows.all():

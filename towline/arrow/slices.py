@@ -1,4 +1,4 @@
-"""Stretches of bytes as Arrow arrays: copies, so nothing that comes from here aliases the bytes it was taken from."""
+"""Stretches of bytes as Arrow arrays. All are copies, so nothing aliases the log's bytes."""
 
 from functools import lru_cache
 from typing import Final
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from towline.format.record.columns import Bytes, Integers
 
 from .errors import BatchTooLarge
-from .quick import Quick, quick
+from .kernels import Kernels, loaded
 
 VALUES_MAX: Final = 2**31 - 1  # bytes that the 32-bit offsets of an Arrow array reach
 _TEXT: Final = pa.string()
@@ -18,7 +18,7 @@ _REPEATED: Final = 16  # arrays that are kept, of some 300 KiB
 
 
 def slices(data: Bytes, starts: Integers, ends: Integers, column: str) -> pa.BinaryArray:
-    """data[start:end] for each pair; no two overlap, unless they are the same. Raises BatchTooLarge with `column`.
+    """The values data[start:end] of each pair; no two overlap, unless they are the same. Raises BatchTooLarge.
 
     Of ascending ones the stretches and the gaps between them are an array over `data` without any copy; a filter then
     copies every other value of it, a third of the cost of gathering bytes. Those of one size are items of that size,
@@ -27,7 +27,7 @@ def slices(data: Bytes, starts: Integers, ends: Integers, column: str) -> pa.Bin
     count = len(starts)
     if count == 0:
         return pa.array([], pa.binary())
-    kernels = quick()
+    kernels = loaded()
     if kernels is not None:
         copied, places = end_to_end(kernels, data, starts, ends, column)
         values = copied[: places[-1]]
@@ -51,9 +51,9 @@ def slices(data: Bytes, starts: Integers, ends: Integers, column: str) -> pa.Bin
 
 
 def end_to_end(
-    kernels: Quick, data: Bytes, starts: Integers, ends: Integers, column: str
+    kernels: Kernels, data: Bytes, starts: Integers, ends: Integers, column: str
 ) -> tuple[Bytes, NDArray[np.int32]]:
-    """The stretches one behind the other and zeros, of `slack`, behind them; and count + 1 places where they begin.
+    """The stretches back to back with `slack` zeros behind them, and count + 1 places where they begin.
 
     Raises BatchTooLarge with `column`.
     """
@@ -70,7 +70,7 @@ def end_to_end(
 
 @lru_cache(maxsize=_REPEATED)
 def repeated(value: str, count: int) -> pa.StringArray:
-    """The same text again and again. Most batches have as many rows, and an array may be of several."""
+    """An array of one text. It is cached: most batches have as many rows."""
     return pa.repeat(pa.scalar(value, _TEXT), count)
 
 

@@ -1,4 +1,4 @@
-"""Questions to a node: topics, and messages by key, id, place and time."""
+"""Administration of one node: topics, consumer groups, transactions, and messages by key, id, offset and time."""
 
 import contextlib
 import os
@@ -12,8 +12,7 @@ from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, anybody, masters
 from towline.client.link.rpc import Caller, Reply
 from towline.client.read.reader import to_ms
-from towline.errors import TowlineError
-from towline.read_errors import RecordDamaged
+from towline.errors import RecordDamaged, TowlineError
 
 from .consumer import Consumer
 from .errors import AskRefused
@@ -24,7 +23,7 @@ FOUND_MAX: Final = 64
 
 
 class Found(list[ReceivedMessage]):
-    """Messages in the order of the log.
+    """Messages that a search found, in the order of the log.
 
     truncated  older ones may be there too: ask for a time that ends before the first of these
     complete   the node's index held everything that was readable when it was asked; if not, the newest may be missing
@@ -40,7 +39,7 @@ class Found(list[ReceivedMessage]):
 
 
 class AdminClient:
-    """Asks one process of a node: put for topics (and changing them), serve for everything else. Used by one thread.
+    """Asks one process of a node: put for topics and their changes, serve for everything else. Used by one thread.
 
     Of several endpoints (a text with commas, or a sequence) the first that answers is asked, and where only a master
     answers, that one; with `masters_only` always a master.
@@ -64,11 +63,11 @@ class AdminClient:
         self._caller = Caller(endpoint, self._facts, fit=masters if masters_only else anybody)
 
     def ask(self, op: str, **facts: Any) -> Reply:
-        """Any question; the answer's facts, and its records in columns."""
+        """Asks any question; the reply has the answer's facts, and its records in columns."""
         return self._caller.ask(op, facts, self._timeout_ms)
 
     def welcome(self) -> dict[str, Any]:
-        """What the process says of itself in its greeting."""
+        """The process's welcome."""
         self._caller.link(self._timeout_ms)
         return self._caller.welcome
 
@@ -101,8 +100,8 @@ class AdminClient:
         perm: int | None = None,
         order: bool | None = None,
     ) -> dict[str, Any]:
-        """Asks the put process. The new topic, like one of `topics`; `queues` of both kinds unless told otherwise."""
-        more = _told(read_queues, write_queues, perm, order)
+        """Makes a topic (put process) and returns it like one of `topics`; `queues` is for both kinds."""
+        more = _given(read_queues, write_queues, perm, order)
         return self.ask("create_topic", topic=topic, queues=queues, **more).facts
 
     def alter_topic(
@@ -118,7 +117,7 @@ class AdminClient:
 
         Queues become fewer in two steps: the write queues, and when the others were read to their end, the read queues.
         """
-        return self.ask("alter_topic", topic=topic, **_told(read_queues, write_queues, perm, order)).facts
+        return self.ask("alter_topic", topic=topic, **_given(read_queues, write_queues, perm, order)).facts
 
     def delete_topic(self, topic: str) -> dict[str, Any]:
         """Asks the put process: topic, and `log_offset`, before which the log holds its messages until they expire.
@@ -159,13 +158,13 @@ class AdminClient:
         end: datetime | int = ALWAYS_MS,
         max_count: int = FOUND_MAX,
     ) -> Found:
-        """Usually one message; more when one was sent again after its answer was lost. As `by_key`."""
+        """Messages with this unique key: usually one, more after a retry. As `by_key`."""
         facts = {"topic": topic, "key": unique_key, "begin": to_ms(begin), "end": to_ms(end), "max": max_count}
         reply = self.ask("query_unique_key", **facts)
         return _found(reply, lambda message: message.topic == topic and message.unique_key == unique_key)
 
     def by_id(self, message_id: str) -> ReceivedMessage | None:
-        """`message_id` is an offset id, as `ReceivedMessage.message_id` and RocketMQ show it.
+        """The message of an offset id, as `ReceivedMessage.message_id` and RocketMQ show it; None without one.
 
         AskRefused says what stands there when it is no message, or one of another store.
         """
@@ -224,7 +223,7 @@ class AdminClient:
     def reset_offsets(
         self, group: str, topic: str, to: Literal["first", "last"] | datetime | int, *, queue_id: int | None = None
     ) -> dict[int, int]:
-        """The group goes on at the first message, behind the last one, or at the first one stored at or after a time.
+        """Moves the group to the first message, behind the last one, or to the first one stored at or after a time.
 
         `to` as a number is ms since 1970. All queues, unless `queue_id` names one. Members that are there go on from
         the new offsets at once. Returns queue id -> offset.
@@ -232,11 +231,11 @@ class AdminClient:
         return self._reset(group, topic, to if isinstance(to, str) else {"timestamp": to_ms(to)}, queue_id)
 
     def set_offset(self, group: str, topic: str, queue_id: int, offset: int) -> int:
-        """The group goes on at this offset of one queue, as far as the queue's bounds allow. Returns what was set."""
+        """Moves the group to this offset of one queue, within the queue's bounds. Returns the offset that was set."""
         return self._reset(group, topic, {"offset": offset}, queue_id)[queue_id]
 
     def delete_group(self, group: str) -> list[str]:
-        """Its offsets and settings go. AskRefused GROUP_IN_USE while it has members.
+        """Deletes the group's offsets and settings. AskRefused GROUP_IN_USE while it has members.
 
         Returns the topics of its retries and dead letters that are left: a group of the same name reads such retries.
         """
@@ -283,7 +282,7 @@ class AdminClient:
         self.close()
 
 
-def _told(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
+def _given(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
     given = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm, "order": order}
     return {name: value for name, value in given.items() if value is not None}
 

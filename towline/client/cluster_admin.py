@@ -1,4 +1,4 @@
-"""Questions to all groups of nodes of a cluster."""
+"""Administration of all groups of nodes of a cluster."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
 from towline.client.link.endpoints import Endpoints
-from towline.client.link.routes import Way, ways
+from towline.client.link.routes import GroupRoute, group_routes
 
 from .admin import ALWAYS_MS, FOUND_MAX, AdminClient, Found
 from .errors import UnknownGroup
@@ -18,7 +18,7 @@ SERVE: Final = "serve"
 
 
 class ClusterAdmin:
-    """Asks the master of every group of nodes, and tells the answers apart by the group's name. Used by one thread.
+    """Administers every group of nodes through its master; results are by the group's name. Used by one thread.
 
     `endpoint` is cluster:PATH or etcd:http://HOST:PORT/NAME. Half an answer is none: every call raises what
     `AdminClient` raises for any of the groups. What changes something has then changed it in the groups before, in the
@@ -28,18 +28,18 @@ class ClusterAdmin:
     def __init__(self, endpoint: Endpoints, *, name: str = "", cluster: str = "", timeout_ms: int = 5_000) -> None:
         """Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent."""
         self._facts: dict[str, Any] = {"name": name, "cluster": cluster, "timeout_ms": timeout_ms}
-        self._ways: dict[tuple[str, str], Way] = {}
+        self._ways: dict[tuple[str, str], GroupRoute] = {}
         for service in (PUT, SERVE):
-            self._ways |= {(way.name, service): way for way in ways(endpoint, service)}
+            self._ways |= {(way.name, service): way for way in group_routes(endpoint, service)}
         self._clients: dict[tuple[str, str], AdminClient] = {}
 
     @property
     def names(self) -> list[str]:
-        """Of the groups of nodes."""
+        """The names of the groups of nodes."""
         return [name for name, service in self._ways if service == PUT]
 
     def of(self, broker_name: str, service: str = SERVE) -> AdminClient:
-        """To ask one group alone: its `put` for topics, its `serve` for everything else. Raises UnknownGroup."""
+        """The client of one group alone: its `put` for topics, its `serve` for everything else. Raises UnknownGroup."""
         key = broker_name, service
         if key not in self._ways:
             raise UnknownGroup(broker_name, ", ".join(self.names))
@@ -54,7 +54,7 @@ class ClusterAdmin:
         return self._each(AdminClient.topics)
 
     def create_topic(self, topic: str, queues: int, **more: Any) -> dict[str, dict[str, Any]]:
-        """So many queues in every group. One that has the topic already refuses it: AskRefused TopicExists."""
+        """Makes the topic with so many queues in every group. A group that has it refuses: AskRefused TopicExists."""
         return self._each(lambda admin: admin.create_topic(topic, queues, **more), PUT)
 
     def alter_topic(self, topic: str, **changes: Any) -> dict[str, dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""Many records as columns: numpy arrays over the bytes of a pull, without a loop over records.
+"""Records of a pull as columns: numpy arrays over the bytes, without a loop over records.
 
-Every column has one value per record, in the order of the records. Times are ms since 1970.
+Every column has one value per record, in the order of the records. Times are ms since 1970. The CRCs of bodies are
+computed by zlib and numpy, or by the compiled kernel in a process that reads much.
 """
 
 import importlib
+import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final
@@ -12,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
-from towline.format.record.columns import Integers, field, parts_of, wider_by
+from towline.format.record.columns import Bytes, Integers, field, parts_of, wider_by
 from towline.format.record.compression import decompress
+from towline.format.record.crcs import Crcs, Kernel, crcs
 from towline.format.record.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
 from towline.format.record.property_crc import CRC_MASK
 from towline.format.record.record import BORN_HOST_IPV6, COMPRESSED
@@ -21,14 +24,59 @@ from towline.format.record.rules import Rule
 from towline.format.wire.frames import Buffer
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
-from .body_crcs import body_crcs
 from .message import ReceivedMessage, Rows
 
 SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
+WORTH_S: Final = 0.5  # of a window spent on CRCs are worth the kernel: it takes as long to load, once for a process
+WINDOW_S: Final = 10.0
+
+
+class _CrcCost:
+    """Seconds that CRCs took this process since `since`, and the kernel, which stays None without numba."""
+
+    kernel: Kernel | None = None
+    asked = False
+    seconds = 0.0
+    since = 0.0
+
+
+def body_crcs(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
+    """The CRC of data[start : start + size] for each pair, by the compiled kernel where this process computes many."""
+    if _CrcCost.asked:
+        return crcs(data, starts, sizes, _CrcCost.kernel)
+    began = time.monotonic()
+    found = crcs(data, starts, sizes)
+    _spend(began, time.monotonic())
+    return found
+
+
+def load_crc_kernel() -> None:
+    """Loads the compiled CRC kernel now, for a program that is going to read much."""
+    if not _CrcCost.asked:
+        _CrcCost.asked, _CrcCost.kernel = True, _import_crc_kernel()
+
+
+def _spend(began: float, ended: float) -> None:
+    if ended - _CrcCost.since > WINDOW_S:
+        _CrcCost.since, _CrcCost.seconds = began, 0.0
+    _CrcCost.seconds += ended - began
+    if _CrcCost.seconds >= WORTH_S:
+        load_crc_kernel()
+
+
+def _import_crc_kernel() -> Kernel | None:
+    """The kernel; None without numba, which a client need not have, or where numba finds no place for its cache."""
+    try:
+        kernel: Kernel = importlib.import_module("towline.kernels.base.crc").crc32_each
+    except (ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("towline"):
+            raise  # a kernel that has moved is no missing library
+        return None
+    return kernel
 
 
 class Columns:
-    """`sizes` holds the length of each record as big-endian u4, `records` the records back to back.
+    """Records of one answer: `sizes` holds their lengths as big-endian u4, `records` the records back to back.
 
     Raises MalformedRecord when they do not fit together; each record's own lengths are checked, its content is not.
     `queue_id` is that of the pull, or -1 when the records come from several queues; `broker_name` that of the group of
@@ -68,7 +116,7 @@ class Columns:
 
     @cached_property
     def body_crc(self) -> Integers:
-        """As stored: CRC-32 without its top bit."""
+        """The stored CRC-32 of each body, without its top bit."""
         return self._field("body_crc")
 
     @cached_property
@@ -81,11 +129,14 @@ class Columns:
         return field(self._bytes, moved, "store_timestamp")
 
     def stored_bodies(self) -> list[bytes]:
-        """As they are stored."""
+        """The bodies as they are stored."""
         return self._slices(self.body_start, self.body_start + self.body_size)
 
     def bodies(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[bytes]:
-        """Decompressed, each to at most `body_size_max` bytes. Raises DecompressedTooLarge, UnreadableBody."""
+        """The bodies, each decompressed to at most `body_size_max` bytes.
+
+        Raises DecompressedTooLarge, UnreadableBody.
+        """
         found = self.stored_bodies()
         for row in np.flatnonzero(self.sys_flag & COMPRESSED).tolist():
             found[row] = decompress(found[row], int(self.sys_flag[row]), body_size_max)
@@ -95,15 +146,15 @@ class Columns:
         return self._slices(self.topic_start, self.topic_start + self.topic_size)
 
     def properties(self) -> list[bytes]:
-        """As they are stored: name 0x01 value 0x02 for each pair."""
+        """The stored properties: name 0x01 value 0x02 for each pair."""
         return self._slices(self.properties_start, self.start + self.size)
 
     def unique_keys(self) -> list[bytes]:
-        """Empty for a message without one."""
+        """The unique key of each message, empty without one."""
         return self._values(UNIQ_KEY)
 
     def tags(self) -> list[bytes]:
-        """Empty for a message without one."""
+        """The tag of each message, empty without one."""
         return self._values(TAGS)
 
     def damaged(self) -> list[int]:
@@ -116,15 +167,13 @@ class Columns:
         return list(self.each(body_size_max))
 
     def each(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> Iterator[ReceivedMessage]:
-        """The same one by one. Who lets go of each before the next has them made in the cache of a core, and no garbage
-        collection ever begins: half the time of a list.
-        """
+        """Lazy messages one by one: half the cost of a list where the caller drops each before the next."""
         rows = self.rows()
         for row in range(len(self)):
             yield ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row)
 
     def rows(self) -> Rows:
-        """What lazy messages are made of."""
+        """The lengths and places from which lazy messages are made."""
         return Rows(
             bytes(self.records),  # a slice of bytes costs a third of one of a view
             self.start.tolist(),
@@ -145,15 +194,15 @@ class Columns:
 
     @property
     def sizes(self) -> bytes:
-        """As they came."""
+        """The lengths as they came."""
         return self.size.astype(SIZES).tobytes()
 
     def with_records(self, records: Buffer) -> "Columns":
-        """The same of other bytes of the same sizes."""
+        """The same columns of other bytes of the same sizes."""
         return Columns(self.sizes, records, queue_id=self.queue_id, broker_name=self.broker_name)
 
     def to_arrow(self) -> Any:
-        """A pyarrow.Table: offsets and times as int64, topic, body (decompressed) and properties as binary.
+        """The records as a pyarrow.Table: offsets and times as int64, topic, bodies and properties as binary.
 
         Needs pyarrow, which the extra `spark` installs.
         """

@@ -1,4 +1,4 @@
-"""The consumer: reads queues of a topic from where it stands, message by message or in columns."""
+"""The consumer: reads the queues of a topic, message by message or in columns."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from towline.client.link.connection import own_facts, remaining_ms
 from towline.client.link.endpoints import Endpoints
-from towline.client.link.routes import Way, ways
+from towline.client.link.routes import GroupRoute, group_routes
 from towline.client.link.rpc import Caller
 from towline.client.read.checks import Checks
 from towline.client.read.reader import MOVES_MAX, Moved, Reader, Start, Wanted
@@ -21,7 +21,7 @@ from towline.format.java_hash import string_hash
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.link.unclosed import tell_child
+from towline.link.unclosed import call_in_child
 
 from .columns import Columns
 from .errors import ClientClosed, UnknownGroup
@@ -29,7 +29,7 @@ from .message import ANY_TAG, ReceivedMessage
 
 TAG_SEPARATOR: Final = "||"
 ITERATION_MS: Final = 1_000
-ASIDE_S: Final = 1.0  # before a group without the topic, or without a node that answers, is looked at again
+SUSPENDED_S: Final = 1.0  # before a group without the topic, or without a node that answers, is looked at again
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Consumer:
             reads_files,
             check_crcs,
         )
-        found = (Way("", endpoint),) if callable(endpoint) else ways(endpoint, "serve")
+        found = (GroupRoute("", endpoint),) if callable(endpoint) else group_routes(endpoint, "serve")
         name = name or f"consumer-{os.getpid()}"
         facts = own_facts("consumer", name, cluster)
         self._closed = False
@@ -117,9 +117,9 @@ class Consumer:
             Reader(way.name, wanted, caller, self.moved, Checks(partial(_nodes_of, caller), name, cluster))
             for way, caller in zip(found, callers, strict=True)
         ]
-        self._aside: dict[str, tuple[float, TowlineError]] = {}  # group -> until when, why
-        self._turn = 0
-        tell_child(self)
+        self._suspended: dict[str, tuple[float, TowlineError]] = {}  # group -> until when, why
+        self._next = 0
+        call_in_child(self)
 
     # --- reading
 
@@ -135,10 +135,10 @@ class Consumer:
         return [] if columns is None else columns.messages(self._body_size_max)
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
-        """The same as columns: the cheap way for many messages."""
+        """The next records as columns: the cheap way for many messages."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            columns = self._look(remaining_ms(deadline))
+            columns = self._poll_groups(remaining_ms(deadline))
             if columns is not None:
                 return columns
             if remaining_ms(deadline) == 0:
@@ -177,14 +177,14 @@ class Consumer:
     def seek(self, queue_id: int, offset: int, broker_name: str = "") -> None:
         """The next message of this queue is the one at `offset`. Raises KeyError for a queue that is not read."""
         reader = self._begun(broker_name)
-        reader.go(reader.queues[queue_id], offset)
+        reader.seek(reader.queues[queue_id], offset)
 
     def seek_to_time(self, when: datetime | int) -> None:
         """Each queue goes to its first message stored at or after `when`, a datetime or ms since 1970."""
         for name in self.groups:
             reader = self._begun(name)
             for queue in reader.queues.values():
-                reader.go(queue, reader.offset_at(queue.queue_id, when))
+                reader.seek(queue, reader.offset_at(queue.queue_id, when))
 
     def pause(self, *queue_ids: int) -> None:
         """Nothing more comes from these queues (all, when none is named) until `resume`. Of every group."""
@@ -193,7 +193,7 @@ class Consumer:
             for queue_id in queue_ids or reader.queues:
                 queue = reader.queues[queue_id]
                 queue.paused = True
-                reader.go(queue, queue.position)
+                reader.seek(queue, queue.position)
 
     def resume(self, *queue_ids: int) -> None:
         for name in self.groups:
@@ -203,12 +203,12 @@ class Consumer:
 
     @property
     def at_end(self) -> bool:
-        """Everything that was readable when the nodes answered last has come, in every queue that is not paused.
+        """Whether all that was readable at the nodes' last answers has come, in every queue that is not paused.
 
         A group without the topic has nothing to come; one that is out of reach may have.
         """
         return any(reader.at_end for reader in self._readers) and all(
-            reader.at_end or isinstance(self._why_aside(reader), UnknownTopic) for reader in self._readers
+            reader.at_end or isinstance(self._why_suspended(reader), UnknownTopic) for reader in self._readers
         )
 
     def has_begun(self, *, everywhere: bool = True) -> bool:
@@ -217,12 +217,12 @@ class Consumer:
 
     @property
     def missed(self) -> int:
-        """Queue offsets passed over because the node deleted them before they were read."""
+        """How many queue offsets the node deleted before they were read."""
         return sum(reader.missed for reader in self._readers)
 
     @property
     def far_behind(self) -> bool:
-        """As a node said last: a slave had better be read (its setting slave_read_enable)."""
+        """Whether a node said last that a slave should be read instead (its setting slave_read_enable)."""
         return any(reader.far_behind for reader in self._readers)
 
     def close(self) -> None:
@@ -233,8 +233,8 @@ class Consumer:
             close_context(self._context)
 
     def forked(self) -> None:
-        """Every reader refuses by itself, if it is asked."""
-        self._aside.clear()
+        """Clears suspended groups; every reader then raises ClientForked."""
+        self._suspended.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -253,46 +253,46 @@ class Consumer:
                 return reader
         raise UnknownGroup(name, ", ".join(self.groups))
 
-    def _look(self, timeout_ms: int) -> Columns | None:
+    def _poll_groups(self, timeout_ms: int) -> Columns | None:
         """Records of the group whose turn it is, or of the next that has some."""
         if len(self._readers) == 1:
-            return self._readers[0].turn(timeout_ms)
+            return self._readers[0].poll(timeout_ms)
         for _ in self._readers:
-            self._turn = (self._turn + 1) % len(self._readers)
-            reader = self._readers[self._turn]
-            until, _ = self._aside.get(reader.name, (0.0, None))
+            self._next = (self._next + 1) % len(self._readers)
+            reader = self._readers[self._next]
+            until, _ = self._suspended.get(reader.name, (0.0, None))
             if until > time.monotonic():
                 continue
             try:
-                columns = reader.turn(0)
+                columns = reader.poll(0)
             except (UnknownTopic, NoAnswer) as error:
-                self._put_aside(reader, error)
+                self._suspend(reader, error)
                 continue
             if columns is not None:
-                self._aside.pop(reader.name, None)
+                self._suspended.pop(reader.name, None)
                 return columns
             if reader.queues and reader.is_linked:
-                self._aside.pop(reader.name, None)
+                self._suspended.pop(reader.name, None)
         return None
 
-    def _put_aside(self, reader: Reader, error: TowlineError) -> None:
+    def _suspend(self, reader: Reader, error: TowlineError) -> None:
         """Raises the error when no group is left."""
         if self._closed:
             raise ClientClosed("consumer")
-        if reader.name not in self._aside:
+        if reader.name not in self._suspended:
             log.warning("group %s is not read for now: %s", reader.name, error.describe())
-        self._aside[reader.name] = time.monotonic() + ASIDE_S, error
-        if len(self._aside) == len(self._readers):
-            self._aside.clear()
+        self._suspended[reader.name] = time.monotonic() + SUSPENDED_S, error
+        if len(self._suspended) == len(self._readers):
+            self._suspended.clear()
             raise error
 
-    def _why_aside(self, reader: Reader) -> TowlineError | None:
-        return self._aside.get(reader.name, (0.0, None))[1]
+    def _why_suspended(self, reader: Reader) -> TowlineError | None:
+        return self._suspended.get(reader.name, (0.0, None))[1]
 
     def _wait(self, deadline: float) -> None:
-        aside = {name for name, (until, _) in self._aside.items() if until > time.monotonic()}
-        dues = [reader.due(deadline) for reader in self._readers if reader.name not in aside]
-        dues += [until for name, (until, _) in self._aside.items() if name in aside]
+        suspended = {name for name, (until, _) in self._suspended.items() if until > time.monotonic()}
+        dues = [reader.due(deadline) for reader in self._readers if reader.name not in suspended]
+        dues += [until for name, (until, _) in self._suspended.items() if name in suspended]
         if not any(reader.has_kept for reader in self._readers):
             self._poller.poll(remaining_ms(min([deadline, *dues])))
 

@@ -2,163 +2,103 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from towline.errors import Remedy, TowlineError
 from towline.format.wire.refusals import read_sentence
 
 
-class ClientClosed(TowlineError):
-    """The object was closed before, or while, it was asked. Facts: what it is."""
-
-    remedy = Remedy.FIX_CALL
+class ClientClosed(TowlineError, remedy=Remedy.FIX_CALL):
+    what: str
+    template = "the {what} is closed"
     advice = "make a new one; messages without a result may or may not have been stored"
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        super().__init__(what)
-
-    def describe(self) -> str:
-        return f"the {self.what} is closed"
 
 
 class ClientForked(ClientClosed):
-    """It is of the process that forked this one, where it is still of use. Facts: what it is, that process's id."""
-
+    pid: int  # of the parent
+    template = "the {what} is of process {pid}, which forked this one"
     advice = "make a new one in the child; what was on its way is the parent's"
-
-    def __init__(self, what: str, pid: int) -> None:
-        super().__init__(what)
-        self.pid = pid
-        self.args = (what, pid)
 
     @classmethod
     def here(cls, what: str) -> Self:
         """For the child."""
         return cls(what, os.getppid())
 
-    def describe(self) -> str:
-        return f"the {self.what} is of process {self.pid}, which forked this one"
 
-
-class MessageTooLarge(TowlineError):
-    """A body that the store would refuse. Facts: its size after compression, the largest allowed (bytes)."""
-
-    remedy = Remedy.FIX_CALL
+class MessageTooLarge(TowlineError, remedy=Remedy.FIX_CALL):
+    size: int
+    size_max: int
+    template = "a body of {size} bytes is too large; {size_max} are allowed"
     advice = "split the message, compress it, or raise max_message_size on the node"
 
-    def __init__(self, size: int, size_max: int) -> None:
-        self.size, self.size_max = size, size_max
-        super().__init__(size, size_max)
 
-    def describe(self) -> str:
-        return f"a body of {self.size} bytes is too large; {self.size_max} are allowed"
+class PutRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """The node refused a put, by the name of a status; nothing was stored."""
 
-
-class PutRefused(TowlineError):
-    """The node refused a put; nothing was stored. Facts: name of the status, the node's sentence.
-
-    `cause` is why, by name (`request` where the request itself is at fault); `numbers` are what the node measured and
-    its limits, units in their names: {"waited_ms": 212, "limit_ms": 200, "retry_after_ms": 40}.
-    """
-
-    remedy = Remedy.FIX_CALL
+    status: str
+    sentence: str
     advice = "change what the sentence names, then send again"
 
-    def __init__(self, status: str, sentence: str) -> None:
-        self.status, self.sentence = status, sentence
-        cause, self.numbers, _ = read_sentence(sentence)
-        self.cause = cause.label
-        super().__init__(status, sentence)
+    @property
+    def cause(self) -> str:
+        """Why, by name; `request` where the request itself is at fault."""
+        return read_sentence(self.sentence)[0].label
 
-    def describe(self) -> str:
-        return f"{self.status}: {self.sentence}"
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What the node measured and its limits: {"waited_ms": 212, "limit_ms": 200, "retry_after_ms": 40}."""
+        return read_sentence(self.sentence)[1]
 
 
-class StoreBusy(PutRefused):
-    """The node could not take a put in all the time it had; nothing was stored. Facts: status, sentence, times sent."""
+class StoreBusy(PutRefused, remedy=Remedy.RETRY):
+    """The node could not take a put in all the time it had; nothing was stored."""
 
-    remedy = Remedy.RETRY
+    attempts: int
+    template = "{status}: {sentence} (sent {attempts} times)"
     advice = "send again when the node has recovered: not one of these attempts was stored"
 
-    def __init__(self, status: str, sentence: str, attempts: int) -> None:
-        super().__init__(status, sentence)
-        self.attempts = attempts
-        self.args = (status, sentence, attempts)
 
-    def describe(self) -> str:
-        return f"{super().describe()} (sent {self.attempts} times)"
-
-
-class DeliveryTimeout(TowlineError):
-    """No acknowledgement in time. Facts: topic, ms waited, times sent, what happened last."""
-
-    remedy = Remedy.RETRY
+class DeliveryTimeout(TowlineError, remedy=Remedy.RETRY):
+    topic: str
+    waited_ms: int
+    attempts: int
+    trouble: str
+    template = "no acknowledgement for {topic} in {waited_ms} ms, sent {attempts} times: {trouble}"
     advice = "look the unique key up before sending it again: a request without an answer may have been stored"
 
-    def __init__(self, topic: str, waited_ms: int, attempts: int, trouble: str) -> None:
-        self.topic, self.waited_ms, self.attempts, self.trouble = topic, waited_ms, attempts, trouble
-        super().__init__(topic, waited_ms, attempts, trouble)
 
-    def describe(self) -> str:
-        return f"no acknowledgement for {self.topic} in {self.waited_ms} ms, sent {self.attempts} times: {self.trouble}"
-
-
-class ResultPending(TowlineError):
-    """The result was not there when the caller stopped waiting; sending goes on. Facts: ms waited."""
-
-    remedy = Remedy.RETRY
+class ResultPending(TowlineError, remedy=Remedy.RETRY):
+    waited_ms: int
+    template = "no result after {waited_ms} ms"
     advice = "wait again; the message is still under way"
 
-    def __init__(self, waited_ms: int) -> None:
-        self.waited_ms = waited_ms
-        super().__init__(waited_ms)
 
-    def describe(self) -> str:
-        return f"no result after {self.waited_ms} ms"
-
-
-class ProducerFull(TowlineError):
-    """Nothing left the producer for too long. Facts: bytes that wait, ms waited for room."""
-
-    remedy = Remedy.RETRY
+class ProducerFull(TowlineError, remedy=Remedy.RETRY):
+    buffered: int
+    waited_ms: int
+    template = "{buffered} bytes wait for acknowledgement and no room came in {waited_ms} ms"
     advice = "send more slowly, or raise buffer_bytes_max"
 
-    def __init__(self, buffered: int, waited_ms: int) -> None:
-        self.buffered, self.waited_ms = buffered, waited_ms
-        super().__init__(buffered, waited_ms)
 
-    def describe(self) -> str:
-        return f"{self.buffered} bytes wait for acknowledgement and no room came in {self.waited_ms} ms"
+class AskRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """A question was answered with an error."""
 
-
-class AskRefused(TowlineError):
-    """A question was answered with an error. Facts: operation, name of the error, sentence."""
-
-    remedy = Remedy.FIX_CALL
+    op: str
+    error: str
+    sentence: str
+    template = "{op}: {error}: {sentence}"
     advice = "change what the sentence names"
 
-    def __init__(self, op: str, error: str, sentence: str) -> None:
-        self.op, self.error, self.sentence = op, error, sentence
-        super().__init__(op, error, sentence)
 
-    def describe(self) -> str:
-        return f"{self.op}: {self.error}: {self.sentence}"
-
-
-class FilterRefused(TowlineError):
-    """A node does not take a consumer's filter. Facts: the error's name, the position of what is wrong, a sentence.
-
-    `position` counts the characters before it; -1 where the expression is not what is wrong.
-    """
+class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """A node does not take a consumer's filter."""
 
     NAMES: ClassVar[frozenset[str]] = frozenset({"BadExpression", "PropertyFilterDisabled", "FILTER_DISABLED"})
-    remedy = Remedy.FIX_CALL
-    advice = "mend the expression where the position says, or set enable_property_filter on the node"
-
-    def __init__(self, error: str, position: int, sentence: str) -> None:
-        self.error, self.position, self.sentence = error, position, sentence
-        super().__init__(error, position, sentence)
+    error: str
+    position: int  # characters before what is wrong; -1: not the expression
+    sentence: str
+    template = "{error}: {sentence}"
+    advice = "correct the expression where the position says, or set enable_property_filter on the node"
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -166,66 +106,44 @@ class FilterRefused(TowlineError):
         error, position, sentence = (facts.get(name, "") for name in ("error", "position", "sentence"))
         return cls(str(error), position if isinstance(position, int) else -1, str(sentence))
 
-    def describe(self) -> str:
-        return f"{self.error}: {self.sentence}"
 
+class IllegalDelay(TowlineError, remedy=Remedy.FIX_CALL):
+    """A message asks for a later delivery that cannot be."""
 
-class IllegalDelay(TowlineError):
-    """A message asks for a delivery later that cannot be. Facts: which of its fields, the value, why not."""
-
-    remedy = Remedy.FIX_CALL
+    name: str
+    value: str
+    why: str
+    template = "{name} is {value}: {why}"
     advice = "give a delay_level from 1 on, or a deliver_at in ms since 1970 within timer_max_delay_sec"
 
-    def __init__(self, name: str, value: str, why: str) -> None:
-        self.name, self.value, self.why = name, value, why
-        super().__init__(name, value, why)
 
-    def describe(self) -> str:
-        return f"{self.name} is {self.value}: {self.why}"
+class IllegalHandle(TowlineError, remedy=Remedy.FIX_CALL):
+    """What was given to `cancel` is no handle of a message."""
 
-
-class IllegalHandle(TowlineError):
-    """What was given to `cancel` is no handle of a message. Facts: its text."""
-
-    remedy = Remedy.FIX_CALL
+    text: str
     advice = "give the `handle` of the result of a message that was sent with deliver_at"
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        super().__init__(text)
 
     def describe(self) -> str:
         return f"{self.text[:80]!r} is no handle of a message that waits for its time"
 
 
-class DamagedMessage(TowlineError):
+class DamagedMessage(TowlineError, remedy=Remedy.FIX_DISK):
     """A message is not what was stored, and nobody is known who has it whole.
 
-    Facts: topic, queue id, offset in the queue, byte of the log at which it begins (as the message says), what is
-    wrong, the group of nodes where there are several, its bytes as they came. What stood before it was handed out;
-    reading stays before it.
+    What stood before it was handed out; reading stays before it.
     """
 
-    remedy = Remedy.FIX_DISK
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int  # byte of the log, as the message says
+    problem: str
+    broker_name: str = ""  # the group of nodes, where there are several
+    record: bytes = b""  # its bytes as they came
     advice = (
-        "run `towline store verify` on the node and mend or replace its store; to read on behind it `seek` to the "
+        "run `towline store verify` on the node and repair or replace its store; to read on behind it `seek` to the "
         "offset after it, to be handed it as it is read with check_crcs=False"
     )
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        physical_offset: int,
-        problem: str,
-        broker_name: str = "",
-        record: bytes = b"",
-    ) -> None:
-        self.topic, self.queue_id, self.queue_offset = topic, queue_id, queue_offset
-        self.physical_offset, self.problem, self.broker_name = physical_offset, problem, broker_name
-        self.record = record
-        super().__init__(topic, queue_id, queue_offset, physical_offset, problem, broker_name, record)
 
     def describe(self) -> str:
         where = f" of group {self.broker_name}" if self.broker_name else ""
@@ -233,29 +151,87 @@ class DamagedMessage(TowlineError):
         return f"{message}, at byte {self.physical_offset} of the log, is damaged: {self.problem}"
 
 
-class ReadRefused(TowlineError):
-    """A topic's permission does not let anybody read from it. Facts: the node's sentence."""
+class ReadRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """A topic's permission does not let anybody read from it."""
 
-    remedy = Remedy.FIX_CALL
+    sentence: str
+    template = "NO_PERMISSION: {sentence}"
     advice = "let the topic be read (`towline topic alter --perm rw`), or read another one"
 
-    def __init__(self, sentence: str) -> None:
-        self.sentence = sentence
-        super().__init__(sentence)
 
-    def describe(self) -> str:
-        return f"NO_PERMISSION: {self.sentence}"
+class UnknownGroup(TowlineError, remedy=Remedy.FIX_CALL):
+    """A message for a group of nodes that the cluster does not have."""
 
-
-class UnknownGroup(TowlineError):
-    """A message for a group of nodes that the cluster does not have. Facts: its name, those that there are."""
-
-    remedy = Remedy.FIX_CALL
+    name: str
+    known: str
     advice = "name one of the cluster's groups as `broker_name`, or none"
-
-    def __init__(self, name: str, known: str) -> None:
-        self.name, self.known = name, known
-        super().__init__(name, known)
 
     def describe(self) -> str:
         return f"there is no group {self.name!r}, but {self.known or 'one without a name'}"
+
+
+class NoNeighbour(TowlineError, remedy=Remedy.FIX_CALL):
+    endpoint: str
+    service: str
+    template = "the node at {endpoint} names no TCP port of {service}"
+    advice = "name the service's endpoint, or give the node a TCP port for it"
+
+
+class RequestTimeout(TowlineError, remedy=Remedy.RETRY):
+    """No reply came in time."""
+
+    topic: str
+    correlation_id: str
+    waited_ms: int
+    acknowledged: bool
+    advice = "the request may be worked on all the same; a reply that comes later is counted and dropped"
+
+    def describe(self) -> str:
+        stage = "it is stored" if self.acknowledged else "whether it is stored is not known"
+        return f"no reply to request {self.correlation_id} for {self.topic} in {self.waited_ms} ms; {stage}"
+
+
+class NotARequest(TowlineError, remedy=Remedy.FIX_CALL):
+    missing: str
+    template = "the message has no property {missing}, so nobody waits for a reply"
+    advice = "only messages sent by Producer.request can be replied to"
+
+
+_ENDED: Final = "nothing is to be done: it has ended, by another producer of the group, a check, or a first attempt"
+REMEDIES: Final = {
+    "ALREADY_COMMITTED": _ENDED,
+    "ALREADY_ROLLED_BACK": _ENDED,
+    "ALREADY_PUT_ASIDE": "read its message from TRANS_CHECK_MAX_TIME_TOPIC, and send it anew if it is wanted",
+    "ALREADY_ENDED": "look up its unique key in the topic: the message is there if it was committed",
+    "ANOTHER_GROUP": "end it with a producer of the group that began it",
+    "NO_SUCH_TRANSACTION": "give back what `begin` gave; if the node lost its log's end, begin it again",
+    "NOT_READABLE_YET": "end it again in a moment: disk or slave lag behind",
+    "TOO_MANY": "end it again in a moment: the node has enough to do",
+}
+
+
+class TransactionRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """The node did not end a transaction; `name` says why.
+
+    ALREADY_COMMITTED, ALREADY_ROLLED_BACK  it has ended; so it is said, too, when the first answer got lost
+    ALREADY_PUT_ASIDE                       it was checked too often
+    ALREADY_ENDED                           it has ended, too long ago to tell how
+    ANOTHER_GROUP, NO_SUCH_TRANSACTION      it is not this group's, or never was
+    NOT_READABLE_YET, TOO_MANY              disk or slave lag behind, or too many end at once; ask again
+    the name of a put's status              the message could not be stored; the transaction is open still
+    """
+
+    name: str
+    sentence: str
+    transaction: str
+    template = "transaction {transaction}: {name}: {sentence}"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return REMEDIES.get(self.name, "the transaction is open still: end it again when what is named is put right")
+
+
+class IllegalTransaction(TowlineError, remedy=Remedy.FIX_CALL):
+    text: str
+    template = "{text!r} is no transaction"
+    advice = "give back what str() of a transaction gave"

@@ -1,4 +1,4 @@
-"""What a producer sends and what a reader gets."""
+"""`Message`, which a producer sends, and `ReceivedMessage`, which a reader gets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class Rows:
 
 
 class ReceivedMessage:
-    """A record as a message. Nothing is decoded before it is asked for, and then once.
+    """A record as a message. Each part is decoded when it is first read.
 
     Reading any of it raises MalformedRecord when the record's parts do not fit together.
     """
@@ -102,7 +102,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """Raises DecompressedTooLarge, UnreadableBody."""
+        """The decompressed body. Raises DecompressedTooLarge, UnreadableBody."""
         if self._body is None:
             rows, row = self._rows, self._row
             if rows is None:
@@ -115,7 +115,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Without a property CRC, which is the store's: `record.properties` holds it, `verify` can check it."""
+        """The properties, without a property CRC, which is the store's: `record.properties` holds it."""
         if self._properties is None:
             rows, row = self._rows, self._row
             stored = self.record.properties if rows is None else rows.data[rows.properties_starts[row] : rows.ends[row]]

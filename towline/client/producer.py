@@ -1,4 +1,4 @@
-"""The producer: messages in, promises out."""
+"""The producer: sends messages and returns what the node promises of each."""
 
 import os
 import socket
@@ -12,14 +12,13 @@ import numpy as np
 from towline.client.link.connection import own_facts, remaining_ms
 from towline.client.link.endpoints import Endpoints
 from towline.client.link.keys import KeySource
-from towline.client.link.routes import serve_of, ways
-from towline.client.send.accumulator import Bounds
+from towline.client.link.routes import group_routes, serve_of
+from towline.client.send.accumulator import BatchLimits
 from towline.client.send.encoding import BODIES_MAX
-from towline.client.send.forms import Bounds as FormBounds
-from towline.client.send.forms import Handle, StoredForm, cancelling, handle_of, stored_form
+from towline.client.send.forms import DelayLimits, Handle, StoredForm, cancelling, handle_of, stored_form
 from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
-from towline.client.send.group_session import Lane, Origin
-from towline.client.send.io_thread import Rules
+from towline.client.send.group_session import GroupSession, Origin
+from towline.client.send.io_thread import SendRules
 from towline.client.send.spread import Spread
 from towline.client.send.statistics import Statistics
 from towline.errors import TopicExists
@@ -86,7 +85,7 @@ class Producer:
         check_crcs: bool = True,
         pass_over: bool = True,
     ) -> None:
-        found = ways(endpoint, "put")
+        found = group_routes(endpoint, "put")
         self._serve, self._check_crcs = serve_of(endpoint, serve), check_crcs
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
@@ -96,19 +95,19 @@ class Producer:
         self._batch_bytes_max = batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
-        rules = Rules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
+        rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
         share = max(1, buffer_bytes_max // len(found))
-        bounds = Bounds(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
+        limits = BatchLimits(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
         self._spread = None if len(found) == 1 else Spread(pass_over=pass_over, timeout_ms=delivery_timeout_ms)
         linked = None if self._spread is None else self._spread.linked
-        self._lanes = [Lane(way, origin, facts, rules, bounds, len(found), linked) for way in found]
-        self._lane = self._lanes[0]  # the only one, where there is no spread
+        self._sessions = [GroupSession(way, origin, facts, rules, limits, len(found), linked) for way in found]
+        self._session = self._sessions[0]  # the only one, where there is no spread
         if self._spread is not None:
-            self._spread.lanes = self._lanes
+            self._spread.sessions = self._sessions
         self._requester = Requester(self._begin_replies, self._send_request)
-        for lane in self._lanes:
-            on_drop(self, lane.sender.leave)
+        for session in self._sessions:
+            on_drop(self, session.io_thread.close_when_idle)
 
     # --- one message
 
@@ -130,32 +129,32 @@ class Producer:
 
     def _add(self, message: Message, *, urgent: bool) -> SendFuture:
         if self._spread is None and message.broker_name is None:
-            lane = self._lane
-            route = lane.routes.get(message.topic) or lane.route(message.topic)
+            session = self._session
+            route = session.routes.get(message.topic) or session.route(message.topic)
         else:
-            lane, route = self._place(message)
+            session, route = self._place(message)
         queue_id = message.queue_id
         if queue_id is None:
             queue_id = route.sticky if message.sharding_key is None else route.queue_of(message.sharding_key)
         if message.delay_level is not None or message.deliver_at is not None:
-            form = stored_form(message, queue_id, FormBounds.of(lane.welcome), lane.sender.server_now_ms())
+            form = stored_form(message, queue_id, DelayLimits.of(session.welcome), session.io_thread.server_now_ms())
             if form is not None:
                 route.rotate()  # the batch is the form's, and says nothing of when the next queue's turn comes
-                future = _add_form(lane, message, form, urgent=urgent)
+                future = _add_form(session, message, form, urgent=urgent)
                 future.handle = handle_of(message, queue_id, future.unique_key)
                 return future
         record, unique_key = route.encoder.encode(message, queue_id)
-        return lane.accumulator.add(route, queue_id, record, unique_key, urgent)
+        return session.accumulator.add(route, queue_id, record, unique_key, urgent)
 
-    def _place(self, message: Message) -> tuple[Lane, TopicRoute]:
+    def _place(self, message: Message) -> tuple[GroupSession, TopicRoute]:
         if self._spread is not None:
             return self._spread.place(message)
-        if message.broker_name != self._lane.name:
-            raise UnknownGroup(str(message.broker_name), self._lane.name)
-        return self._lane, self._lane.route(message.topic)
+        if message.broker_name != self._session.name:
+            raise UnknownGroup(str(message.broker_name), self._session.name)
+        return self._session, self._session.route(message.topic)
 
     def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
-        """Takes back a message with `deliver_at`: `handle` is that of its result. PUT_OK: it is not delivered any more.
+        """Cancels a message with `deliver_at`; `handle` is that of its result. PUT_OK: it is not delivered any more.
 
         The node goes by its clock: one that was set back takes it also for what was delivered before that.
         `broker_name` is that of its result too, and needed where there are several groups.
@@ -170,9 +169,9 @@ class Producer:
 
     def add_form(self, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
         """Sends a message in a form of `towline.client.send.forms`. Raises what `send_async` raises."""
-        lane = self._lane if self._spread is None else self._spread.place(message)[0]
-        lane.route(message.topic)  # it exists from here on, and the node's welcome is known
-        return _add_form(lane, message, form, urgent=urgent)
+        session = self._session if self._spread is None else self._spread.place(message)[0]
+        session.route(message.topic)  # it exists from here on, and the node's welcome is known
+        return _add_form(session, message, form, urgent=urgent)
 
     # --- a message and its reply
 
@@ -187,40 +186,40 @@ class Producer:
 
     @property
     def late_replies(self) -> int:
-        """Replies that came when nobody waited for them any more."""
+        """How many replies came after their requests had timed out."""
         return self._requester.late
 
     def _begin_replies(self, message: Message, timeout_ms: int) -> Replies:
         deadline = time.monotonic() + timeout_ms / 1000
-        lane = self._lane if self._spread is None else self._spread.place(message)[0]
-        lane.route(message.topic, timeout_ms)  # the node's welcome comes before its answer
-        cluster = str(lane.welcome.get("cluster", ""))
-        for each in self._lanes:
-            if each is lane or each.sender.is_linked:
+        session = self._session if self._spread is None else self._spread.place(message)[0]
+        session.route(message.topic, timeout_ms)  # the node's welcome comes before its answer
+        cluster = str(session.welcome.get("cluster", ""))
+        for each in self._sessions:
+            if each is session or each.io_thread.is_linked:
                 self._make_topic(each, reply_topic(cluster), remaining_ms(deadline))
         if not self._serve:
-            lane.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could tell nobody
-        return Replies(self._serve or lane.follow("serve"), cluster, check_crcs=self._check_crcs)
+            session.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could tell nobody
+        return Replies(self._serve or session.follow("serve"), cluster, check_crcs=self._check_crcs)
 
     def make_topic(self, topic: str) -> None:
-        """One queue, in the first group, whether or not the node makes topics by itself; one that is there stays.
+        """Makes a topic of one queue in the first group, also where the node makes none by itself; an old one stays.
 
         Raises what `route` raises, and AskRefused.
         """
-        self._make_topic(self._lane, topic, self._timeout_ms)
+        self._make_topic(self._session, topic, self._timeout_ms)
 
     @staticmethod
-    def _make_topic(lane: Lane, topic: str, timeout_ms: int) -> None:
+    def _make_topic(session: GroupSession, topic: str, timeout_ms: int) -> None:
         try:
-            lane.sender.ask("create_topic", {"topic": topic, "queues": 1}, timeout_ms)
+            session.io_thread.ask("create_topic", {"topic": topic, "queues": 1}, timeout_ms)
         except AskRefused as refused:
             if refused.error != TopicExists.__name__:
                 raise
 
     def _send_request(self, message: Message, timeout_ms: int) -> bool:
         deadline = time.monotonic() + timeout_ms / 1000
-        if self._spread is None and message.topic not in self._lane.routes:
-            self._lane.route(message.topic, timeout_ms)
+        if self._spread is None and message.topic not in self._session.routes:
+            self._session.route(message.topic, timeout_ms)
         try:
             return self._add(message, urgent=True).result(remaining_ms(deadline)).acknowledged
         except ResultPending:
@@ -229,10 +228,10 @@ class Producer:
     # --- many messages
 
     def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
-        """Sends all together and waits for every outcome. The first error is raised when all outcomes are there."""
+        """Sends all messages together and waits for every outcome; then raises the first error."""
         futures = [self.send_async(message) for message in messages]
-        for lane in self._lanes:
-            lane.accumulator.hurry()
+        for session in self._sessions:
+            session.accumulator.seal_all()
         return _results(futures)
 
     def send_bodies(
@@ -259,14 +258,14 @@ class Producer:
         queue_id: int | None = None,
         flag: int = 0,
     ) -> list[SendFuture]:
-        """Likewise, without waiting for the outcomes."""
-        lane, route = self._turn(topic)
+        """Sends like `send_bodies`, without waiting for the outcomes."""
+        session, route = self._next_place(topic)
         futures = []
         for chunk in _chunks(bodies, self._batch_bytes_max):
-            lane, route = (lane, route) if self._spread is None else self._spread.turn(topic)
+            session, route = (session, route) if self._spread is None else self._spread.next_place(topic)
             queue = route.sticky if queue_id is None else queue_id
             records, unique_key = route.encoder.encode_bodies(chunk, queue, tags=tags, flag=flag)
-            futures.append(lane.accumulator.add_many(route, queue, records, len(chunk), unique_key))
+            futures.append(session.accumulator.add_many(route, queue, records, len(chunk), unique_key))
         return futures
 
     def send_records(self, topic: str, queue_id: int, records: bytes, count: int) -> SendFuture:
@@ -275,18 +274,18 @@ class Producer:
         The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
         """
         if self._spread is not None and topic not in FORM_TOPICS:
-            lane, found = self._spread.turn(topic)
-            return lane.accumulator.add_many(found, queue_id, records, count, "")
-        lane = self._lane
-        route = lane.routes.get(topic) or lane.own_routes.get(topic)
+            session, found = self._spread.next_place(topic)
+            return session.accumulator.add_many(found, queue_id, records, count, "")
+        session = self._session
+        route = session.routes.get(topic) or session.form_routes.get(topic)
         if route is None:
-            route = lane.own_route(topic) if topic in FORM_TOPICS and lane.welcome else lane.route(topic)
-        return lane.accumulator.add_many(route, queue_id, records, count, "")
+            route = session.form_route(topic) if topic in FORM_TOPICS and session.welcome else session.route(topic)
+        return session.accumulator.add_many(route, queue_id, records, count, "")
 
-    def _turn(self, topic: str) -> tuple[Lane, TopicRoute]:
+    def _next_place(self, topic: str) -> tuple[GroupSession, TopicRoute]:
         if self._spread is not None:
-            return self._spread.turn(topic)
-        return self._lane, self._lane.routes.get(topic) or self._lane.route(topic)
+            return self._spread.next_place(topic)
+        return self._session, self._session.routes.get(topic) or self._session.route(topic)
 
     # --- the rest
 
@@ -295,18 +294,21 @@ class Producer:
 
         Raises UnknownTopic, AskRefused, PutRefused, NoAnswer, LinkRefused, MalformedRecord, ClientClosed.
         """
-        return self._turn(topic)[1]
+        return self._next_place(topic)[1]
 
     def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
         """The endpoint of another service of the node that is master now, in the first group.
 
         Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
         """
-        return self._lane.neighbour(service, timeout_ms)
+        return self._session.neighbour(service, timeout_ms)
 
     def follow(self, service: str) -> Callable[[], str]:
-        """What names the endpoint of a service of the node that is master by then. Raises NoAnswer."""
-        return self._lane.follow(service)
+        """A function that names the endpoint of a service of the node that is master at the call.
+
+        It raises NoAnswer.
+        """
+        return self._session.follow(service)
 
     @property
     def has_groups(self) -> bool:
@@ -316,37 +318,37 @@ class Producer:
     @property
     def linked_groups(self) -> list[str]:
         """The groups whose master was there a moment ago. A single one has the name ""."""
-        return [lane.name for lane in self._lanes if lane.sender.is_linked]
+        return [session.name for session in self._sessions if session.io_thread.is_linked]
 
     def flush(self, timeout_ms: int | None = None) -> None:
         """Waits until every message sent so far has its outcome. Raises ResultPending after `timeout_ms`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / MS
-        for lane in self._lanes:
+        for session in self._sessions:
             left = None if deadline is None else max(0.0, (deadline - time.monotonic()) * MS)
-            if not lane.accumulator.flush(left):
+            if not session.accumulator.flush(left):
                 raise ResultPending(timeout_ms or 0)
 
     @property
     def welcome(self) -> dict[str, Any]:
-        """What the put process said of itself when the link began; empty before. Of the first group."""
-        return self._lane.welcome
+        """The welcome of the first group's put process; empty before the first link."""
+        return self._session.welcome
 
     @property
     def statistics(self) -> Statistics:
-        """Of all groups together; with several, as they are now."""
+        """The statistics of all groups together; a copy where there are several."""
         if self._spread is None:
-            return self._lane.sender.statistics
-        return Statistics.sum([lane.sender.statistics for lane in self._lanes])
+            return self._session.io_thread.statistics
+        return Statistics.sum([session.io_thread.statistics for session in self._sessions])
 
     def close(self, *, flush: bool = True) -> None:
-        """Waits for the outcomes (`flush`), or gives up what has none: its futures raise ClientClosed."""
+        """Waits for all outcomes (`flush`), or gives up open ones: their futures raise ClientClosed."""
         try:
             if flush:
                 self.flush()
         finally:
             self._requester.close()
-            for lane in self._lanes:
-                lane.sender.close()
+            for session in self._sessions:
+                session.io_thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -357,10 +359,10 @@ class Producer:
         self.close(flush=kind is None)
 
 
-def _add_form(lane: Lane, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
-    route = lane.own_routes.get(form.topic) or lane.own_route(form.topic)
+def _add_form(session: GroupSession, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
+    route = session.form_routes.get(form.topic) or session.form_route(form.topic)
     record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
-    return lane.accumulator.add(route, form.queue_id, record, unique_key, urgent)
+    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent)
 
 
 def _results(futures: Sequence[SendFuture]) -> list[SendResult]:

@@ -6,7 +6,7 @@
     CLUSTER           its reply topic is <cluster>_REPLY_TOPIC
     MSG_TYPE          "reply" in a reply
 
-A broker of RocketMQ pushes a reply to the requester. Here the requester reads the reply topic, from where it ended
+A broker of RocketMQ pushes a reply to the requester. Here the requester reads the reply topic, from the end that it had
 before the first request.
 """
 
@@ -23,12 +23,11 @@ from towline.client.link.connection import remaining_ms
 from towline.client.link.endpoints import Endpoints
 from towline.errors import IllegalProperty, MalformedRecord, NoAnswer, TowlineError
 from towline.format.record.properties import CLUSTER
-from towline.link.unclosed import on_drop, renew, tell_child
+from towline.link.unclosed import call_in_child, on_drop, renew
 
 from .consumer import Consumer
-from .errors import ClientClosed, DamagedMessage
+from .errors import ClientClosed, DamagedMessage, NotARequest, RequestTimeout
 from .message import Message, ReceivedMessage
-from .request_errors import NotARequest, RequestTimeout
 
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
@@ -74,7 +73,7 @@ def is_expired(request: ReceivedMessage, now_ms: int) -> bool:
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingReply:
     """A request without its reply."""
 
     correlation_id: str
@@ -102,7 +101,7 @@ class Replies(threading.Thread):
             check_crcs=check_crcs,
             cluster=cluster,
         )
-        self._waiting: dict[str, Waiting] = {}
+        self._pending: dict[str, PendingReply] = {}
         self._lock = threading.Lock()
         self._ready = threading.Event()
         self._stopping = False
@@ -116,28 +115,28 @@ class Replies(threading.Thread):
             raise self._error
         return ready
 
-    def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, Waiting]:
-        """The message as a request, and what its reply comes into. Raises IllegalProperty."""
-        waiting = Waiting(secrets.token_hex(16))
+    def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+        """The message as a request, and the pending reply. Raises IllegalProperty."""
+        pending = PendingReply(secrets.token_hex(16))
         own = dict(message.properties or {})
         for name in _OF_REQUESTS:
             if name in own:
                 raise IllegalProperty(name, "a request gets it from the producer")
-        own |= {CORRELATION_ID: waiting.correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(timeout_ms)}
+        own |= {CORRELATION_ID: pending.correlation_id, REPLY_TO_CLIENT: self.client_id, TTL: str(timeout_ms)}
         with self._lock:
-            self._waiting[waiting.correlation_id] = waiting
-        return replace(message, properties={**own, CLUSTER: self.cluster}), waiting
+            self._pending[pending.correlation_id] = pending
+        return replace(message, properties={**own, CLUSTER: self.cluster}), pending
 
-    def forget(self, waiting: Waiting) -> None:
+    def evict(self, pending: PendingReply) -> None:
         with self._lock:
-            self._waiting.pop(waiting.correlation_id, None)
+            self._pending.pop(pending.correlation_id, None)
 
-    def leave(self) -> None:
-        """Ends the thread, in a moment."""
+    def stop(self) -> None:
+        """Ends the thread within POLL_MS, without waiting for it."""
         self._stopping = True
 
     def close(self) -> None:
-        self.leave()
+        self.stop()
         self.join()
 
     # --- the thread
@@ -163,31 +162,31 @@ class Replies(threading.Thread):
             return  # requests time out meanwhile; the reader goes on where it stood
         except DamagedMessage as damage:
             self._consumer.seek(damage.queue_id, damage.queue_offset + 1, damage.broker_name)
-            self._give(_correlation_of(damage), damage)
+            self._hand_over(_correlation_of(damage), damage)
             return
         for message in messages:
-            self._give(message.properties.get(CORRELATION_ID, ""), message)
+            self._hand_over(message.properties.get(CORRELATION_ID, ""), message)
 
-    def _give(self, correlation_id: str, found: ReceivedMessage | DamagedMessage) -> None:
+    def _hand_over(self, correlation_id: str, found: ReceivedMessage | DamagedMessage) -> None:
         """The reply, or why there is none, to who waits for it."""
         with self._lock:
-            waiting = self._waiting.pop(correlation_id, None)
-        if waiting is None:
+            pending = self._pending.pop(correlation_id, None)
+        if pending is None:
             self.late += 1
             return
         if isinstance(found, DamagedMessage):
-            waiting.error = found
+            pending.error = found
         else:
-            waiting.reply = found
-        waiting.answered.set()
+            pending.reply = found
+        pending.answered.set()
 
     def _give_up(self, error: TowlineError) -> None:
         with self._lock:
-            left, self._waiting = list(self._waiting.values()), {}
+            left, self._pending = list(self._pending.values()), {}
             self._error = error
-        for waiting in left:
-            waiting.error = error
-            waiting.answered.set()
+        for pending in left:
+            pending.error = error
+            pending.answered.set()
         self._ready.set()
 
 
@@ -200,7 +199,7 @@ def _correlation_of(damage: DamagedMessage) -> str:
 
 
 class Requester:
-    """What a producer needs for requests. Nothing is read before the first; any thread may ask."""
+    """The requests of a producer: nothing is read before the first one. Any thread may use it."""
 
     def __init__(self, begin: Callable[[Message, int], Replies], send: Callable[[Message, int], bool]) -> None:
         """`begin` makes the reader, given the first request, within so many ms or raises.
@@ -212,30 +211,32 @@ class Requester:
         self._replies: Replies | None = None
         self._lock = threading.Lock()
         self._late = 0
-        tell_child(self)
+        call_in_child(self)
 
     @property
     def late(self) -> int:
         return self._late + (self._replies.late if self._replies is not None else 0)
 
     def request(self, message: Message, timeout_ms: int) -> ReceivedMessage:
-        """Raises RequestTimeout, DamagedMessage for a reply that is not what was stored, and what `begin`, `send` and
-        reading raise; all of it within `timeout_ms`."""
+        """Sends a request and waits for its reply, at most `timeout_ms`.
+
+        Raises RequestTimeout, DamagedMessage for a damaged reply, and what `begin`, `send` and reading raise.
+        """
         deadline = time.monotonic() + timeout_ms / 1000
         replies = self._reader(message, deadline, timeout_ms)
         if not replies.await_ready(remaining_ms(deadline)):
             raise NoAnswer(replies.topic, timeout_ms, "the reply topic could not be read")
-        stamped, waiting = replies.stamped(message, timeout_ms)
+        stamped, pending = replies.stamped(message, timeout_ms)
         try:
             acknowledged = self._send(stamped, remaining_ms(deadline))
-            if not waiting.answered.wait(remaining_ms(deadline) / 1000):
-                raise RequestTimeout(message.topic, waiting.correlation_id, timeout_ms, acknowledged)
+            if not pending.answered.wait(remaining_ms(deadline) / 1000):
+                raise RequestTimeout(message.topic, pending.correlation_id, timeout_ms, acknowledged)
         finally:
-            replies.forget(waiting)
-        if waiting.error is not None:
-            raise waiting.error
-        assert waiting.reply is not None
-        return waiting.reply
+            replies.evict(pending)
+        if pending.error is not None:
+            raise pending.error
+        assert pending.reply is not None
+        return pending.reply
 
     def forked(self) -> None:
         renew(self._lock)
@@ -253,7 +254,7 @@ class Requester:
                 self._late = self.late
                 self._replies = None
                 self._replies = self._begin(message, remaining_ms(deadline))
-                on_drop(self, self._replies.leave)
+                on_drop(self, self._replies.stop)
                 self._replies.start()
             return self._replies
         finally:

@@ -1,10 +1,10 @@
-"""Transactions: a message that readers see when its sender's own work is done, and never when it failed (spec 5.4).
+"""Transactions: readers see a message when its sender commits, and never when the sender rolls back (spec 5.4).
 
     with TransactionProducer(endpoint, "billing", check) as producer:
         producer.send(Message("orders", body), execute)
 
-`send` stores the message as a half, which no reader sees, calls `execute`, and commits or rolls back as it says. Where
-that does not come about, the node asks any producer of the group later, and `check` answers.
+`send` stores the message as a half message, which no reader sees, calls `execute`, and commits or rolls back as it
+returns. If the end does not reach the node, the node asks any producer of the group later, and `check` answers.
 """
 
 import logging
@@ -21,20 +21,18 @@ from typing import Any, Final, Self
 from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, several
 from towline.client.link.rpc import Reply
-from towline.client.send.accumulator import Accumulator, Bounds
+from towline.client.send.accumulator import Accumulator, BatchLimits
 from towline.client.send.forms import half
 from towline.client.send.futures import SendResult
-from towline.client.send.io_thread import Rules, Sender
+from towline.client.send.io_thread import IoThread, SendRules
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.files.topics import check_topic
 from towline.format.wire.status import PutStatus
-from towline.link.unclosed import on_drop, renew, tell_child
+from towline.link.unclosed import call_in_child, on_drop, renew
 
-from .errors import AskRefused, ClientClosed, IllegalDelay
+from .errors import AskRefused, ClientClosed, IllegalDelay, IllegalTransaction, NoNeighbour, TransactionRefused
 from .message import Message, ReceivedMessage
 from .producer import Producer
-from .request_errors import NoNeighbour
-from .transaction_errors import IllegalTransaction, TransactionRefused
 
 END_MS: Final = 15_000  # the node holds an ending for 10 s
 WATCH_MS: Final = 10_000
@@ -47,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """What a sender says of its own work."""
+    """The outcome of a sender's own work."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -56,7 +54,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What commits or rolls back, also from another process: its text is `first-unique key-group`."""
+    """A transaction, to be ended also from another process: its text is `first-unique key-group`."""
 
     first: int  # offset of the half in its queue
     unique_key: str
@@ -67,7 +65,7 @@ class Transaction:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Raises IllegalTransaction."""
+        """The transaction in a text. Raises IllegalTransaction."""
         first, _, rest = text.partition("-")
         key, mark, group = rest.partition("-")
         if not (first.isascii() and first.isdecimal() and mark and group):
@@ -93,7 +91,7 @@ Check = Callable[[ReceivedMessage], State]
 
 
 class TransactionProducer:
-    """A producer of one group. Any number of threads may use it.
+    """A producer of transactions of one producer group. Any number of threads may use it.
 
     endpoint  of the node's put process, or of several nodes as a `Producer` takes them
     group     of producers that can answer for each other's transactions
@@ -116,11 +114,11 @@ class TransactionProducer:
         if self._producer.has_groups:
             self._producer.close()
             raise ValueError("a transaction producer is for one group of nodes: name the endpoints of its nodes")
-        self._askers: list[Sender] = []  # one at most
+        self._io_threads: list[IoThread] = []  # one at most
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        tell_child(self)
-        on_drop(self, _stop, self._closing, self._askers)
+        call_in_child(self)
+        on_drop(self, _stop, self._closing, self._io_threads)
         self._thread: threading.Thread | None = None
         if check is not None:
             known = weakref.ref(self), self._closing, group
@@ -131,7 +129,9 @@ class TransactionProducer:
     # --- transactions
 
     def send(self, message: Message, execute: Execute) -> TransactionResult:
-        """Raises what `begin` and `execute` raise; then the transaction is left to a check, if it began.
+        """Stores the half, calls `execute`, and ends the transaction as it returns.
+
+        Raises what `begin` and `execute` raise; then the transaction is left to a check, if it began.
 
         A node that cannot be told the end is not an error: the transaction is left to a check.
         """
@@ -164,23 +164,23 @@ class TransactionProducer:
         return Transaction(stored.queue_offset, stored.unique_key, self.group), stored
 
     def commit(self, transaction: Transaction) -> PutStatus:
-        """What the node promises of the message, which readers see from now on.
+        """Commits: readers see the message from now on. Returns what the node promises of it.
 
         Raises TransactionRefused, NoAnswer, LinkRefused, ClientClosed, NoNeighbour.
         """
         return self._end(transaction, State.COMMIT)
 
     def rollback(self, transaction: Transaction) -> PutStatus:
-        """Nobody will ever see the message. Raises the same."""
+        """Rolls back: no reader will ever see the message. Raises the same."""
         return self._end(transaction, State.ROLLBACK)
 
     def close(self) -> None:
-        """Messages under way get their outcome first. Checks are not answered any more."""
+        """Waits for the outcomes of messages under way. Checks are not answered any more."""
         self._closing.set()
         self._producer.close()
         with self._lock:
-            for asker in self._askers:
-                asker.close()
+            for io_thread in self._io_threads:
+                io_thread.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -203,7 +203,7 @@ class TransactionProducer:
             "outcome": state.value,
         }
         try:
-            answer = self.asker().ask("transaction_end", facts, END_MS).facts
+            answer = self.io_thread().ask("transaction_end", facts, END_MS).facts
         except AskRefused as refused:
             raise TransactionRefused(refused.error, refused.sentence, str(transaction)) from None
         return PutStatus[str(answer["status"])]
@@ -226,28 +226,28 @@ class TransactionProducer:
 
     # --- the link
 
-    def asker(self) -> Sender:
-        """A link of its own to the node that is master now, kept by a thread that only ever asks."""
-        for asker in self._askers:
-            return asker
+    def io_thread(self) -> IoThread:
+        """The thread that asks questions over a link of its own to the node that is master now."""
+        for io_thread in self._io_threads:
+            return io_thread
         if not self._schedule:
             self._producer.neighbour("schedule")  # raises here what the thread could tell nobody
         with self._lock:
             if self._closing.is_set():
                 raise ClientClosed("transaction producer")
-            if not self._askers:
+            if not self._io_threads:
                 facts = own_facts("producer", self.group, "")
                 endpoints = self._schedule or self._producer.follow("schedule")
-                asker = Sender(endpoints, facts, Rules(1, 1, 1, 0, False), lambda topic: None)
-                asker.begin(Accumulator(Bounds(0, 1, 1, 1, 1), asker.wake))
-                self._askers.append(asker)  # last: others look at it without the lock
-            return self._askers[0]
+                io_thread = IoThread(endpoints, facts, SendRules(1, 1, 1, 0, False), lambda topic: None)
+                io_thread.begin(Accumulator(BatchLimits(0, 1, 1, 1, 1), io_thread.wake))
+                self._io_threads.append(io_thread)  # last: others look at it without the lock
+            return self._io_threads[0]
 
 
-def _stop(closing: threading.Event, askers: list[Sender]) -> None:
+def _stop(closing: threading.Event, io_threads: list[IoThread]) -> None:
     closing.set()
-    for asker in askers:
-        asker.stop()
+    for io_thread in io_threads:
+        io_thread.stop()
 
 
 def _serve_checks(known: "weakref.ref[TransactionProducer]", closing: threading.Event, group: str) -> None:
@@ -278,9 +278,9 @@ def _watch(known: "weakref.ref[TransactionProducer]", group: str) -> Reply:
     producer = known()
     if producer is None:
         raise ClientClosed("transaction producer")
-    asker = producer.asker()
+    io_thread = producer.io_thread()
     del producer
-    return asker.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, WATCH_MS + LATE_MS)
+    return io_thread.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, WATCH_MS + LATE_MS)
 
 
 def _answer(known: "weakref.ref[TransactionProducer]", transaction: Transaction, message: ReceivedMessage) -> None:

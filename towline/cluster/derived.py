@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from towline.errors import BadSetting, UnknownSetting
 from towline.route.errors import BadCluster
 from towline.route.file import is_address
 from towline.route.nodes import SERVICES, Cluster, Group, Node
 from towline.runtime.settings import SNAKES, Settings, read_settings
-from towline.runtime.settings_errors import BadSetting, UnknownSetting
 from towline.runtime.settings_model import BrokerRole
 
 MASTER, SLAVE = "master", "slave"

@@ -1,4 +1,5 @@
-"""Which messages a subscription wants: tags, SQL92 expressions, and the bitmaps that spare their evaluation.
+"""Filters of subscriptions: tags, SQL92 expressions, and the bitmaps that avoid their evaluation.
 
-No I/O: expressions are compiled once, and batches of properties, tags codes or bitmaps are judged (spec 7.3, 10.2).
+The package does no I/O: expressions are compiled once and applied to batches of properties, tags codes or bitmaps (spec
+7.3, 10.2).
 """

@@ -1,4 +1,4 @@
-"""The bitmap that says which SQL92 subscriptions a record may match (spec 7.3, RocketMQ's BloomFilter)."""
+"""The bitmap of a record: which SQL92 subscriptions it may match (spec 7.3, RocketMQ's BloomFilter)."""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ Rows = NDArray[np.uint8]
 
 
 class Bloom:
-    """`m` bits, `k` of them for each subscription; bit p is byte p // 8, mask 1 << p % 8.
+    """A Bloom filter of `m` bits, `k` of them for each subscription; bit p is byte p // 8, mask 1 << p % 8.
 
     `n` subscriptions are expected (`expect_consumer_num_use_filter`), `error` percent of wrong answers are accepted
     (`max_error_rate_of_bloom_filter`).

@@ -1,4 +1,4 @@
-"""What is wrong with a subscription's expression, and with two values that an evaluation meets."""
+"""Errors of filter expressions, and of comparing two values."""
 
 from typing import Final
 
@@ -7,15 +7,13 @@ from towline.errors import Remedy, TowlineError
 _SHOWN: Final = 24  # characters of the text behind the place
 
 
-class BadExpression(TowlineError):
-    """A filter expression is not one. Facts: its text, index of the character where it goes wrong, what is wrong."""
+class BadExpression(TowlineError, remedy=Remedy.FIX_CALL):
+    """A filter expression is not one."""
 
-    remedy = Remedy.FIX_CALL
+    text: str
+    position: int
+    problem: str
     advice = "change the expression of the subscription; docs/decisions/0016-filters.md shows the grammar"
-
-    def __init__(self, text: str, position: int, problem: str) -> None:
-        self.text, self.position, self.problem = text, position, problem
-        super().__init__(text, position, problem)
 
     def describe(self) -> str:
         rest = self.text[self.position : self.position + _SHOWN]

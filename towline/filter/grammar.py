@@ -1,7 +1,7 @@
-"""The grammar of RocketMQ's SQL92 filters, and what each of its rules makes.
+"""The grammar of RocketMQ's SQL92 filters, and the node that each rule builds.
 
-Keywords and names are ASCII and keywords come in any case. There is no arithmetic and no LIKE. A line comment ends with
-its line; one that the text ends in is taken where the expression is complete.
+Keywords and names are ASCII, keywords in any case. There is no arithmetic and no LIKE. A line comment ends with its
+line; one that ends the text is allowed where the expression is complete.
 """
 
 import re

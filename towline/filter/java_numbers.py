@@ -1,4 +1,4 @@
-"""Numbers as Java reads them from text and orders them: valueOf of Integer, Long and Double, and Double.compare."""
+"""Numbers as Java parses and orders them: valueOf of Integer, Long and Double, and Double.compare."""
 
 import math
 import re
@@ -50,7 +50,7 @@ def double(text: str) -> float:
 
 
 def order_of_doubles(left: float, right: float) -> int:
-    """-1, 0 or 1. -0.0 comes before 0.0, and NaN after everything else."""
+    """The order of two doubles as -1, 0 or 1: -0.0 comes before 0.0, and NaN after everything else."""
     if left < right:
         return -1
     if left > right:

@@ -1,7 +1,7 @@
-"""What an expression is made of: nodes that check their operands when they are built, and are evaluated afterwards.
+"""The nodes of a filter expression: they check their operands when they are built, and are evaluated afterwards.
 
-The rules are those of RocketMQ's evaluator, with its oddities (docs/decisions/0016-filters.md). What an operand can
-yield is known before any message is seen, so how two operands are compared is looked up once, in `_ORDER`.
+The rules are those of RocketMQ's evaluator, with its oddities (docs/decisions/0016-filters.md). The types that an
+operand can yield are known before any message is seen, so the comparison is looked up once, in `_ORDER`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ Evaluation = Callable[[Values], Any]  # None is SQL's NULL
 
 
 class Kind(Enum):
-    """What a node yields beside None."""
+    """The type of a node's value, beside None."""
 
     TEXT = "text"
     INT = "int"  # an integer that Java keeps in 32 bits; text beside it is read as one, too
@@ -34,7 +34,7 @@ NUMBERS: Final = frozenset({Kind.INT, Kind.LONG, Kind.DOUBLE})
 
 
 class Misplaced(Exception):
-    """An operand that its operator does not take. Facts: where it begins in the text, what is wrong."""
+    """An operand that its operator does not accept. Facts: where it begins in the text, what is wrong."""
 
     def __init__(self, position: int, problem: str) -> None:
         self.position, self.problem = position, problem
@@ -71,7 +71,7 @@ def prop(at: int, name: str) -> Node:
 
 
 def negate(at: int, operand: Node) -> Node:
-    """The number with the other sign. Anything else, a property with digits too, becomes None."""
+    """The number with the other sign; None for anything else, a property with digits too."""
     if operand.kind in NUMBERS:
         value = -operand.value
         return Node(at, operand.kind, lambda _: value, value=value, depth=_deeper(at, operand))
@@ -86,7 +86,7 @@ def negate(at: int, operand: Node) -> Node:
 
 
 def truth(operand: Node) -> Node:
-    """The operand where a truth is wanted. A property is text, so it counts as false where the message has it."""
+    """The operand as a truth value. A property is text, so it counts as false where the message has it."""
     if operand.kind is Kind.TRUTH:
         return operand
     if not operand.is_property:
@@ -110,12 +110,15 @@ def invert(at: int, operand: Node) -> Node:
 
 
 def all_of(operands: Sequence[Node]) -> Node:
-    """AND: false as soon as one is false, else None if one is None. What stands behind a false one is not evaluated."""
+    """AND: false as soon as one operand is false, else None if one is None.
+
+    Operands behind a false one are not evaluated.
+    """
     return _chain(operands, stops_at=False)
 
 
 def any_of(operands: Sequence[Node]) -> Node:
-    """OR: true as soon as one is true, else None if one is None."""
+    """OR: true as soon as one operand is true, else None if one is None."""
     return _chain(operands, stops_at=True)
 
 
@@ -172,7 +175,7 @@ def greater_equal(left: Node, right: Node) -> Node:
 
 
 def between(operand: Node, low: Node, high: Node) -> Node:
-    """Both ends belong to it. Literal ends must not be the wrong way round; negative ones are no literals."""
+    """BETWEEN, with both ends. Literal ends must be in order; negative ones are no literals."""
     both = all_of([greater_equal(operand, low), less_equal(operand, high)])
     if low.is_literal and high.is_literal and _ORDER[high.kind, low.kind](high.value, low.value) < 0:
         raise Misplaced(low.at, f"{low.value} is above {high.value}, so nothing lies between them")

@@ -1,6 +1,6 @@
-"""Subscriptions by SQL92 expression on properties (spec 7.3, 10.2): compiled once, evaluated in batches.
+"""SQL92 expressions on properties (spec 7.3, 10.2): compiled once, evaluated in batches.
 
-A message matches where the expression is true. NULL, and two values that cannot be compared, do not match.
+A message matches where the expression is true. NULL, and values that cannot be compared, do not match.
 """
 
 import re
@@ -30,7 +30,7 @@ _PAIR_END: Final = PAIR_END.encode()
 
 
 class Expression:
-    """A compiled expression. `names` are the properties that it looks at, `conditions` is how many it has."""
+    """A compiled expression. `names` are the properties that it reads, `conditions` is how many it has."""
 
     def __init__(self, text: str) -> None:
         if len(text) > FILTER_SIZE_MAX:
@@ -47,12 +47,12 @@ class Expression:
         self._remembered: dict[bytes | None, bool] = {}
 
     def evaluate(self, properties: Values) -> bool | None:
-        """True, false or NULL for one message. Raises Incomparable, which RocketMQ takes for no match."""
+        """The result for one message: True, False or NULL. Raises Incomparable, which RocketMQ takes for no match."""
         found: bool | None = self._evaluate(properties)
         return found
 
     def matches(self, properties: Values) -> bool | None:
-        """As `evaluate`, but None for values that cannot be compared."""
+        """The result as of `evaluate`, but None for values that cannot be compared."""
         try:
             return self.evaluate(properties)
         except Incomparable:
@@ -78,7 +78,7 @@ class Expression:
         answer = self.matches(properties) is True
         size = len(value or b"")
         if size <= _REMEMBERED_SIZE_MAX:
-            _MEMORY.take(self, size + _REMEMBERED_OVERHEAD)
+            _MEMORY.admit(self, size + _REMEMBERED_OVERHEAD)
             self._remembered[value] = answer
         return answer
 
@@ -86,8 +86,8 @@ class Expression:
     def remembers(self) -> bool:
         return bool(self._remembered)
 
-    def forget(self) -> None:
-        """The answers that are remembered."""
+    def clear_cache(self) -> None:
+        """Drops the cached results."""
         self._remembered.clear()
 
 
@@ -98,10 +98,10 @@ class _Memory:
         self._size = 0
         self._holders: WeakSet[Expression] = WeakSet()
 
-    def take(self, holder: Expression, size: int) -> None:
+    def admit(self, holder: Expression, size: int) -> None:
         if self._size + size > _REMEMBERED_MAX:
             for each in self._holders:
-                each.forget()
+                each.clear_cache()
             self._size = 0
             self._holders.clear()
         self._size += size

@@ -1,9 +1,9 @@
 """SQL92 subscriptions of a node and the file config/consumerFilter.json (spec 7.3, RocketMQ's ConsumerFilterManager).
 
-A record's bitmap speaks for a subscription only if reput evaluated it when it dispatched the record: if the record was
-stored after `born_time`. So a new or changed subscription waits, with PENDING for its birth, until reput has said that
-it evaluates it. One that nobody uses any more is dead; reput goes on evaluating it for a day, so its consumers may come
-back to a bitmap that still speaks for it.
+A record's bitmap is valid for a subscription only if reput evaluated the subscription when it dispatched the record,
+which is: if the record was stored after `born_time`. So a new or changed subscription is PENDING until reput reports
+that it evaluates it. A subscription that nobody uses any more is dead; reput evaluates it for another day, so that
+consumers which come back within that day find valid bitmaps.
 """
 
 import json
@@ -62,7 +62,7 @@ Refused = tuple[FilterData, BadExpression]
 
 
 class FilterTable:
-    """The subscriptions of a node, one for each topic and group. Whoever changes it saves `content()`."""
+    """The subscriptions of a node, one for each topic and group. The caller saves `content()` after a change."""
 
     def __init__(
         self, bloom: Bloom, entries: Iterable[FilterData] = (), generation: int = 0, refused: Iterable[Refused] = ()
@@ -88,11 +88,11 @@ class FilterTable:
         return self._entries.get((topic, group))
 
     def of_topic(self, topic: str) -> list[FilterData]:
-        """What reput evaluates for a record of the topic: dead ones too, in the order of their groups."""
+        """The subscriptions that reput evaluates for a record of the topic: dead ones too, by group."""
         return [each for each, _ in self._by_topic().get(topic, ())]
 
     def bitmaps(self, topic: str, properties: Sequence[bytes]) -> NDArray[np.uint8] | None:
-        """A row for each record of the topic, of which these are the properties as stored; None where none filter."""
+        """A bitmap for each record of the topic, whose stored properties these are; None without subscriptions."""
         known = self._by_topic().get(topic)
         if not known:
             return None
@@ -112,7 +112,7 @@ class FilterTable:
 
     @property
     def fingerprint(self) -> int:
-        """A number in [0, 2**63) for what is to be evaluated. reput publishes that of the table which it uses.
+        """A number in [0, 2**63) of what is to be evaluated. reput publishes that of the table which it uses.
 
         It does so between two batches and before the first record that it evaluates with the table.
         """
@@ -151,7 +151,10 @@ class FilterTable:
         return known is None or known.expression != expression or known.is_dead
 
     def retire(self, group: str, *, now: int, still: Iterable[str] = ()) -> bool:
-        """The group has left, or subscribes only to the topics in `still`. True if the file should be saved."""
+        """Marks subscriptions of a group as dead, all but those to the topics in `still`.
+
+        True if the file should be saved.
+        """
         kept = set(still)
         leaving = [
             each for each in self if each.consumer_group == group and each.topic not in kept and not each.is_dead
@@ -162,7 +165,7 @@ class FilterTable:
         return bool(leaving)
 
     def clean(self, now: int) -> bool:
-        """Forgets what has been dead for a day. True if something was forgotten."""
+        """Deletes what has been dead for a day. True if something was deleted."""
         old = [each for each in self if each.is_dead and now - each.dead_time >= DEAD_KEPT_MS]
         for each in old:
             self._drop(each)
@@ -241,7 +244,7 @@ def loads(text: str, bloom: Bloom, path: str) -> FilterTable:
 
 
 def without_births(content: Any) -> Any:
-    """What another node's file holds, for a node that takes it over: every subscription is pending there.
+    """The content of another node's file for this node: every subscription is pending here.
 
     A birth speaks of the bitmaps that one node's reput has made. This node may have others from when it was a master,
     for expressions that have changed since. What is no table stays as it is.

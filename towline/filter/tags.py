@@ -1,6 +1,6 @@
-"""Subscriptions by tag: `a || b` (spec 10.2, RocketMQ's FilterAPI.buildSubscriptionData).
+"""Tag subscriptions: `a || b` (spec 10.2, RocketMQ's FilterAPI.buildSubscriptionData).
 
-The queue holds a hash of the tag only, so a reader of queues may let through what the consumer then drops by name.
+The queue holds only a hash of the tag, so a reader of queues may pass messages that the consumer drops by their tag.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SPACE: Final = "".join(map(chr, range(0x21)))  # what String.trim takes off
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """`names` without doubles, in their order, and their hashes. `everything`: the subscription has no filter.
+    """The tags of a subscription, each once and in order, and their hashes. `everything`: there is no filter.
 
     Without names and not for everything, as " " or "|| ||" give it, no entry of a queue matches.
     """
@@ -41,12 +41,12 @@ class Tags:
         return np.isin(low, np.array(self.codes, np.int32))
 
     def matches(self, tag: str | None) -> bool:
-        """The consumer's own check of a message that passed by hash."""
+        """Whether a message that passed by hash has one of the tags: the consumer's own check."""
         return self.everything or not self.names or tag in self.names
 
 
 def parse(text: str | None) -> Tags:
-    """The tags of a subscription. No text, or `*` alone, is everything. Raises BadExpression for nothing but `||`."""
+    """The tags in a subscription. No text, or `*` alone, is everything. Raises BadExpression for nothing but `||`."""
     if not text or text == ALL:
         return Tags((), (), everything=True)
     parts = text.split(SEPARATOR)

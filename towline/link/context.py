@@ -1,7 +1,7 @@
-"""The ZeroMQ context: one per process or client, made after any fork, closed last.
+"""The ZeroMQ context and the options of every socket: one context per process or client, made after any fork.
 
-Where gevent has replaced Python's threads before this module is imported (locust does so), a wait must hand over to
-other greenlets: then contexts and pollers are those of zmq.green. This is the only place that knows.
+Where gevent has replaced Python's threads before this module is imported (locust does so), a wait must let other
+greenlets run: then contexts and pollers are those of zmq.green. No other module knows of this.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import zmq
 
-from .unclosed import on_drop, tell_child
+from .unclosed import call_in_child, on_drop
 
 GREEN: Final = "gevent.monkey" in sys.modules and sys.modules["gevent.monkey"].is_module_patched("threading")
 if GREEN:
@@ -23,10 +23,17 @@ Socket: TypeAlias = zmq.Socket[bytes]
 
 IO_THREADS: Final = 1
 SOCKETS_MAX: Final = 1_023
+# Messages from one peer that may wait here: any number. With a limit libzmq (4.3.5) stops reading that connection when
+# it is reached, notes it when the connection ends, and aborts the process (`!_io_error`) at the next heartbeat. What a
+# peer may have under way is bounded by its own credit, and by its share (`shares`, H21).
+RECEIVED_MAX: Final = 0
+HANDSHAKE_MS: Final = 5_000
+HEARTBEAT_MS: Final = 2_000
+HEARTBEAT_TIMEOUT_MS: Final = 10_000
 
 
 class Context:
-    """Where sockets are made. Whoever uses one of them keeps the context: with it they all go.
+    """A context in which sockets are made. Users of a socket keep the context, with which all its sockets close.
 
     pyzmq knows its sockets by weak references, which a collection of reference cycles clears before it ends anything:
     its context then waits for ever for sockets that it does not find. Here they stay known until they are closed.
@@ -38,18 +45,18 @@ class Context:
         self._zmq.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._zmq.set(zmq.BLOCKY, 0)  # a socket that was forgotten has LINGER 0 too and cannot hold up the exit
         on_drop(self, _drop, self._zmq, os.getpid())
-        tell_child(self)
+        call_in_child(self)
 
     def socket(self, kind: int) -> Socket:
         made: Socket = self._zmq.socket(kind)
         return made
 
     def close(self) -> None:
-        """Also what is still open, without waiting for unsent frames."""
+        """Closes all sockets, without waiting for unsent frames."""
         self._zmq.destroy(linger=0)
 
     def forked(self) -> None:
-        """No socket can be made any more; pyzmq does nothing to those of another process."""
+        """Ends the child's copy: no socket can be made, and pyzmq leaves those of another process alone."""
         self._zmq.term()
 
 
@@ -73,3 +80,15 @@ def close_context(context: Context) -> None:
 def new_poller() -> zmq.Poller:
     poller: zmq.Poller = _chosen.Poller()
     return poller
+
+
+def set_common(socket: Socket, frame_size_max: int, high_water: int) -> None:
+    socket.set(zmq.LINGER, 0)  # an unsent frame never holds up an exit
+    socket.set(zmq.MAXMSGSIZE, frame_size_max)  # bytes of one part; a larger one costs its sender the connection
+    socket.set(zmq.SNDHWM, high_water)  # messages to one peer; beyond it a send fails, which is our back-pressure
+    socket.set(zmq.RCVHWM, RECEIVED_MAX)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)  # a peer that connects and says nothing is closed
+    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)  # a peer that vanished without closing is noticed
+    socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.IPV6, 1)  # both address families

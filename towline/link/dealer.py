@@ -1,7 +1,7 @@
-"""The side of a link that connects: one DEALER for one endpoint.
+"""The connecting side of a link: one DEALER socket for one endpoint.
 
 A link lives as long as one connection. When that is lost, the caller closes the link and makes a new one; ZeroMQ's own
-reconnection is not used, because frames sent across it vanish without a word (H20).
+reconnection is not used, because frames sent across it are lost without an error (H20).
 """
 
 import os
@@ -17,11 +17,10 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
-from .context import Context, Socket, new_poller
+from .context import Context, Socket, new_poller, set_common
 from .endpoints import parse
 from .greeting import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
-from .options import set_common
 
 KEY_REFUSED: Final = "KEY"
 NOBODY: Final = "nobody listens there"
@@ -85,19 +84,19 @@ class Link:
 
     @property
     def lost(self) -> bool:
-        """The connection broke, or the server does not know us any more. It never becomes False again."""
+        """Whether the connection broke, or the server does not know us any more. It never becomes False again."""
         self._watch()
         return self._lost
 
     @property
     def refused(self) -> bool:
-        """An attempt to connect has failed and none has succeeded: nobody listens there now. ZeroMQ goes on trying."""
+        """Whether nobody listens there now: an attempt to connect failed, and none succeeded. ZeroMQ goes on trying."""
         self._watch()
         return self._refused and not self._connected
 
     @property
     def trouble(self) -> str:
-        """What keeps the welcome from coming, as far as is known."""
+        """The reason why there is no welcome yet, as far as is known."""
         return "it does not answer our greeting" if self._greeted else self._trouble
 
     def greet(self, timeout_ms: int) -> dict[str, Any]:
@@ -116,9 +115,9 @@ class Link:
             await_any((self,), remaining_ms)
 
     def try_greet(self) -> dict[str, Any] | None:
-        """What `greet` does, without waiting: None while there is no welcome. Raises the same.
+        """Greets like `greet`, without waiting: None while there is no welcome. Raises the same.
 
-        A door that our key does not open is a LinkRefused too.
+        A key that the server does not accept is a LinkRefused too.
         """
         lost = self.lost
         if self._key_refused:
@@ -133,7 +132,7 @@ class Link:
         return None if parts is None else self._read_welcome(parts)
 
     def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
-        """False when the peer's queue is full or the connection is gone; then nothing was sent."""
+        """Sends a message; False, and nothing is sent, when the peer's queue is full or the connection is gone."""
         if self._lost:
             return False
         try:
@@ -163,7 +162,7 @@ class Link:
         return
 
     def close(self, linger_ms: int = 0) -> None:
-        """Never waits; what was sent last may still go out within `linger_ms`."""
+        """Closes the link at once; frames sent last may still leave within `linger_ms`."""
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._socket.close(linger=linger_ms)
@@ -206,10 +205,10 @@ class Link:
                 self.own_port = _port_of(value)
                 self._trouble = MUTE if self._trouble in (SILENCE, NOBODY) else self._trouble
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                self._key_refused = "our key is not let in: it is unknown there, or was revoked"
+                self._key_refused = "our key is not accepted: it is unknown there, or was revoked"
             elif event & HANDSHAKE_FAILURES and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
                 ours = "no key is wanted there, and we show one" if self._has_key else "a key is wanted: give `keys`"
-                self._key_refused = f"the door is locked in another way than ours; {ours}"
+                self._key_refused = f"one side uses keys (CURVE) and the other does not; {ours}"
             elif event & HANDSHAKE_FAILURES:
                 self._trouble = "what listens there does not speak ZeroMQ"
             elif self._connected:
@@ -236,7 +235,7 @@ def _port_of(descriptor: int) -> int:
 
 
 def await_any(links: Iterable[Link], timeout_ms: int) -> None:
-    """Until one of these links, which are being greeted, has something to go on with."""
+    """Waits until one of these links, which are being greeted, can go on."""
     poller = new_poller()
     for link in links:
         link.watch(poller)

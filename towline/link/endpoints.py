@@ -29,7 +29,7 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Nobody outside this machine can reach it."""
+        """Whether nobody outside this machine can reach it."""
         if self.scheme == "ipc" or self.host == "localhost":
             return True
         try:

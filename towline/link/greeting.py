@@ -1,13 +1,13 @@
-"""How a link begins: the side that connects greets, the other answers with a welcome or a refusal.
+"""The handshake of a link: the connecting side greets, the other side answers with a welcome or a refusal.
 
 A greeting has two parts: the head (magic and version range) and a JSON object of facts. Facts both sides may state:
 
-    role     what the speaker is: producer, consumer, admin, ha receiver, put, serve, ...
+    role     what the sender is: producer, consumer, admin, ha receiver, put, serve, ...
     cluster  cluster id; a mismatch is refused
     store    store id; a mismatch is refused
-    name     what people call the speaker
+    name     the sender's name for people
 
-A fact that one side leaves empty is not compared: a producer need not know the store's id.
+An empty fact is not compared: a producer need not know the store's id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ LEFT: Final = "LEFT"  # from the side that connected: why it goes
 
 @dataclass(slots=True)
 class Greeting:
-    """What the other side said about itself. `version` is the one agreed on."""
+    """The facts of the other side. `version` is the one agreed on."""
 
     version: int
     facts: dict[str, Any]
@@ -69,7 +69,10 @@ def read_greeting(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
 
 
 def parse_greeting(parts: Sequence[Buffer]) -> Greeting:
-    """Raises LinkRefused for a magic or a version that is not ours, MalformedFrame when it is no greeting at all."""
+    """The greeting in `parts`.
+
+    Raises LinkRefused for another magic or version, MalformedFrame for no greeting at all.
+    """
     _, magic, version_min, version_max = expect(GREETING, parts[0])
     if magic != MAGIC:
         raise LinkRefused(MAGIC_DIFFERS, f"the greeting's magic is {magic:08X} and ours is {MAGIC:08X}")
@@ -83,7 +86,7 @@ def parse_greeting(parts: Sequence[Buffer]) -> Greeting:
 
 
 def compare(facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raises LinkRefused with a sentence that names both sides' values."""
+    """Compares both sides' facts. Raises LinkRefused with a sentence that names both values."""
     for name in COMPARED:
         theirs, ours = facts.get(name), own.get(name)
         if theirs and ours and theirs != ours:
@@ -91,7 +94,7 @@ def compare(facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
 
 
 def read_welcome(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
-    """The same checks from the other end of the link; a refusal is raised as LinkRefused."""
+    """The welcome in `parts`, with the same checks; raises a refusal as LinkRefused."""
     kind, magic, *_ = expect(GREETING, parts[0])
     if kind == Kind.REFUSAL and magic == MAGIC:
         raise read_refusal(parts)
@@ -101,7 +104,7 @@ def read_welcome(parts: Sequence[Buffer], own: Mapping[str, Any]) -> Greeting:
 
 
 def read_refusal(parts: Sequence[Buffer]) -> LinkRefused:
-    """What a refusal says, as the error to raise."""
+    """The error that a refusal names."""
     facts = _facts(parts)
     return LinkRefused(str(facts.get("code", MALFORMED)), str(facts.get("sentence", "")))
 

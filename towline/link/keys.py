@@ -1,13 +1,11 @@
-"""Key rings: who may come through a door that is open beyond loopback (ZeroMQ's CURVE).
-
-A ring is a directory:
+"""The keys directory: which CURVE keys may connect to ports that are open beyond loopback.
 
     server.secret.json      the key pair of the cluster's nodes, mode 0600; every node has it
-    allowed/NAME.json       name, roles and public key of whoever may come
-    revoked/NAME.json       the same of whoever may not come any more
-    handed/NAME.secret.json what NAME is given, mode 0600: its key pair and the nodes' public key
+    allowed/NAME.json       name, roles and public key of a client that may connect
+    revoked/NAME.json       the same of a client that may not connect any more
+    handed/NAME.secret.json the file for the client NAME, mode 0600: its key pair and the nodes' public key
 
-Keys are 40 characters of Z85 (RFC 32). A file that was handed out is all that a client needs.
+Keys are 40 characters of Z85 (RFC 32). The file in `handed` is all that a client needs.
 """
 
 import json
@@ -18,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import zmq
 from zmq.utils import z85
@@ -36,7 +34,9 @@ ROLES: Final = {  # role of a key -> roles that its holder may greet with
     "admin": frozenset({"admin", "producer", "consumer"}),
 }
 NODE_ROLES: Final = frozenset({"slave", "follower", "peer", "forwarder", "admin", "producer", "consumer"})
-PUT_ROLES: Final = frozenset({"producer", "admin"})  # what has something to do at each door; also ends of transactions
+PUT_ROLES: Final = frozenset(
+    {"producer", "admin"}
+)  # roles with a use at the port of each service; also ends of transactions
 SERVE_ROLES: Final = frozenset({"consumer", "admin", "forwarder"})
 HA_ROLES: Final = frozenset({"slave", "follower", "peer"})
 ADMIN: Final = "admin"
@@ -49,37 +49,24 @@ _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 
 
-class BadKeys(TowlineError):
-    """A key file or ring that cannot be used. Facts: path or name, why."""
+class BadKeys(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A key file or keys directory that cannot be used."""
 
-    remedy = Remedy.FIX_SETTINGS
-    advice: ClassVar[str] = "`towline keys list --dir RING` shows a ring, `towline keys new` makes one and its keys"
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
-        self.path, self.why = path, why
-
-    def describe(self) -> str:
-        return f"{self.path}: {self.why}"
+    path: str  # or name
+    why: str
+    advice = "`towline keys list --dir DIR` shows the keys of a directory, `towline keys new` makes them"
 
 
-class RoleRefused(TowlineError):
-    """A question that the key's roles are not for. Facts: op, role."""
-
-    remedy = Remedy.FIX_CALL
-    advice: ClassVar[str] = "use a key with the role admin"
-
-    def __init__(self, op: str, role: str) -> None:
-        super().__init__(op, role)
-        self.op, self.role = op, role
-
-    def describe(self) -> str:
-        return f"{self.op} is for admins, and this link is a {self.role}'s"
+class RoleRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    op: str
+    role: str
+    template = "{op} is for admins, and this link is a {role}'s"
+    advice = "use a key with the role admin"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key pair, or its public half; `server` is the public key of the nodes that it opens."""
+    """A key pair, or its public half; `server` is the public key of the nodes that accept it."""
 
     name: str
     roles: tuple[str, ...]
@@ -94,20 +81,20 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One key of a ring as `towline keys list` shows it."""
+    """One key of the directory as `towline keys list` shows it."""
 
     key: Key
     revoked: bool
 
 
 def check_ask(op: object, key: str, role: object) -> None:
-    """Raises RoleRefused for a question that a link with this key may not ask; `key` is "" where no door is locked."""
+    """Raises RoleRefused for a question that the role does not allow; `key` is "" for a connection without CURVE."""
     if key and isinstance(op, str) and op in ADMIN_ASKS and role != ADMIN:
         raise RoleRefused(str(op), str(role))
 
 
-class KeyRing:
-    """The ring of a node. It notices by itself when keys are added or revoked."""
+class AuthorizedKeys:
+    """The keys directory of a node. Added and revoked keys are noticed by themselves."""
 
     def __init__(self, directory: Path) -> None:
         """Raises BadKeys where there is no usable key pair of the nodes, or a file that is no key."""
@@ -121,29 +108,29 @@ class KeyRing:
 
     @property
     def as_client(self) -> Key:
-        """What a node shows at another node's door."""
+        """The key with which a node connects to another node."""
         return Key(NODE, (), self.server.public, self.server.secret, self.server.public)
 
     def roles_of(self, public: str) -> frozenset[str]:
         """The roles that the holder of this public key may greet with; none for a stranger."""
         if public == self.server.public:
             return NODE_ROLES
-        self._look()
+        self._refresh()
         key = self._allowed.get(public)
         return key.may_greet_as if key else frozenset()
 
     def knows(self, public: str) -> bool:
         return bool(self.roles_of(public))
 
-    def gone(self, keys: set[str]) -> set[str]:
-        """Those of these keys that open nothing any more; "" is nobody's. One look for all."""
-        self._look()
+    def revoked(self, keys: set[str]) -> set[str]:
+        """Those of these keys that are not allowed any more; "" is nobody's."""
+        self._refresh()
         return keys - self._allowed.keys() - {self.server.public, ""}
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
 
-        Beside a running node a file that is no key opens nothing, and ends nothing; so does a ring nobody can read.
+        Beside a running node a file that is no key is ignored, and so is a directory that cannot be read.
         """
         seen: list[tuple[str, int, int, int]] = []
         try:
@@ -162,8 +149,8 @@ class KeyRing:
             self._seen = seen
 
 
-def make_ring(directory: Path) -> bool:
-    """The key pair of the nodes, made if there is none; whether it was made. Raises BadKeys."""
+def make_node_keys(directory: Path) -> bool:
+    """Makes the key pair of the nodes if there is none; whether it was made. Raises BadKeys."""
     if _server(directory).exists():
         read_key(_server(directory))
         return False
@@ -173,13 +160,16 @@ def make_ring(directory: Path) -> bool:
 
 
 def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
-    """A new key with these roles; the file to hand out. Raises BadKeys: no ring, a bad or taken name, a bad role."""
+    """Makes a key with these roles; returns the file for the client.
+
+    Raises BadKeys: no directory, a bad or taken name, a bad role.
+    """
     if not _NAME.fullmatch(name) or name in (NODE, "server"):
         raise BadKeys(name, "a key's name is letters, digits, dots, dashes and underscores, and not one of the nodes'")
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
         raise BadKeys(name, f"roles are {', '.join(ROLES)}; {', '.join(unknown) or 'none'} was given")
-    server = KeyRing(directory).server
+    server = AuthorizedKeys(directory).server
     if (_allowed(directory) / f"{name}.json").exists():
         raise BadKeys(name, "there is such a key; revoke it first, or choose another name")
     pair = _pair(name, tuple(dict.fromkeys(roles)))
@@ -190,7 +180,7 @@ def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
 
 
 def revoke_key(directory: Path, name: str) -> None:
-    """From now on its holder is not let in, and has to leave where it is. Raises BadKeys."""
+    """Revokes a key: connections with it end, and new ones are refused. Raises BadKeys."""
     path = _allowed(directory) / f"{name}.json"
     if not _NAME.fullmatch(name) or not path.exists():
         known = ", ".join(sorted(found.stem for found in _allowed(directory).glob("*.json"))) or "none"
@@ -207,14 +197,14 @@ def revoke_key(directory: Path, name: str) -> None:
 
 
 def list_keys(directory: Path) -> list[Listed]:
-    """Every key of the ring, those that may come first. Raises BadKeys."""
-    KeyRing(directory)
+    """Every key of the directory, allowed ones first. Raises BadKeys."""
+    AuthorizedKeys(directory)
     allowed = [Listed(key, False) for key in _keys_in(_allowed(directory))]
     return allowed + [Listed(key, True) for key in _keys_in(_revoked(directory))]
 
 
 def read_key(path: Path) -> Key:
-    """Raises BadKeys, also for a secret that others may read."""
+    """The key in a file. Raises BadKeys, also for a secret that others may read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         key = Key(
@@ -265,7 +255,7 @@ def _keys_in(directory: Path, *, skipping: bool = False) -> list[Key]:
         except BadKeys as error:
             if not skipping:
                 raise
-            log.error("a key opens nothing: %s", error)
+            log.error("a key file is ignored: %s", error)
     return keys
 
 

@@ -1,7 +1,7 @@
-"""How much memory a process with sockets holds: libzmq buffers unfinished messages without limit (H21).
+"""The memory of a process with sockets: libzmq buffers unfinished messages without limit (H21).
 
-libzmq allocates each message that it receives, and glibc hands what is freed back to the system almost at once: a
-process that takes frames of a megabyte then pays for a page fault, and a zeroed page, with every 4 KiB that it gets.
+libzmq allocates each message that it receives, and glibc returns freed memory to the system almost at once: a process
+that receives frames of a megabyte then pays for a page fault, and a zeroed page, with every 4 KiB.
 """
 
 import ctypes
@@ -20,27 +20,27 @@ _FROM_HEAP: Final = 32 * MIB  # the most that glibc takes for this
 
 
 def anonymous_bytes() -> int:
-    """Memory of this process that stands for no file: buffers of libzmq are in it, mapped segments are not."""
+    """Anonymous memory of this process: buffers of libzmq count, mapped files do not."""
     for line in _STATUS.read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise OSError(f"{_STATUS} names no RssAnon")
 
 
-def give_back() -> None:
-    """What was freed goes back to the system; glibc alone keeps most of a flood of small frames in its arenas."""
+def trim_memory() -> None:
+    """Returns freed memory to the system; glibc alone keeps most of a flood of small frames in its arenas."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 
 
-class Freed:
-    """What becomes of freed memory. A process of a node says `keep` once; a client's is not ours to change."""
+class FreedMemory:
+    """The policy of freed memory. A process of a node calls `keep` once; a client's process is not ours to change."""
 
     _kept: ClassVar[bool] = False
 
     @classmethod
     def keep(cls) -> None:
-        """It is used again for what comes next, until a `Poller` is at `rest`. Before the first thread begins."""
+        """Keeps freed memory for reuse until a `Poller` is idle. Before the first thread starts."""
         if hasattr(_LIBC, "mallopt"):
             _LIBC.mallopt(_M_ARENA_MAX, 1)  # malloc_trim gives back the end of the first one alone
             _LIBC.mallopt(_M_MMAP_THRESHOLD, _FROM_HEAP)
@@ -48,6 +48,6 @@ class Freed:
             cls._kept = True
 
     @classmethod
-    def rest(cls) -> None:
+    def release(cls) -> None:
         if cls._kept:
-            give_back()
+            trim_memory()

@@ -1,4 +1,4 @@
-"""libzmq by its addresses, for a kernel that receives and sends without the interpreter; and a message it received.
+"""libzmq's functions by their addresses, for kernels that receive and send without the interpreter.
 
 It is the libzmq that pyzmq itself is linked to, so both may use one socket in turns, from one thread.
 """
@@ -18,16 +18,16 @@ _LIBRARY.zmq_msg_gets.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _LIBRARY.zmq_msg_gets.restype = ctypes.c_char_p
 
 
-class Came(Protocol):
-    """Of a part that came: what libzmq knows of the connection. A zmq.Frame is one."""
+class ReceivedPart(Protocol):
+    """A received part: what libzmq knows of its connection. A zmq.Frame is one."""
 
     def get(self, option: Any, /) -> Any:
-        """An option's number, or a property of that name. Raises zmq.ZMQError."""
+        """The value of an option, or a property of that name. Raises zmq.ZMQError."""
         ...
 
 
 class Message:
-    """A zmq_msg_t that somebody else holds."""
+    """A zmq_msg_t that a kernel owns."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -45,29 +45,29 @@ class Message:
 
 
 def address_of(function: str) -> int:
-    """Of one of libzmq's functions."""
+    """The address of one of libzmq's functions."""
     address = ctypes.cast(getattr(_LIBRARY, function), ctypes.c_void_p).value
     assert address is not None
     return address
 
 
 def address_of_write() -> int:
-    """Of the system's `write`: descriptor, address, size."""
+    """The address of the system's `write`: descriptor, address, size."""
     address = ctypes.cast(_LIBC.write, ctypes.c_void_p).value
     assert address is not None
     return address
 
 
 def failure(error: int) -> Exception:
-    """What pyzmq raises for that errno."""
+    """The exception that pyzmq raises for that errno."""
     return zmq.ZMQError(error)
 
 
 def bytes_from(address: int, size: int) -> bytes:
-    """A copy of what stands there."""
+    """A copy of the bytes at an address."""
     return ctypes.string_at(address, size)
 
 
 def view_of(address: int, size: int) -> memoryview:
-    """What stands there, for as long as it does."""
+    """A view of the bytes at an address, valid as long as they are."""
     return memoryview((ctypes.c_ubyte * size).from_address(address)).cast("B").toreadonly()

@@ -1,6 +1,6 @@
-"""Waiting for several links and doorbells at once.
+"""Waits for several links and doorbells at once.
 
-ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor: that one only tells of edges (H12).
+ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor, which shows edges only (H12).
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import zmq
 
 from .context import Socket, new_poller
-from .memory_limit import Freed
+from .memory_limit import FreedMemory
 
 
 class Pollable(Protocol):
@@ -19,7 +19,7 @@ class Pollable(Protocol):
     def sockets(self) -> tuple[Socket, ...]: ...
 
     def tend(self) -> None:
-        """Whatever it does by the clock; `sockets` may be others afterwards."""
+        """Does what is due by the clock; `sockets` may be others afterwards."""
         ...
 
 
@@ -59,7 +59,7 @@ class Poller:
             self._tended[source] = source.sockets
 
     def remove(self, source: Pollable | int) -> None:
-        """Before the source is closed."""
+        """Removes a source, before it is closed."""
         items = (source,) if isinstance(source, int) else self._tended.pop(source)
         for item in items:
             self._poller.unregister(item)
@@ -86,13 +86,13 @@ class Poller:
         else:
             self._waited_ms += waited_ms
             if self._waited_ms >= REST_MS:
-                self._rest()
+                self._idle()
         return bool(found)
 
-    def _rest(self) -> None:
+    def _idle(self) -> None:
         busy = self._found >= BUSY
         if self.busy and not busy:
-            Freed.rest()
+            FreedMemory.release()
         self.busy, self._waited_ms, self._found = busy, 0, 0
 
     def _replace(self, source: Pollable, sockets: tuple[Socket, ...]) -> None:

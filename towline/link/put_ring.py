@@ -1,10 +1,9 @@
-"""Put rings (`towline.format.wire.put_ring`) in memory: one direction of one, and the client's end of both.
+"""Put rings (`towline.format.wire.put_ring`) in memory: one direction of a ring, the client's end, and put's end.
 
-The memory is a sealed memfd, which put opens as /proc/PID/fd/N: it has no name, so nothing can be left of it, and
-nobody can make it smaller under the other's hands. The client holds a record lock on it for as long as it lives.
+The memory is a sealed memfd, which put opens as /proc/PID/fd/N: it has no name, so no file is left behind, and neither
+side can shrink it under the other. The client holds a record lock on it for as long as it lives.
 
-Words are read and stored through a cast view only, each once. What the other side wrote is believed for one look: it is
-copied first and judged then.
+Words are read and stored through a cast view only, each once. Words of the other side are copied first, then checked.
 """
 
 import contextlib
@@ -47,13 +46,10 @@ _BELL: Final = b"\0"
 
 
 class RingBroken(TowlineError):
-    """What the other side wrote cannot be: the ring is cut off. Facts: the `Cut`."""
+    """What the other side wrote cannot be: the ring is cut off."""
 
+    cut: Cut
     advice = "use the client library of the node's own version"
-
-    def __init__(self, cut: int) -> None:
-        self.cut = Cut(cut)
-        super().__init__(cut)
 
     def describe(self) -> str:
         return f"a ring in shared memory is broken: {self.cut.sentence}"
@@ -88,12 +84,12 @@ class _Area:
         return self._tail, self._head
 
     def go_to(self, tail: int, head: int) -> None:
-        """A kernel has done the same work from `places` on."""
+        """Follows a kernel that has done the same work from `places` on."""
         self._tail, self._head = tail, head
 
 
 class EntryWriter(_Area):
-    """The one hand that adds entries. Raises RingBroken when the reader's position cannot be."""
+    """The only writer of entries. Raises RingBroken when the reader's position is impossible."""
 
     @property
     def free(self) -> int:
@@ -129,11 +125,11 @@ class EntryWriter(_Area):
 
 
 class EntryReader(_Area):
-    """The one hand that takes entries out."""
+    """The only reader of entries."""
 
     @property
     def waits(self) -> bool:
-        """Whether there is something that was not taken."""
+        """Whether there is an entry."""
         return int(self._words[self._tail_word]) != self._head
 
     def take(self, size_max: int) -> tuple[int, bytes] | None:
@@ -189,7 +185,7 @@ def answers_reader(memory: Memory, size: int) -> EntryReader:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a node says of rings in its welcome: bytes of the requests' area, its generation, put's doorbell."""
+    """The ring that a node offers in its welcome: bytes of the requests' area, its generation, put's doorbell."""
 
     size: int
     generation: int
@@ -197,7 +193,7 @@ class Offer:
 
     @classmethod
     def of(cls, welcome: dict[str, Any]) -> Self | None:
-        """None where the node offers none."""
+        """The offer in a welcome; None where the node offers none."""
         facts = welcome.get("put_ring")
         if not isinstance(facts, dict):
             return None
@@ -208,7 +204,10 @@ class Offer:
 
 
 class ClientRing:
-    """The client's end. Used by one thread. `facts` is what put has to be told; until it has agreed nothing is sent."""
+    """The client's end of a ring. Used by one thread.
+
+    `facts` are for put, which accepts the ring before anything is sent.
+    """
 
     def __init__(self, offer: Offer) -> None:
         """Raises OSError where the machine does not let us."""
@@ -239,15 +238,15 @@ class ClientRing:
         self.facts = {"pid": os.getpid(), "ring": self._descriptor, "bell": self._own_bell_in, "token": token}
 
     def fileno(self) -> int:
-        """Of the bell that put rings when we sleep."""
+        """The descriptor of the doorbell that put rings while the client sleeps."""
         return self._own_bell
 
-    def takes(self, size: int) -> bool:
-        """Whether a request of `size` bytes, head and records, may be sent here at all."""
+    def fits(self, size: int) -> bool:
+        """Whether a request of `size` bytes, head and records, fits into the ring at all."""
         return size <= entry_max(self._size)
 
     def send(self, head: bytes, records: Buffer) -> bool:
-        """False while there is no room. Raises MalformedFrame when put's positions cannot be."""
+        """Sends a request; False while there is no room. Raises MalformedFrame when put's positions are impossible."""
         try:
             word = request_word(len(head), len(head) + len(records), stamp_of(time.monotonic_ns() // NS_PER_MS))
             sent = self.requests.offer(word, (head, records))
@@ -258,13 +257,16 @@ class ClientRing:
         return sent
 
     def nudge(self) -> None:
-        """After a request was added: put is rung if it sleeps."""
+        """Wakes put, if it sleeps, after a request was added."""
         fence()
         if self.memory.words[Word.PUT_SLEEPS]:
-            self._ring()
+            self._wake_put()
 
     def receive(self) -> bytes | None:
-        """The next answer. Raises MalformedFrame when put has cut the ring off, or wrote what cannot be."""
+        """The next answer; None without one.
+
+        Raises MalformedFrame when put has cut the ring off, or wrote something impossible.
+        """
         try:
             taken = self.answers.take(entry_max(ANSWERS_SIZE))
         except RingBroken as broken:
@@ -278,11 +280,11 @@ class ClientRing:
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is there, or will never come here."""
+        """Whether an answer is there, or will never come through this ring."""
         return self.answers.waits or bool(self.memory.words[Word.CUT])
 
     def arm(self) -> bool:
-        """Before a sleep; False when there is something to look at first (H12)."""
+        """Prepares for sleep; False when an answer is there already (H12)."""
         self.memory.words[Word.CLIENT_SLEEPS] = 1
         fence()
         return not self.waits
@@ -292,12 +294,12 @@ class ClientRing:
         with contextlib.suppress(BlockingIOError):
             os.read(self._own_bell, 4096)
 
-    def _ring(self) -> None:
+    def _wake_put(self) -> None:
         with contextlib.suppress(BlockingIOError):  # a full pipe rings already
             os.write(self._bell, _BELL)
 
     def close(self) -> None:
-        """With the lock goes put's half."""
+        """Closes the ring; put notices that the lock is gone and closes its end."""
         if self._closed:
             return
         self._closed = True
@@ -307,20 +309,15 @@ class ClientRing:
 
 
 class RingRefused(TowlineError):
-    """A ring that put does not take; the socket is used. Facts: why."""
+    """A ring that put does not take; the socket is used."""
 
+    why: str
+    template = "the ring is not taken: {why}"
     advice = "use the socket, or the client of this version on the node's own machine"
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        super().__init__(why)
-
-    def describe(self) -> str:
-        return f"the ring is not taken: {self.why}"
 
 
 class NodeRing:
-    """Put's end of a ring that a client made, mapped and checked. It trusts nothing that is in there."""
+    """Put's end of a client's ring, mapped and checked. Put trusts nothing that the client wrote."""
 
     def __init__(self, facts: dict[str, Any], size: int, generation: int) -> None:
         """`facts` are those of a ClientRing; `size` and `generation` what it has to have. Raises RingRefused."""
@@ -358,7 +355,7 @@ class NodeRing:
 
     @property
     def bell(self) -> int:
-        """Descriptor of the bell that wakes the client."""
+        """The descriptor of the doorbell that wakes the client."""
         return self._bell
 
     def has_room(self, size: int) -> bool:
@@ -366,12 +363,12 @@ class NodeRing:
         return self.answers.free - self.reserved >= size
 
     def answer(self, answer: bytes) -> bool:
-        """Raises RingBroken. False if there is no room, which was not kept free then."""
+        """Writes an answer; False if there is no room, because none was kept for it. Raises RingBroken."""
         self.rings = True
         return self.answers.offer(len(answer), (answer,))
 
     def wake(self) -> None:
-        """Once after the answers of a turn, and behind a fence."""
+        """Wakes the client if it sleeps: once after the answers of a cycle, and behind a fence."""
         self.rings = False
         if self.memory.words[Word.CLIENT_SLEEPS]:
             with contextlib.suppress(OSError):  # it rings already; or nobody is there any more
@@ -389,7 +386,7 @@ class NodeRing:
         return True
 
     def close(self, cut: Cut) -> None:
-        """`cut` is what the client is told."""
+        """Closes the ring; the client reads `cut` as the reason."""
         self.is_closed = True
         self.memory.words[Word.CUT] = cut
         self.rings = True

@@ -1,6 +1,6 @@
-"""The side of a link that binds: one ROUTER socket for any number of peers, which greet before they ask.
+"""The binding side of a link: one ROUTER socket for any number of peers, which greet before their first request.
 
-Nothing here waits. A peer that cannot take an answer is PAUSED or GONE, and the caller decides (H20).
+Nothing here waits. A peer that cannot receive an answer is PAUSED or GONE, and the caller decides (H20).
 """
 
 import errno
@@ -20,15 +20,14 @@ from towline.errors import CannotListen, LinkRefused, MalformedFrame
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
-from .context import Context, Socket
-from .curve_auth import Door, key_of_frame
+from .context import Context, Socket, set_common
+from .curve_auth import CurveAuth, key_of_frame
 from .endpoints import Endpoint, parse
 from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
-from .keys import NODE_ROLES, KeyRing
-from .memory_limit import anonymous_bytes, give_back
-from .native import Came
-from .options import set_common
-from .shares import OF_MESSAGE, Connection, Shares
+from .keys import NODE_ROLES, AuthorizedKeys
+from .memory_limit import anonymous_bytes, trim_memory
+from .native import ReceivedPart
+from .shares import OF_MESSAGE, Connection, PeerShares
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Sent(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A peer that greeted: the facts it stated, the protocol version agreed on, its key where the door is locked.
+    """A peer that greeted: its facts, the agreed version, and its key on a port with CURVE.
 
     `connection` is the one that the greeting came on.
     """
@@ -81,18 +80,18 @@ class Request:
     peer: bytes
     session: Session
     parts: list[Buffer]
-    frame: Came  # the head as it came, for `drop`
+    frame: ReceivedPart  # the head as it came, for `drop`
 
 
 def welcome_all(_: dict[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def tell_nobody(facts: Mapping[str, Any], refused: LinkRefused) -> None:
+def ignore_refusal(facts: Mapping[str, Any], refused: LinkRefused) -> None:
     return
 
 
-def count_nowhere() -> None:
+def ignore_count() -> None:
     return
 
 
@@ -103,7 +102,7 @@ class Server:
     `greet` gets the facts of a peer that passed, and returns more facts for its welcome or raises LinkRefused.
     `refused` hears of every greeting that is refused: its facts, if they could be read, and why.
     `counted` is called for each peer that was cut because it took more than its share.
-    With a `ring`, TCP endpoints are for its keys alone, in those of `roles` that a key is for.
+    With `keys`, TCP endpoints accept these keys alone, in those of `roles` that a key has.
     Raises InvalidEndpoint, and CannotListen when an address is taken.
     """
 
@@ -114,16 +113,16 @@ class Server:
         *,
         own: Mapping[str, Any],
         greet: Greet = welcome_all,
-        refused: Callable[[Mapping[str, Any], LinkRefused], None] = tell_nobody,
-        counted: Callable[[], None] = count_nowhere,
+        refused: Callable[[Mapping[str, Any], LinkRefused], None] = ignore_refusal,
+        counted: Callable[[], None] = ignore_count,
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
-        ring: KeyRing | None = None,
+        keys: AuthorizedKeys | None = None,
         roles: frozenset[str] = NODE_ROLES,
     ) -> None:
         self._context = context
         self._limits = frame_size_max, high_water
-        self._door = Door(context, ring, roles) if ring is not None else None
+        self._curve = CurveAuth(context, keys, roles) if keys is not None else None
         self._tend_at = 0.0
         self.dropped_all = 0  # how often too much memory made it cut every peer
         self._counted = counted
@@ -149,7 +148,7 @@ class Server:
 
     @property
     def sockets(self) -> tuple[Socket, ...]:
-        return (self._socket,) if self._door is None else (self._socket, self._door.socket)
+        return (self._socket,) if self._curve is None else (self._socket, self._curve.socket)
 
     @property
     def sessions(self) -> Mapping[bytes, Session]:
@@ -191,7 +190,7 @@ class Server:
         return peer
 
     def begin(self) -> int:
-        """For a kernel that receives in place of `receive`: the address of the socket, as it is for this turn.
+        """The address of the socket for a kernel that receives in place of `receive`, valid for this cycle.
 
         0 while there is nothing to be received. What the kernel does not understand goes to `meet`.
         """
@@ -200,20 +199,22 @@ class Server:
 
     @property
     def address(self) -> int:
-        """Of libzmq's own socket, until the next `tend`."""
+        """The address of libzmq's own socket, valid until the next `tend`."""
         return int(self._socket.underlying)
 
     def has_more(self) -> bool:
-        """After nothing was received: whether something was done meanwhile, so that there may be more."""
-        return self._door is not None and self._door.answer()
+        """After nothing was received: whether a new peer was authenticated meanwhile, so that there may be more."""
+        return self._curve is not None and self._curve.answer()
 
-    def meet(self, peer: bytes, parts: list[Buffer], frame: Came, *, more: bool = False) -> Request | None:
-        """What came from a peer, if that has greeted; a stranger is answered here. `frame` is the first of its parts.
+    def meet(self, peer: bytes, parts: list[Buffer], frame: ReceivedPart, *, more: bool = False) -> Request | None:
+        """The request in a received message, if its peer has greeted; a stranger is answered here.
+
+        `frame` is the first part.
 
         With `more` the rest of the message is still in the socket.
         """
-        if more and not self._take_rest(parts):
-            self._forget_and_cut(peer, frame)
+        if more and not self._receive_rest(parts):
+            self._evict_and_cut(peer, frame)
             self._draining = True
             return None
         if peer in self._dropped:
@@ -224,7 +225,7 @@ class Server:
             return None
         return Request(peer, session, parts, frame)
 
-    def greeted(self, peer: bytes, frame: Came, size: int) -> Session | None:
+    def greeted(self, peer: bytes, frame: ReceivedPart, size: int) -> Session | None:
         """The session of a peer of which a message of `size` bytes was taken just now."""
         session = self._sessions.get(peer)
         if session is None or not self._is_of(session, frame):
@@ -235,7 +236,7 @@ class Server:
         return session
 
     def emptied(self) -> None:
-        """Nothing is left in the socket, so nothing of who has gone some time ago."""
+        """Notes that the socket is empty: nothing is left of peers that have gone some time ago."""
         if self.unheard:
             self._shares.leftovers = False
             until = time.monotonic() - DROPPED_S
@@ -246,8 +247,8 @@ class Server:
     def _list_unheard(self) -> None:
         self.unheard = (*self._dropped, *self._vanished)
 
-    def look_after(self) -> None:
-        """Takes note of who was cut for what it took, and of who has left."""
+    def handle_ended(self) -> None:
+        """Handles the peers that were cut for exceeding their share, and those that left."""
         shares = self._shares
         while shares.cut:
             connection, why = shares.cut.popleft()
@@ -284,7 +285,7 @@ class Server:
         is sent anything: what was held for a key that was revoked goes nowhere.
         """
         session = self._sessions.get(peer)
-        if self._door is not None and session is None:
+        if self._curve is not None and session is None:
             return Sent.GONE
         sent = self._send(peer, parts, copy)
         if session is not None and session.connection is not None and sent is Sent.SENT:
@@ -309,8 +310,8 @@ class Server:
             return Sent.GONE
         return Sent.SENT
 
-    def forget(self, peer: bytes) -> None:
-        """The peer must greet again before its next request."""
+    def evict(self, peer: bytes) -> None:
+        """Forgets the peer's session: it must greet again before its next request."""
         self._sessions.pop(peer, None)
 
     def cut(self, peer: bytes) -> None:
@@ -331,11 +332,11 @@ class Server:
         self.cut(peer)
 
     def drop(self, request: Request) -> None:
-        """Cuts the connection a request came on, just received: its bytes are not ours to understand."""
-        self._forget_and_cut(request.peer, request.frame)
+        """Cuts the connection of a request that was just received and cannot be understood."""
+        self._evict_and_cut(request.peer, request.frame)
 
     def refuse(self, request: Request, refused: LinkRefused) -> None:
-        """Ends the link of a peer that is told why: before anything else it has to greet again.
+        """Ends a peer's session and tells it why: it has to greet again before anything else.
 
         Its connection is left to it, as ZeroMQ would lose the words together with that.
         """
@@ -344,7 +345,7 @@ class Server:
             self.drop(request)
 
     def tend(self) -> None:
-        """Once a second: whoever's key was revoked has to greet again, and too much memory costs every peer its link.
+        """Once a second: ends sessions of revoked keys, and cuts every peer when the process holds too much memory.
 
         The `sockets` may be others afterwards.
         """
@@ -355,10 +356,10 @@ class Server:
             self._bind_again(now)
             return
         self._tend_at = now + TEND_S
-        if self._door is not None:
-            self._tend_door(self._door)
+        if self._curve is not None:
+            self._tend_curve(self._curve)
         if self._cut:
-            give_back()
+            trim_memory()
             self._cut = False
         held, memory_max = anonymous_bytes(), self._shares.memory_max
         if held <= memory_max:
@@ -380,28 +381,28 @@ class Server:
     def _tend_in_time(self) -> None:
         """Whoever is busy does not poll."""
         if self._shares.cut or self._shares.left:
-            self.look_after()
+            self.handle_ended()
         if time.monotonic() >= self._tend_at:
             self.tend()
 
-    def _tend_door(self, door: Door) -> None:
+    def _tend_curve(self, curve: CurveAuth) -> None:
         for _ in range(UNANSWERED_PER_TURN):  # requests that never end must not keep new peers out
-            if not door.answer():
+            if not curve.answer():
                 break
-        gone = door.ring.gone({session.key for session in self._sessions.values()})
+        gone = curve.keys.revoked({session.key for session in self._sessions.values()})
         for session in [session for session in self._sessions.values() if session.key in gone]:
             self._sessions.pop(session.peer)
 
-    def _is_of(self, session: Session, frame: Came) -> bool:
+    def _is_of(self, session: Session, frame: ReceivedPart) -> bool:
         """A session outlives its connection, and a peer may name itself as it likes: the key must be the same."""
-        return self._door is None or key_of_frame(frame) == session.key
+        return self._curve is None or key_of_frame(frame) == session.key
 
     def close(self) -> None:
         self._sessions.clear()
         self._shares.close()
         self._socket.close(linger=0)
-        if self._door is not None:
-            self._door.close()
+        if self._curve is not None:
+            self._curve.close()
 
     def _make_socket(self) -> None:
         self._socket: Socket = self._context.socket(zmq.ROUTER)
@@ -409,13 +410,13 @@ class Server:
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # an answer that cannot be delivered is an error, never dropped
         self._socket.set(zmq.ROUTER_HANDOVER, 0)  # nobody takes over another's identity
         self._socket.set(zmq.BACKLOG, BACKLOG)
-        self._shares = Shares(self._socket)
+        self._shares = PeerShares(self._socket)
 
     def _bind_all(self, endpoints: Sequence[str]) -> list[str]:
         """libzmq takes the options as they stand at each bind: local sockets first, then the lock."""
         bound = {endpoint: self._bind(endpoint) for endpoint in endpoints if parse(endpoint).scheme == "ipc"}
-        if self._door is not None:
-            self._door.lock(self._socket)
+        if self._curve is not None:
+            self._curve.protect(self._socket)
         bound |= {endpoint: self._bind(endpoint) for endpoint in endpoints if endpoint not in bound}
         return [bound[endpoint] for endpoint in endpoints]
 
@@ -445,7 +446,7 @@ class Server:
         assert isinstance(bound, bytes)
         return bound.rstrip(b"\0").decode()
 
-    def _take_rest(self, parts: list[Buffer]) -> bool:
+    def _receive_rest(self, parts: list[Buffer]) -> bool:
         """Adds the other parts of a message, or False when there are more than PARTS_MAX."""
         while len(parts) < PARTS_MAX:
             frame = self._socket.recv(zmq.NOBLOCK, copy=False)
@@ -462,9 +463,9 @@ class Server:
                 return True
         return False
 
-    def _answer_stranger(self, peer: bytes, parts: list[Buffer], frame: Came) -> None:
+    def _answer_stranger(self, peer: bytes, parts: list[Buffer], frame: ReceivedPart) -> None:
         connection = self._connection_of(frame)
-        if connection is None or connection.is_cut or not self._takes(connection, peer):
+        if connection is None or connection.is_cut or not self._belongs_to(connection, peer):
             self._drop(peer)  # it has gone, and this is what it left
             return
         connection.taken += sum(map(len, parts)) + OF_MESSAGE
@@ -479,7 +480,7 @@ class Server:
             greeting = parse_greeting(parts)
             facts = greeting.facts
             compare(facts, self._own)
-            key = "" if self._door is None else self._door.check(greeting.facts, frame)
+            key = "" if self._curve is None else self._curve.check(greeting.facts, frame)
             welcome = {**self._own, **self._greet(greeting.facts)}
         except MalformedFrame as error:
             refused = LinkRefused(MALFORMED, error.describe())
@@ -500,7 +501,7 @@ class Server:
             self._sessions.popitem(last=False)
         self._send(peer, encode_welcome(greeting.version, welcome))
 
-    def _takes(self, connection: Connection, peer: bytes) -> bool:
+    def _belongs_to(self, connection: Connection, peer: bytes) -> bool:
         """Whether this is the peer of that connection. Two names came on one descriptor: it was another connection's
         before, of whose peer something is left. Names that ZeroMQ gives are counted up."""
         known = connection.peer
@@ -522,7 +523,7 @@ class Server:
         self._drop_rest(connection)
         return True
 
-    def _forget_and_cut(self, peer: bytes, frame: Came) -> None:
+    def _evict_and_cut(self, peer: bytes, frame: ReceivedPart) -> None:
         """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
         self._sessions.pop(peer, None)
         connection = self._connection_of(frame)
@@ -531,7 +532,7 @@ class Server:
             connection.cut()
             self._drop_rest(connection)
 
-    def _connection_of(self, frame: Came) -> Connection | None:
+    def _connection_of(self, frame: ReceivedPart) -> Connection | None:
         """None when it is gone already."""
         try:
             return self._shares.find(int(frame.get(zmq.SRCFD)))

@@ -1,13 +1,13 @@
-"""What each peer makes a server's process hold, and the end of who takes too much (H21).
+"""Memory that each peer occupies in a server's process, and the disconnection of peers that exceed their share (H21).
 
-libzmq reads whatever a peer sends, finished messages or not, and keeps it until it is received: it bounds neither. So a
-thread looks at the connections themselves. Its sources are libzmq's monitor, which names the descriptor of each
-connection, and an edge-triggered epoll on these: where nothing comes, nothing is looked at. What the kernel has
-received on a connection, less what the server has taken of it, is what waits in libzmq. Who exceeds a share has its
-connection shut down, which libzmq takes for a peer that has gone.
+libzmq reads all that a peer sends, finished messages or not, and keeps it until it is received, without a bound. So a
+thread watches the connections. Its sources are libzmq's monitor, which names the descriptor of each connection, and an
+edge-triggered epoll on these descriptors: a connection on which nothing comes costs nothing. Bytes that the kernel has
+received on a connection, less those that the server has received, wait in libzmq. The connection of a peer that exceeds
+its share is shut down, which libzmq takes for a peer that has left.
 
 Local (ipc) connections have no such count. They are cut only where the process holds too much and no other peer does:
-the one on which most is still to be read.
+the one with most bytes unread.
 """
 
 import array
@@ -32,7 +32,7 @@ from zmq.utils.monitor import recv_monitor_message
 from towline.limits import KIB, LINK_MEMORY_MAX, LINK_PEERS_MAX, LINK_SHARE_MAX, MIB
 
 from .context import Socket, new_poller
-from .memory_limit import anonymous_bytes, give_back
+from .memory_limit import anonymous_bytes, trim_memory
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
 OWED_MAX: Final = LINK_SHARE_MAX // 3  # bytes of answers that were copied for one peer, and that it has not read
@@ -57,7 +57,10 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One connection of a peer. The server counts what it takes and hands to it; everything else is the thread's."""
+    """One connection of a peer.
+
+    The server counts the bytes it receives and sends; all other fields are the thread's.
+    """
 
     descriptor: int
     inode: int
@@ -93,7 +96,7 @@ class Connection:
         except OSError:
             return False
 
-    def look(self, now: float) -> bool:
+    def update(self, now: float) -> bool:
         """Reads the kernel's counts; False when the connection is not this one any more."""
         if not self.is_open:
             return False
@@ -123,7 +126,7 @@ class Connection:
         return 0
 
     def cut(self) -> bool:
-        """Ends it. False where libzmq has closed the descriptor, and another connection may have its number."""
+        """Shuts it down. False where libzmq has closed the descriptor, and another connection may have its number."""
         with contextlib.suppress(OSError), sockets.socket(fileno=os.dup(self.descriptor)) as connection:
             if os.fstat(connection.fileno()).st_ino == self.inode:
                 self.is_cut = True
@@ -131,8 +134,8 @@ class Connection:
         return self.is_cut
 
 
-class Shares:
-    """Of the peers of one server. The thread fills `cut` and `left`, the server's thread empties them."""
+class PeerShares:
+    """The shares of all peers of one server. The thread fills `cut` and `left`, the server's thread empties them."""
 
     def __init__(self, monitored: Socket) -> None:
         self.own = anonymous_bytes()  # what the process holds for reasons of its own
@@ -141,7 +144,7 @@ class Shares:
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._holding: set[Connection] = set()
-        self._parting: dict[Connection, float] = {}  # libzmq told of the end of one of this descriptor; looked at until
+        self._closing: dict[Connection, float] = {}  # libzmq told of the end of one of this descriptor; looked at until
         self.leftovers = False  # the server has not come to the end of what those that were cut had sent
         self._free_at = self._cut_at = 0.0
         self._held_at = time.monotonic()
@@ -170,7 +173,7 @@ class Shares:
             return known
 
     def close(self) -> None:
-        """Before the socket is closed."""
+        """Ends the thread, before the socket is closed."""
         if self._stop < 0:
             return
         os.eventfd_write(self._stop, 1)
@@ -198,15 +201,15 @@ class Shares:
         stopped = select.poll()  # select() takes no descriptor above 1023
         stopped.register(self._stop, select.POLLIN)
         while True:
-            busy = self._holding or self._free_at or self._parting
+            busy = self._holding or self._free_at or self._closing
             found = dict(poller.poll(HELD_LOOK_MS if busy else None))
             if self._stop in found:
                 return
             self._watch()
             now = time.monotonic()
-            self._part(now)
-            self._look(now, self._woken())
-            self._weigh(now)
+            self._remove_closed(now)
+            self._check(now, self._woken())
+            self._check_total(now)
             if found:
                 stopped.poll(LOOK_S * 1000)
 
@@ -220,19 +223,19 @@ class Shares:
             elif message["event"] == zmq.EVENT_DISCONNECTED:
                 with self._lock:
                     if descriptor in self._connections:
-                        self._parting[self._connections[descriptor]] = time.monotonic() + PARTING_S
+                        self._closing[self._connections[descriptor]] = time.monotonic() + PARTING_S
 
-    def _part(self, now: float) -> None:
+    def _remove_closed(self, now: float) -> None:
         """Ends the connections that have closed. An event may be older than the connection that has its descriptor now,
         and libzmq tells it before it closes: the descriptor itself says what became of it."""
-        for connection, until in list(self._parting.items()):
+        for connection, until in list(self._closing.items()):
             with self._lock:
                 known = self._connections.get(connection.descriptor) is connection
                 if known and not connection.is_open:
                     del self._connections[connection.descriptor]
                     self._end(connection)
                 if not known or not connection.is_open or now >= until:
-                    self._parting.pop(connection, None)
+                    self._closing.pop(connection, None)
 
     def _woken(self) -> list[Connection]:
         """Those on which something came."""
@@ -246,9 +249,9 @@ class Shares:
         if connection.holds >= GUILTY_FROM:
             self._free_at = time.monotonic() + FREED_S
 
-    def _look(self, now: float, woken: Iterable[Connection]) -> None:
+    def _check(self, now: float, woken: Iterable[Connection]) -> None:
         for connection in self._holding.union(woken):
-            if connection.is_cut or not connection.look(now):
+            if connection.is_cut or not connection.update(now):
                 self._holding.discard(connection)
             elif connection.waits > (LINK_SHARE_MAX if connection.name else STRANGER_MAX):
                 self._cut(connection, f"{connection.waits} bytes that it sent wait")
@@ -259,16 +262,16 @@ class Shares:
             else:
                 self._holding.discard(connection)
 
-    def _weigh(self, now: float) -> None:
+    def _check_total(self, now: float) -> None:
         """All of them together: where it is too much, who holds most is cut."""
         held = anonymous_bytes()
         if self._free_at and now >= self._free_at:
-            give_back()
+            trim_memory()
             self._free_at, held = 0.0, anonymous_bytes()
         if self._holding or self._free_at:
             self._held_at = now
         elif now - self._held_at >= CALM_S or held < self.own:
-            self._settle(held)
+            self._update_own(held)
         if self._free_at:
             return
         if max(held - self.own, sum(each.holds for each in self._holding)) <= LINK_PEERS_MAX:
@@ -285,10 +288,10 @@ class Shares:
                 return
         self._cut(guilty, f"peers hold {max(held - self.own, 0)} bytes of this process, and it most of them")
 
-    def _settle(self, held: int) -> None:
+    def _update_own(self, held: int) -> None:
         """Nothing is held for anybody: what there is, less what the allocator keeps of what was, is our own."""
         if held > self.own + KEPT_MAX:
-            give_back()
+            trim_memory()
             held = anonymous_bytes()
         self.own = held
 
@@ -301,7 +304,7 @@ class Shares:
 
     @property
     def memory_max(self) -> int:
-        """Bytes of the process above which nothing but the end of every connection helps."""
+        """Bytes of the process above which every connection has to be ended."""
         return self.own + LINK_MEMORY_MAX
 
 

@@ -1,7 +1,7 @@
-"""Objects with threads, locks or sockets that nobody closes: dropped by their program, or left behind by a fork.
+"""Clean-up of objects with threads, locks or sockets that were dropped without `close`, or inherited by a fork.
 
-A collection, on whatever thread it runs, only tells what is left to end, and waits for nothing. A child of a fork has
-its parent's objects without the parent's threads: they say so when they are used, and touch nothing that both have.
+The garbage collector, on whatever thread it runs, only starts the clean-up and waits for nothing. A child of a fork has
+its parent's objects without the parent's threads: such an object raises when it is used, and touches nothing shared.
 """
 
 import os
@@ -14,26 +14,29 @@ Arguments = ParamSpec("Arguments")
 
 class Forkable(Protocol):
     def forked(self) -> None:
-        """In the child, which has one thread now."""
+        """Is called in the child, which has one thread."""
         ...
 
 
 _living: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 
 
-def tell_child(each: Forkable) -> None:
-    """From here on `forked` is called in every child of this process, in no certain order."""
+def call_in_child(each: Forkable) -> None:
+    """Registers `each`: its `forked` is called in every child of this process, in no certain order."""
     _living.add(each)
 
 
 def on_drop(owner: object, do: Callable[Arguments, object], *args: Arguments.args, **named: Arguments.kwargs) -> None:
-    """Calls `do` when `owner` is collected, but not at the end of the program. It must not wait, nor know `owner`."""
+    """Calls `do` when `owner` is collected, but not at the end of the program.
+
+    `do` must neither wait nor hold `owner`.
+    """
     finalizer: Any = weakref.finalize(owner, do, *args, **named)
     finalizer.atexit = False
 
 
 def renew(*locks: Any) -> None:
-    """Locks, conditions and events that a thread of the parent may have held in the moment of the fork."""
+    """Resets locks, conditions and events that a thread of the parent may have held at the fork."""
     for lock in locks:
         lock._at_fork_reinit()
 

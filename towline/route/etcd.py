@@ -1,7 +1,7 @@
-"""A client of etcd's v3 API by its JSON gateway: the few calls that nodes and clients need, with time-outs on each.
+"""A client of etcd's v3 API over its JSON gateway: the few calls that nodes and clients need, each with a time-out.
 
-Keys and values travel as base64, 64-bit numbers as text. What etcd did not answer in time may have happened all the
-same: whoever calls reads before it concludes anything.
+Keys and values travel as base64, 64-bit numbers as text. A call that etcd did not answer in time may have taken effect
+all the same: callers read before they conclude anything.
 """
 
 import base64
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import urllib3
 
-from towline.ha_errors import EtcdUnavailable
+from towline.errors import EtcdUnavailable
 
 API: Final = "/v3"
 NOT_FOUND: Final = 5  # gRPC's code
@@ -22,7 +22,7 @@ _ANSWER_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """`created` and `changed` are revisions of etcd; `lease` is 0 for a key that stays."""
+    """A key of etcd. `created` and `changed` are revisions; `lease` is 0 for a key that stays."""
 
     key: str
     value: bytes
@@ -49,7 +49,7 @@ class Etcd:
         )
 
     def read(self, prefix: str) -> dict[str, KeyValue]:
-        """Every key that begins with `prefix`, as of one moment that all of etcd agrees on."""
+        """Every key that begins with `prefix`, in one consistent revision."""
         answer = self._call("/kv/range", {"key": _text(prefix), "range_end": _text(_after(prefix))})
         try:
             found = [_key_value(facts) for facts in answer.get("kvs", ())]
@@ -58,7 +58,7 @@ class Etcd:
         return {one.key: one for one in found}
 
     def swap(self, unchanged: Mapping[str, int], absent: Sequence[str], puts: Mapping[str, tuple[bytes, int]]) -> bool:
-        """Puts `puts` (key -> value, lease) if `unchanged` keys have still that revision and no `absent` one exists."""
+        """Puts `puts` (key -> value, lease) if `unchanged` keys have their revisions and no `absent` one exists."""
         compare = [
             {"key": _text(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
             for key, revision in unchanged.items()
@@ -73,7 +73,7 @@ class Etcd:
         return bool(self._call("/kv/txn", {"compare": compare, "success": success}).get("succeeded", False))
 
     def grant(self, ttl_s: int) -> tuple[int, int]:
-        """(id, seconds it lasts) of a new lease. Etcd may make it longer than was asked."""
+        """A new lease: (id, seconds it lasts). Etcd may make it longer than was asked."""
         answer = self._call("/lease/grant", {"TTL": str(ttl_s)})
         return int(answer["ID"]), int(answer["TTL"])
 
@@ -83,7 +83,7 @@ class Etcd:
         return int(answer.get("result", {}).get("TTL", 0))
 
     def revoke(self, lease: int) -> None:
-        """Ends the lease and takes its keys away; one that is over already is no error."""
+        """Ends the lease and deletes its keys; a lease that is over already is no error."""
         self._call("/lease/revoke", {"ID": str(lease)})
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Reading cluster.toml: which nodes there are, and that they can stand beside each other.
+"""Reads cluster.toml and checks that its nodes can stand beside each other.
 
     name = "demo"                     # broker_cluster_name of every node
     etcd = ["http://10.0.0.9:2379"]   # none: promotion is by hand
@@ -50,7 +50,7 @@ Kind = TypeVar("Kind")
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Raises UnreadableCluster, BadCluster."""
+    """The cluster in a file. Raises UnreadableCluster, BadCluster."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -59,7 +59,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def parse_cluster(text: str, path: Path) -> Cluster:
-    """`path` is what errors name, and what relative paths start from. Raises UnreadableCluster, BadCluster."""
+    """The cluster in a text; `path` is for errors and relative paths. Raises UnreadableCluster, BadCluster."""
     try:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -169,7 +169,7 @@ def _listen(table: _Table, host: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """An IPv4 address, as opposed to a name."""
+    """Whether it is an IPv4 address, as opposed to a name."""
     try:
         ipaddress.IPv4Address(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Who leads each group of a cluster, as etcd has it: what a client of `etcd:http://host:port/cluster` reads.
+"""The leader of each group of a cluster as etcd has it, for clients of `etcd:http://host:port/cluster`.
 
-Keys below /towline/<cluster>/<group>/ are the nodes'. `leader` is {put: [...], serve: [...], ...} and gone while nobody
-leads; the others stay, so a group is known that has no leader at the moment.
+Keys below /towline/<cluster>/<group>/ are written by the nodes. `leader` is {put: [...], serve: [...], ...}, and absent
+while nobody leads; the other keys stay, so a group without a leader is still known.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
-from towline.ha_errors import EtcdUnavailable
+from towline.errors import EtcdUnavailable
 
 from .errors import EtcdSilent
 from .etcd import Etcd
@@ -20,7 +20,7 @@ Services = Mapping[str, tuple[str, ...]]  # service -> endpoints of the leader
 
 
 def keys_of(cluster: str) -> str:
-    """What all keys of a cluster begin with."""
+    """The prefix of all keys of a cluster."""
     return f"{_ROOT}/{quote(cluster, safe='')}/"
 
 

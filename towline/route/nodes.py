@@ -1,6 +1,6 @@
-"""The nodes of a cluster, as its file names them: groups, their nodes, and where each service of a node listens.
+"""The nodes of a cluster as its file names them: groups, their nodes, and the endpoints of each service.
 
-Pure, and light enough for a client: which node is master at the moment is not in the file, its greeting says so.
+The module is pure and light enough for a client. Which node is master is not in the file; the node's greeting says it.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Node:
         return f"{self.group}-{self.id}"
 
     def address(self, service: str) -> str:
-        """host:port of `put`, `serve`, `ha` or `schedule`."""
+        """The host:port of `put`, `serve`, `ha` or `schedule`."""
         return f"{self.host}:{self.ports[service]}"
 
     def endpoint(self, service: str) -> str:
@@ -58,14 +58,14 @@ class Group:
         return self.node(self.master)
 
     def node(self, number: int) -> Node:
-        """Raises KeyError."""
+        """The node of this id. Raises KeyError."""
         for node in self.nodes:
             if node.id == number:
                 return node
         raise KeyError(number)
 
     def endpoints(self, service: str) -> tuple[str, ...]:
-        """Of every node, the first master's in front: a client goes through them until the right one welcomes it."""
+        """The endpoints of every node, the first master's in front: a client tries them until one welcomes it."""
         others = (node for node in self.nodes if node.id != self.master)
         return tuple(node.endpoint(service) for node in (self.first_master, *others))
 
@@ -84,7 +84,7 @@ class Cluster:
         return (node for group in self.groups for node in group.nodes)
 
     def group(self, name: str) -> Group:
-        """Raises KeyError."""
+        """The group of this name. Raises KeyError."""
         for group in self.groups:
             if group.name == name:
                 return group

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from .settings_errors import UnreadableSettings
+from towline.errors import UnreadableSettings
 
 # Keys of RocketMQ 4.9 and 5.x (BrokerConfig, MessageStoreConfig, the Netty, auth and tiered store configurations) that
 # mean nothing to Towline: name servers, thread pools, DLedger, RocksDB, timers and the like.

@@ -15,11 +15,11 @@ from typing import Any, Final, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from towline.errors import BadSetting, UnknownSetting, UnreadableSettings
 from towline.format.files.seed import parse_seed
 from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
-from .settings_errors import BadSetting, UnknownSetting, UnreadableSettings
 from .settings_model import (
     INT32_MAX,
     AllocateKeys,

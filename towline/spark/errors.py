@@ -19,93 +19,61 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return best
 
 
-class NotAStore(TowlineError):
-    """Facts: path, what was looked for."""
+class NotAStore(TowlineError, remedy=Remedy.FIX_CALL):
+    """A directory that holds neither a store nor a backup."""
 
-    remedy = Remedy.FIX_CALL
+    path: str
+    problem: str
     advice = "give the directory of a store (it holds commitlog/) or of a backup (it holds backup.json)"
 
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(path, problem)
 
-    def describe(self) -> str:
-        return f"{self.path}: {self.problem}"
+class NoSafeEnd(TowlineError, remedy=Remedy.FIX_CALL):
+    """Somebody writes the store, and nothing says up to where it cannot be taken back (H24)."""
 
-
-class NoSafeEnd(TowlineError):
-    """Somebody writes the store, and nothing says up to where it cannot be taken back (H24).
-
-    Facts: path, pid (0 of a process that cannot be seen from here).
-    """
-
-    remedy = Remedy.FIX_CALL
+    path: str
+    pid: int  # 0: of a process that cannot be seen from here
     advice = "read through its broker with the option endpoint, read a backup, or stop the process first"
 
-    def __init__(self, path: str, pid: int) -> None:
-        self.path, self.pid = path, pid
-        super().__init__(path, pid)
-
     def describe(self) -> str:
-        who = self.pid or "of another container"
-        return (
-            f"{self.path} is being written by process {who}, and neither its positions nor checkpoint nor durable say "
-            "up to where the log cannot be taken back"
-        )
+        unsaid = "neither its positions nor checkpoint nor durable say up to where the log cannot be taken back"
+        return f"{self.path} is being written by process {self.pid or 'of another container'}, and {unsaid}"
 
 
-class UnknownOption(TowlineError):
-    """Facts: the name, the nearest right one, "" for none."""
+class UnknownOption(TowlineError, remedy=Remedy.FIX_CALL):
+    """An option that the data source does not have."""
 
-    remedy = Remedy.FIX_CALL
+    name: str
+    meant: str  # "" if none is near
     advice = "docs/spark.md lists the options"
-
-    def __init__(self, name: str, meant: str) -> None:
-        self.name, self.meant = name, meant
-        super().__init__(name, meant)
 
     def describe(self) -> str:
         guess = f"; did you mean {self.meant}?" if self.meant else ""
         return f"the format towline has no option {self.name}{guess}"
 
 
-class BadOption(TowlineError):
-    """Facts: the option, its value, what is wrong."""
+class BadOption(TowlineError, remedy=Remedy.FIX_CALL):
+    """An option of the source or sink has a value that cannot be."""
 
-    remedy = Remedy.FIX_CALL
+    name: str
+    value: str
+    problem: str
+    template = "option {name}={value!r}: {problem}"
     advice = "change the option; docs/spark.md says what it takes"
 
-    def __init__(self, name: str, value: str, problem: str) -> None:
-        self.name, self.value, self.problem = name, value, problem
-        super().__init__(name, value, problem)
 
-    def describe(self) -> str:
-        return f"option {self.name}={self.value!r}: {self.problem}"
-
-
-class WrongColumnType(TowlineError):
-    """Facts: column, the type that was asked for, the type that it has."""
-
-    remedy = Remedy.FIX_CALL
+class WrongColumnType(TowlineError, remedy=Remedy.FIX_CALL):
+    name: str
+    asked: str
+    has: str
+    template = "column {name} is {has}, not {asked}"
     advice = "ask for the column's own type, and cast it in the query"
 
-    def __init__(self, name: str, asked: str, has: str) -> None:
-        self.name, self.asked, self.has = name, asked, has
-        super().__init__(name, asked, has)
 
-    def describe(self) -> str:
-        return f"column {self.name} is {self.has}, not {self.asked}"
-
-
-class UnknownRead(TowlineError):
-    """A topic or queue that was named is not there. Facts: what, where."""
-
-    remedy = Remedy.FIX_CALL
+class UnknownRead(TowlineError, remedy=Remedy.FIX_CALL):
+    what: str
+    where: str
+    template = "{where} has no {what}"
     advice = "look at the topics with `towline topic list`, or read without subscribe to see what the log holds"
-
-    def __init__(self, what: str, where: str) -> None:
-        self.what, self.where = what, where
-        super().__init__(what, where)
 
     @classmethod
     def of_topic(cls, topic: str, known: Iterable[str], where: str) -> Self:
@@ -113,78 +81,126 @@ class UnknownRead(TowlineError):
         meant = nearest(topic, known)
         return cls(f"topic {topic}" + (f" (did you mean {meant}?)" if meant else ""), where)
 
-    def describe(self) -> str:
-        return f"{self.where} has no {self.what}"
 
-
-class MessagesGone(TowlineError):
-    """What was to be read is not there any more. Facts: what, how much, why."""
-
-    remedy = Remedy.FIX_CALL
+class MessagesGone(TowlineError, remedy=Remedy.FIX_CALL):
+    what: str
+    amount: str
+    why: str
+    template = "{what} cannot be read any more ({amount}): {why}"
     advice = (
         "read again from what is left, keep segments longer (file_reserved_time), or set the source's option "
         "failOnDataLoss=false to go on without it"
     )
 
-    def __init__(self, what: str, amount: str, why: str) -> None:
-        self.what, self.amount, self.why = what, amount, why
-        super().__init__(what, amount, why)
 
-    def describe(self) -> str:
-        return f"{self.what} cannot be read any more ({self.amount}): {self.why}"
+class DamagedQueue(TowlineError, remedy=Remedy.FIX_DISK):
+    """A queue does not lead to the messages that it should."""
 
-
-class DamagedQueue(TowlineError):
-    """A queue does not lead to the messages that it should. Facts: file, byte in it, sentence."""
-
-    remedy = Remedy.FIX_DISK
+    path: str
+    at: int
+    sentence: str
+    template = "{path}, byte {at}: {sentence}"
     advice = "run `towline store verify`; readMode=scan needs no queues, onCorruption=skip leaves such entries out"
 
-    def __init__(self, path: str, at: int, sentence: str) -> None:
-        self.path, self.at, self.sentence = path, at, sentence
-        super().__init__(path, at, sentence)
 
-    def describe(self) -> str:
-        return f"{self.path}, byte {self.at}: {self.sentence}"
+class DamagedAnswer(TowlineError, remedy=Remedy.FIX_DISK):
+    """A broker sent a message that cannot be read."""
 
-
-class DamagedAnswer(TowlineError):
-    """A broker sent a message that cannot be read. Facts: topic, queue id, its number in the queue, what is wrong."""
-
-    remedy = Remedy.FIX_DISK
+    topic: str
+    queue_id: int
+    number: int
+    problem: str
+    template = "message {number} of queue {queue_id} of {topic}: {problem}"
     advice = "run `towline store verify` on the broker's store; onCorruption=skip leaves such messages out"
 
-    def __init__(self, topic: str, queue_id: int, number: int, problem: str) -> None:
-        self.topic, self.queue_id, self.number, self.problem = topic, queue_id, number, problem
-        super().__init__(topic, queue_id, number, problem)
 
-    def describe(self) -> str:
-        return f"message {self.number} of queue {self.queue_id} of {self.topic}: {self.problem}"
-
-
-class NotHere(TowlineError):
-    """A machine that runs a task does not see the store. Facts: path, host."""
-
-    remedy = Remedy.FIX_CALL
+class NotHere(TowlineError, remedy=Remedy.FIX_CALL):
+    path: str
+    host: str
+    template = "{path} does not exist on {host}"
     advice = "mount the store on every machine that runs tasks, or read through its broker with the option endpoint"
 
-    def __init__(self, path: str, host: str) -> None:
-        self.path, self.host = path, host
-        super().__init__(path, host)
 
-    def describe(self) -> str:
-        return f"{self.path} does not exist on {self.host}"
-
-
-class MissingLibrary(TowlineError):
-    """Facts: the library, what needs it."""
-
-    remedy = Remedy.FIX_SETTINGS
+class MissingLibrary(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    library: str
+    what: str
+    template = "{what} needs {library}, which is not installed here"
     advice = "install towline[server,spark] on the driver"
 
-    def __init__(self, library: str, what: str) -> None:
-        self.library, self.what = library, what
-        super().__init__(library, what)
+
+class UnwritableColumn(TowlineError, remedy=Remedy.FIX_CALL):
+    name: str
+    known: str
+    template = "the column {name!r} cannot be written; a message is made of {known}"
+    advice = "select the columns that are to be written, under these names"
+
+
+class UnwritableType(TowlineError, remedy=Remedy.FIX_CALL):
+    name: str
+    found: str
+    wanted: str
+    template = "the column {name} is {found}; a message needs {wanted}"
+    advice = "cast the column"
+
+
+class UnwritableRow(TowlineError, remedy=Remedy.FIX_CALL):
+    """A row of which no message can be made."""
+
+    row: int  # its number in the task's batch
+    why: str
+    template = "row {row}: {why}"
+    advice = "filter or change such rows before they are written"
+
+
+class NotAppendable(TowlineError, remedy=Remedy.FIX_CALL):
+    """A write that would have to replace messages: mode overwrite, or output mode complete."""
+
+    template = "messages in a topic cannot be overwritten"
+    advice = 'write with mode "append", and streams with output mode append or update'
+
+
+class NotTheSameRows(TowlineError, remedy=Remedy.FIX_CALL):
+    unique_key: str
+    why: str
+    template = "the message {unique_key} of an earlier run of this batch is not this run's: {why}"
+    advice = (
+        "let the query give the same rows in the same order whenever a batch is run again (sort within partitions, no "
+        "random or current-time columns), or begin with another checkpoint or txnAppId"
+    )
+
+
+class Fenced(TowlineError, remedy=Remedy.RETRY):
+    stem: str  # what the rows' unique keys begin with
+    template = "another attempt at the rows {stem} has begun, so this one stops: both would write them"
+    advice = "nothing is lost: the other attempt writes the rows; without spark.speculation it happens seldom"
+
+
+class NotWritten(TowlineError, remedy=Remedy.RETRY):
+    """Rows that could not be stored, or not be promised, in time."""
+
+    count: int  # 0: the node could not tell which rows it has
+    waited_ms: int
+    trouble: str
+    advice = "run the batch again when the node has recovered: what is there already is not sent twice"
 
     def describe(self) -> str:
-        return f"{self.what} needs {self.library}, which is not installed here"
+        what = f"{self.count} messages are not surely stored" if self.count else "what is stored already is not known"
+        return f"{what} after {self.waited_ms} ms: {self.trouble}"
+
+
+class CannotLookBack(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    template = "a batch may be a replay, and the node keeps no index in which its messages could be looked up"
+    advice = "set message_index_enable on the node, or write with idempotent=false and expect doubles after a replay"
+
+
+class SeveralGroups(TowlineError, remedy=Remedy.FIX_CALL):
+    names: str
+    template = "the sink writes to one group of nodes, and these are several: {names}"
+    advice = "name the endpoints of one group, or split the frame and write to each group"
+
+
+class CheckpointUnusable(TowlineError, remedy=Remedy.FIX_CALL):
+    offset: str
+    why: str
+    template = "the checkpoint cannot be used: {why} (offset {offset:.200})"
+    advice = "give the options and the store that the query was begun with, or begin anew with another checkpoint"

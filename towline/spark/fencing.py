@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from towline.errors import NoAnswer
 
+from .errors import Fenced, NotWritten
 from .sending import CLOCKS_APART_MS, CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, Sending
-from .sink_errors import Fenced, NotWritten
 
 FENCES: Final = "SPARK_FENCES"
 LOOK_S: Final = 1.0

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .stream_errors import CheckpointUnusable
+from .errors import CheckpointUnusable
 
 VERSION: Final = 1
 LOG: Final = "commitLog"

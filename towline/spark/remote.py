@@ -21,7 +21,7 @@ from towline.client.columns import Columns
 from towline.client.consumer import Consumer
 from towline.client.errors import DamagedMessage
 from towline.client.link.endpoints import several
-from towline.client.link.routes import Way, ways
+from towline.client.link.routes import GroupRoute, group_routes
 from towline.errors import NoAnswer, UnknownTopic
 from towline.limits import MIB
 
@@ -131,7 +131,7 @@ def partitions(options: SourceOptions, selection: Selection) -> list[Partition]:
     """
     found: list[Partition] = []
     topics: set[str] = set()
-    groups = [Group(way, options, selection) for way in ways(options.endpoint, "serve")]
+    groups = [Group(way, options, selection) for way in group_routes(options.endpoint, "serve")]
     for group in groups:
         with closing(group):
             found += group.partitions()
@@ -145,7 +145,7 @@ def partitions(options: SourceOptions, selection: Selection) -> list[Partition]:
 class Group:
     """One group of nodes, asked by the driver."""
 
-    def __init__(self, way: Way, options: SourceOptions, selection: Selection) -> None:
+    def __init__(self, way: GroupRoute, options: SourceOptions, selection: Selection) -> None:
         self._options, self._selection = options, selection
         self.endpoints = several(way.endpoints() if callable(way.endpoints) else way.endpoints)
         self._admin = AdminClient(self.endpoints, name=_NAME, timeout_ms=options.timeout_ms)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from towline.format.record.properties import KEYS, NAME_END, PAIR_END, RESERVED, TAGS, TRANSIENT_PREFIX, UNIQ_KEY, WAIT
 
-from .sink_errors import UnwritableColumn, UnwritableRow, UnwritableType
+from .errors import UnwritableColumn, UnwritableRow, UnwritableType
 
 COLUMNS: Final = ("topic", "body", "tags", "keys", "queueId", "flag", "properties")
 BODY: Final = "body"

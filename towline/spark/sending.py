@@ -37,8 +37,8 @@ from towline.errors import NoAnswer, UnknownTopic
 from towline.format.record.record import COMPRESSED, LAYOUT
 from towline.limits import KIB, MIB
 
+from .errors import CannotLookBack, NotTheSameRows, NotWritten, SeveralGroups, UnwritableRow
 from .rows import bodies_of, encoded_properties, numbers_of, prepared
-from .sink_errors import CannotLookBack, NotTheSameRows, NotWritten, SeveralGroups, UnwritableRow
 
 CHUNK_BYTES: Final = 256 * KIB
 OUTSTANDING_BYTES: Final = 32 * MIB

@@ -34,12 +34,11 @@ from towline.format.record.compression import KINDS
 from towline.places import Store
 
 from .daemons import keep_loaded
-from .errors import BadOption, UnknownOption, nearest
+from .errors import BadOption, NotAppendable, UnknownOption, nearest
 from .fencing import FENCE_WAIT_MS, FencedSending
 from .options import truth, whole
 from .rows import STEM_SIZE, by_topic, check_schema, prepared, unique_keys
 from .sending import CLOCKS_APART_MS, TIMEOUT_MS, Sent, There
-from .sink_errors import NotAppendable
 
 BATCH_ID: Final = "streaming.sql.batchId"  # local properties that Spark sets for the tasks of a micro-batch
 QUERY_ID: Final = "sql.streaming.queryId"

@@ -14,7 +14,7 @@ import numpy as np
 
 from towline.arrow.boundaries import boundaries
 from towline.arrow.selection import Selection
-from towline.client.link.routes import ways
+from towline.client.link.routes import group_routes
 from towline.format.record.rules import Rule
 from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
 
@@ -182,7 +182,7 @@ class RemoteTail:
     def __init__(self, options: SourceOptions, selection: Selection) -> None:
         """Raises BadOption for several groups, InvalidEndpoint."""
         self._options, self._selection = options, selection
-        found = ways(options.endpoint, "serve")
+        found = group_routes(options.endpoint, "serve")
         if len(found) != 1:
             raise BadOption("endpoint", options.endpoint, "a stream reads one group of nodes; these are several")
         self._group: Any = None  # a towline.spark.remote.Group

@@ -80,7 +80,7 @@ class TransactionService:
             endpoints_of(settings, node.runtime, "master")[SERVICE],
             own=own,
             greet=welcome(node),
-            ring=ring_of(node),
+            keys=ring_of(node),
             roles=PUT_ROLES,
             counted=lambda: node.line.count(Counter.REFUSED),
         )

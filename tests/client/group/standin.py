@@ -85,7 +85,7 @@ class GroupNode(Standin):
             return
         request_id = int(expect(ASK, request.parts[0])[1])
         self.asked.append(question)
-        error = self.refusals.get(question["op"]) or self._trouble(question)
+        error = self.refusals.get(question["op"]) or self._report_trouble(question)
         if error:
             _say(server, request.peer, request_id, {"error": error, "sentence": f"told to say {error}"}, 1)
         elif question["op"] == "group_watch" and question["generation"] == self.group.generation:
@@ -94,7 +94,7 @@ class GroupNode(Standin):
             facts = self._group_answer(server, question)
             _say(server, request.peer, request_id, facts, 0)
 
-    def _trouble(self, question: dict[str, Any]) -> str:
+    def _report_trouble(self, question: dict[str, Any]) -> str:
         known = self.group.members.get(question.get("member", ""))
         if question["op"] == "group_join":
             return "MEMBER_TAKEN" if known not in (None, question["instance"]) else ""

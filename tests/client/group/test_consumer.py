@@ -57,7 +57,7 @@ class TestOneMember:
         with member(node) as consumer:
             assert read(consumer, 1)[0].queue_offset == node.group.offsets["one", 0]
 
-    def test_a_loop_that_is_left_has_finished_what_it_saw_and_not_the_rest_of_the_piece(self, node: GroupNode):
+    def test_a_loop_that_is_left_has_finished_what_it_saw_and_not_the_rest_of_the_delivery(self, node: GroupNode):
         fill(node, 10)
         with member(node) as consumer:
             for message in consumer:
@@ -220,8 +220,8 @@ class TestOneMember:
 
     def test_a_queue_that_is_ours_again_before_it_was_given_back_keeps_its_lock(self, node: GroupNode):
         consumer = member(node, ordered=True)
-        consumer._parts.all[0].shelf.queues["one", 0] = GroupQueue("one", 0, EVERYTHING)
-        asked = list(consumer._parts.all[0].member._give_back([("one", 0), ("one", 1)], {}))
+        consumer._node_groups.all[0].buffer.queues["one", 0] = GroupQueue("one", 0, EVERYTHING)
+        asked = list(consumer._node_groups.all[0].member._return_queues([("one", 0), ("one", 1)], {}))
         assert [question.facts["queues"] for question in asked] == [[["one", 1]]]
         consumer.close()
 
@@ -329,9 +329,9 @@ class TestSharing:
         try:
             found = read(a, 5)  # in its hand
             settle(b, until=lambda: a.members == ["a", "b"] or len(node.group.members) == 2)
-            a._parts.all[0].member._closing = 0.0  # its thread ends without a word
-            a._parts.all[0].member.ring()
-            a._parts.all[0].member.join(DEADLINE_S)
+            a._node_groups.all[0].member._closing = 0.0  # its thread ends without a word
+            a._node_groups.all[0].member.ring()
+            a._node_groups.all[0].member.join(DEADLINE_S)
             node.expel("a")
             again = read(b, 10)
         finally:
@@ -438,16 +438,16 @@ class TestOrder:
         now = [1_000.0]
         monkeypatch.setattr("towline.client.group.member.boottime_s", lambda: now[0])
         with member(node, ordered=True) as consumer:
-            part = consumer._parts.all[0]
-            part.shelf.queues["one", 0] = queue = GroupQueue("one", 0, EVERYTHING)
+            node_group = consumer._node_groups.all[0]
+            node_group.buffer.queues["one", 0] = queue = GroupQueue("one", 0, EVERYTHING)
             queue.begin(0)
             queue.locked_until = 0.0
-            part.member._lock_s = 60.0
-            asking = part.member._lock()
-            next(asking)
+            node_group.member._lock_s = 60.0
+            call = node_group.member._lock()
+            next(call)
             now[0] += 20
             with pytest.raises(StopIteration):
-                asking.send(Reply({"locked": [["one", 0]]}, Columns(b"", b"")))
+                call.send(Reply({"locked": [["one", 0]]}, Columns(b"", b"")))
             queue.begin(0)  # a lock that had lapsed lets it begin anew
             assert queue.may_deliver(queue.serial, 1_029.9)
             assert not queue.may_deliver(queue.serial, 1_030.0)

@@ -44,7 +44,7 @@ def nodes(tmp_path: Path) -> Iterator[tuple[GroupNode, GroupNode]]:
 @pytest.fixture
 def long_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is stored without a promise waits for a later master however long that takes."""
-    monkeypatch.setattr("towline.client.send.io_thread.HOLD_S", 60.0)
+    monkeypatch.setattr("towline.client.send.io_thread.UNPROMISED_S", 60.0)
 
 
 def ask_again_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.client.standin import Standin
-from towline.client import body_crcs as crcs_of_client
-from towline.client.body_crcs import body_crcs, prepare
-from towline.client.columns import SIZES, Columns
+from towline.client import columns as crcs_of_client
+from towline.client.columns import SIZES, Columns, body_crcs, load_crc_kernel
 from towline.client.read.checks import Checked, Checks, parsed, placed
 from towline.format.record.record import LAYOUT, Record, encode
 
@@ -131,10 +130,10 @@ class TestKernel:
     def loaded(self, monkeypatch):
         """Of a process that has read nothing yet: how often the kernel was loaded."""
         asked: list[int] = []
-        load = crcs_of_client.load_kernel
-        monkeypatch.setattr(crcs_of_client, "load_kernel", lambda: asked.append(1) or load())
+        load = crcs_of_client._import_crc_kernel
+        monkeypatch.setattr(crcs_of_client, "_import_crc_kernel", lambda: asked.append(1) or load())
         for name, value in (("kernel", None), ("asked", False), ("seconds", 0.0), ("since", 0.0)):
-            monkeypatch.setattr(f"towline.client.body_crcs._Spent.{name}", value)
+            monkeypatch.setattr(f"towline.client.columns._CrcCost.{name}", value)
         return asked
 
     def found(self):
@@ -156,6 +155,6 @@ class TestKernel:
     def test_it_can_be_had_before(self, loaded):
         before = self.found()
         for _ in range(2):
-            prepare()
+            load_crc_kernel()
         assert loaded == [1]
         assert self.found() == before

@@ -53,7 +53,7 @@ def test_a_deleted_file_is_read_on_until_it_is_let_go(tmp_path: Path, files: Log
     found = files.read(place)
     assert found is not None
     assert bytes(found) == CONTENT[5:12]
-    files.rest()
+    files.close()
     assert descriptors() == before
     assert files.read(place) is None
 
@@ -71,14 +71,14 @@ def test_a_file_that_changed_its_place_is_opened_anew(tmp_path: Path, files: Log
     assert files.read(stretch(path, 0, 10)) is not None
     path.rename(tmp_path / "kept")
     assert files.read(stretch(made(tmp_path), 0, 10)) is not None
-    files.rest()
+    files.close()
 
 
 def test_a_file_that_is_not_there_or_too_short(tmp_path: Path, files: LogFiles):
     path = made(tmp_path)
     assert files.read(stretch(path, 1, len(CONTENT))) is None
     assert files.read(stretch(path, 0, 10, base=2 * BASE)) is None
-    files.rest()
+    files.close()
 
 
 def test_only_a_few_files_are_held(tmp_path: Path, files: LogFiles):
@@ -87,7 +87,7 @@ def test_only_a_few_files_are_held(tmp_path: Path, files: LogFiles):
         base = number * BASE
         assert files.read(stretch(made(tmp_path, base), 0, 1, base)) is not None
     assert descriptors() == before + OPEN_MAX
-    files.rest()
+    files.close()
 
 
 @pytest.mark.parametrize(

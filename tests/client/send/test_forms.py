@@ -10,7 +10,7 @@ from towline.client.message import Message
 from towline.client.send import forms
 from towline.client.send.encoding import TopicEncoder
 from towline.client.send.forms import (
-    Bounds,
+    DelayLimits,
     Handle,
     StoredForm,
     cancelling,
@@ -29,7 +29,7 @@ from towline.format.record.record import TRANSACTION_COMMIT, Host, Record
 from towline.format.record.record import decode as decode_record
 
 NOW = 1_700_000_000_000
-BOUNDS = Bounds(levels=3, timer_max_sec=60)
+BOUNDS = DelayLimits(levels=3, timer_max_sec=60)
 HOST = Host(bytes([127, 0, 0, 1]), 0)
 
 
@@ -79,8 +79,8 @@ def test_what_cannot_be_is_refused_by_name(when: dict[str, object], name: str) -
 
 
 def test_the_nodes_bounds_are_those_of_its_welcome() -> None:
-    assert Bounds.of({"delay_levels": 3, "timer_max_delay_sec": 60}) == BOUNDS
-    assert Bounds.of({}) == Bounds(18, 259_200)
+    assert DelayLimits.of({"delay_levels": 3, "timer_max_delay_sec": 60}) == BOUNDS
+    assert DelayLimits.of({}) == DelayLimits(18, 259_200)
 
 
 def test_a_handle_says_all_that_cancelling_takes() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.client.message import ReceivedMessage
-from towline.format.record.body_errors import DecompressedTooLarge, UnreadableBody
-from towline.format.record.compression import KINDS, Compressor, decompress
+from towline.format.record.compression import KINDS, Compressor, DecompressedTooLarge, UnreadableBody, decompress
 from towline.format.record.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, Record, encode
 
 BODY = b"a body that repeats itself. " * 500

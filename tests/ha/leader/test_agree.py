@@ -8,9 +8,9 @@ import pytest
 
 from ha.leader.agree import Agreement, least_epoch
 from tests.etcd_server import free_port
+from towline.errors import DoubtRefused, PromotionRefused
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import Epoch, number_of
-from towline.ha_errors import DoubtRefused, PromotionRefused
 from towline.log.errors import WordLost
 from towline.log.files.segment_files import segment_name
 from towline.log.files.word_file import WordFile

@@ -17,9 +17,8 @@ from ha.leader.leadership import Leader, Leadership, RecordedSet, Standing, View
 from ha.leader.lease import NS_PER_MS, Keeper
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
-from towline.errors import MalformedFile
+from towline.errors import EtcdUnavailable, MalformedFile
 from towline.format.files.epochs import number_of
-from towline.ha_errors import EtcdUnavailable
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd

@@ -267,7 +267,7 @@ def test_what_a_kernel_leaves_waits_again_in_its_order(desk):
 def test_a_stranger_is_told_to_greet_and_stores_nothing(desk):
     desk.put(1)
     take_all(desk, 1)
-    desk.server.forget(next(iter(desk.server.sessions)))
+    desk.server.evict(next(iter(desk.server.sessions)))
     desk.put(1)
     take_all(desk, 2)
     arrived = desk.intake.next()

@@ -3,8 +3,15 @@
 import pytest
 
 from master.put.topics import Change, Topics
-from towline.errors import IllegalTopic, MalformedFile, TooManyQueues, TopicExists, UnknownTopic
-from towline.format.files.topic_errors import TopicChangeRefused, TopicProtected
+from towline.errors import (
+    IllegalTopic,
+    MalformedFile,
+    TooManyQueues,
+    TopicChangeRefused,
+    TopicExists,
+    TopicProtected,
+    UnknownTopic,
+)
 from towline.format.files.topics import (
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.roles.test_agreement import node
-from towline.ha_errors import PromotionRefused
+from towline.errors import PromotionRefused
 from towline.node.peers.peer_client import MASTERS_ADDRESS, Heard, check_promotion
 
 ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}))

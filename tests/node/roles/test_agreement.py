@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from towline.errors import MalformedFrame
+from towline.errors import AloneRefused, DoubtRefused, MalformedFrame, PromotionRefused
 from towline.format.files.epochs import Epoch, number_of
-from towline.ha_errors import AloneRefused, DoubtRefused, PromotionRefused
 from towline.log.state.in_sync_file import InSyncRecord, mask_of
 from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start, report_of
 

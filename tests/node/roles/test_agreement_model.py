@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ha.sender.in_sync import Rules, began_with
+from towline.errors import AloneRefused, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, common_point, cut, node_of, opened, taken_over
-from towline.ha_errors import AloneRefused, PromotionRefused
 from towline.log.state.in_sync_file import InSyncRecord, mask_of
 from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start
 from towline.node.roles.promise import NOTHING, Promise

@@ -14,11 +14,10 @@ from towline.client.errors import DamagedMessage
 from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import Remedy, TowlineError
+from towline.errors import QueueDamaged, Remedy, TowlineError
 from towline.limits import KIB, MIB
 from towline.link.endpoints import ipc_endpoint
 from towline.log.files.segment_files import segment_name
-from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 
 TOPIC: Final = "orders"

@@ -7,8 +7,8 @@ from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.errors import QueueDamaged
 from towline.link.endpoints import ipc_endpoint
-from towline.read_errors import QueueDamaged
 from towline.runtime.positions import Position
 
 TOPIC = "orders"

@@ -11,10 +11,10 @@ from tests.processes.nodes import SEGMENT, TestNode, ended
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
+from towline.client.errors import TransactionRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.transaction import TransactionProducer
-from towline.client.transaction_errors import TransactionRefused
 from towline.errors import UnknownTopic
 from towline.link.endpoints import ipc_endpoint
 from towline.node.report.status import read_status

@@ -14,10 +14,9 @@ from towline.client.link.connection import own_facts
 from towline.client.link.rpc import Caller
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import LinkRefused, NoAnswer, TowlineError
-from towline.link.keys import ENVIRONMENT, make_ring, new_key, revoke_key
+from towline.errors import BadSetting, LinkRefused, NoAnswer, TowlineError
+from towline.link.keys import ENVIRONMENT, make_node_keys, new_key, revoke_key
 from towline.node.process.context import runtime_of
-from towline.runtime.settings_errors import BadSetting
 
 
 class Locked:
@@ -25,7 +24,7 @@ class Locked:
 
     def __init__(self, root: Path) -> None:
         self.ring = root / "ring"
-        make_ring(self.ring)
+        make_node_keys(self.ring)
         ports = free_port(), free_port()
         self.put, self.serve = (f"tcp://127.0.0.1:{port}" for port in ports)
         self.pair = Pair(root, keys_dir=self.ring, listen_port=ports[0], serve_port=ports[1])
@@ -61,7 +60,7 @@ def test_without_a_key_or_with_a_strangers_nobody_gets_in(
     with Producer(locked.put) as producer, pytest.raises(LinkRefused, match="a key is wanted"):
         producer.send(Message("orders", b"in clear"))
     other = tmp_path / "other"
-    make_ring(other)
+    make_node_keys(other)
     monkeypatch.setenv(ENVIRONMENT, str(new_key(other, "eve", ["admin"])))
     with Producer(locked.put, delivery_timeout_ms=3_000) as producer, pytest.raises(NoAnswer, match="for other nodes"):
         producer.send(Message("orders", b"of another cluster"))

@@ -9,10 +9,10 @@ from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
+from towline.client.errors import RequestTimeout
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import reply
-from towline.client.request_errors import RequestTimeout
 from towline.link.endpoints import ipc_endpoint
 
 DEADLINE_MS = 20_000

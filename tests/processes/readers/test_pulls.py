@@ -115,8 +115,8 @@ def read_by_a_group(pair: Pair, group: str, when_aside: Callable[[], None]) -> t
     both = [serve_of(pair.master), serve_of(pair.slave)]
     with GroupConsumer(both, group, {"t": "*"}, start="first", max_count=100) as consumer:
         got = [int(message.body) for message in consumer.poll(READ_MS)]
-        aside = consumer._parts.all[0].member._talk.aside
-        await_(lambda: aside.is_open, 60.0, "the member has a link to the slave")
+        replica = consumer._node_groups.all[0].member._rpc.replica
+        await_(lambda: replica.is_open, 60.0, "the member has a link to the slave")
         called = False
         while len(got) < COUNT and (messages := consumer.poll(READ_MS)):
             got += [int(message.body) for message in messages]

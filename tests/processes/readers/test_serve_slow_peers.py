@@ -23,8 +23,8 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> Callable[[Serving], Link]:
 
     def connect(serving: Serving) -> Link:
         with monkeypatch.context() as patch:
-            patch.setattr("towline.link.options.RECEIVED_MAX", 8)
-            patch.setattr("towline.link.options.HEARTBEAT_MS", 0)
+            patch.setattr("towline.link.context.RECEIVED_MAX", 8)
+            patch.setattr("towline.link.context.HEARTBEAT_MS", 0)
             return serving.connect()
 
     return connect

@@ -23,9 +23,9 @@ from tests.processes.nodes import (
 from tests.processes.stored import Stored, check_same_log
 from tests.processes.waiting import Watch, await_, read_saved
 from tests.processes.wire import WireClient, records_of
+from towline.errors import NothingToGiveUp
 from towline.format.files.epochs import node_of
 from towline.format.wire.status import PutStatus
-from towline.ha_errors import NothingToGiveUp
 from towline.log.recovery.recovery import RecoverySettings
 from towline.log.recovery.truncation import STEPS
 from towline.log.repair.verify import verify

@@ -13,9 +13,9 @@ from tests.processes.readable import read_all
 from tests.processes.stopping import stopped
 from tests.processes.waiting import await_
 from tests.processes.wire import Request, WireClient, records_of
+from towline.errors import PromotionRefused
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.status import PutStatus
-from towline.ha_errors import PromotionRefused
 from towline.log.state.in_sync_file import InSyncFile
 from towline.runtime.positions import Duty, Position
 

@@ -17,9 +17,9 @@ from tests.processes.nodes import PATIENT, Pair, TestNode, end, ended, ending
 from tests.processes.readable import read_all
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
+from towline.errors import PromotionRefused
 from towline.format.wire.refusals import Cause, read_sentence
 from towline.format.wire.status import PutStatus
-from towline.ha_errors import PromotionRefused
 from towline.log.state.in_sync_file import InSyncFile
 from towline.node.process.context import runtime_of
 from towline.node.report.status import read_status

@@ -16,8 +16,8 @@ from tests.processes.nodes import CATCH_UP_S, check_nothing_is_left, ended
 from tests.processes.stopping import stopped
 from tests.processes.stored import Stored, check_load, check_same_log
 from tests.processes.waiting import await_
+from towline.errors import OrderTooOld, PromotionRefused
 from towline.format.files.epochs import term_of
-from towline.ha_errors import OrderTooOld, PromotionRefused
 from towline.node.process.context import runtime_of
 from towline.node.roles.promise import load_promise
 from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, await_outcome, give_order

@@ -11,7 +11,7 @@ from tests.processes.load import Load
 from tests.processes.nodes import CATCH_UP_S, ended
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
-from towline.ha_errors import AloneRefused
+from towline.errors import AloneRefused
 from towline.log.files.config_file import ConfigFile
 from towline.node.roles.roles import load_role
 from towline.runtime.positions import Position

@@ -14,9 +14,9 @@ from tests.processes.nodes import TestNode, check_nothing_is_left, ended
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
+from towline.client.errors import TransactionRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
-from towline.client.transaction_errors import TransactionRefused
 from towline.errors import TowlineError
 from towline.link.endpoints import ipc_endpoint
 

@@ -13,10 +13,9 @@ from tests.processes.readable import bodies, read_all
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
-from towline.client.errors import AskRefused, PutRefused, ReadRefused
+from towline.client.errors import AskRefused, PutRefused, ReadRefused, TransactionRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, Transaction, TransactionProducer
-from towline.client.transaction_errors import TransactionRefused
 from towline.format.files.topics import loads_fastjson
 from towline.format.record.properties import UNIQ_KEY, decode
 from towline.format.record.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Record

@@ -13,9 +13,9 @@ from tests.processes.nodes import TestNode, ended
 from tests.processes.readable import bodies, read_all
 from tests.processes.stopping import stopped
 from tests.processes.waiting import await_, read_saved
+from towline.client.errors import TransactionRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
-from towline.client.transaction_errors import TransactionRefused
 from towline.format.wire.status import PutStatus
 from towline.log.files.config_file import ConfigFile
 from towline.runtime.positions import Counter, Duty, Position

@@ -1,4 +1,4 @@
-"""The consumer of a group: it joins, shares the queues with the other members, and goes on where the group stood."""
+"""The consumer of a group: joins it, shares queues with the other members, resumes at the group's offsets."""
 
 import logging
 import os
@@ -17,34 +17,30 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from towline.client.columns import Columns
 from towline.client.errors import ClientClosed, ClientForked
-from towline.client.link.endpoints import Endpoints
-from towline.client.link.neighbours import neighbour
-from towline.client.link.routes import Way, puts_of, ways
+from towline.client.link.endpoints import Endpoints, neighbour
+from towline.client.link.routes import GroupRoute, group_routes, puts_of
 from towline.client.read.checks import Checks
 from towline.client.read.reader import Moved, Start
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
 from towline.format.wire.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
-from towline.link.unclosed import on_drop, renew, tell_child
+from towline.link.unclosed import call_in_child, on_drop, renew
 
 from .errors import IllegalPlace, NotAssigned, NotInHand, NotStorable
-from .fetch_buffer import Shelf
+from .fetch_buffer import FetchBuffer
 from .member import Member
 from .message import GroupMessage
-from .offsets import OffsetsFile
-from .parts import Part, Parts
-from .places import first_offset
-from .queue import Handed, Rebalance, Stage
-from .readable import readable
-from .retry_topics import RETRIES_DEFAULT, WayBack
-from .rules import Rules
-from .subscription import EVERYTHING, Topics, retry_topic, subscriptions_of
+from .node_groups import NodeGroup, NodeGroups, readable
+from .offsets import OffsetsFile, first_offset
+from .queue import Delivery, Rebalance, Stage
+from .retry_topics import RETRIES_DEFAULT, RetryTopics
+from .subscription import EVERYTHING, MemberRules, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Taken: TypeAlias = tuple[Part, Handed, Columns]
+Received: TypeAlias = tuple[NodeGroup, Delivery, Columns]
 
 ITERATION_MS: Final = 1_000
 CLOSE_MS: Final = 5_000
@@ -105,13 +101,13 @@ class GroupConsumer:
         put_endpoint: Endpoints = "",
         cluster: str = "",
     ) -> None:
-        found = ways(endpoint, "serve")
+        found = group_routes(endpoint, "serve")
         broadcasting = model == "broadcasting"
         _check(start, model, strategy, alone=offsets_file is not None and not ordered)
         _check_sizes(max_bytes, max_count, buffer_bytes, commit_interval_ms)
         subscriptions = subscriptions_of(topics)
         retry = frozenset() if broadcasting else frozenset({retry_topic(group)})
-        self._rules = Rules(
+        self._rules = MemberRules(
             group=group,
             member=member or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}",
             instance=secrets.token_hex(8),
@@ -132,17 +128,19 @@ class GroupConsumer:
             check_crcs=check_crcs,
         )
         self._body_size_max = body_size_max
-        self._parts = self._made(found, puts_of(endpoint, put_endpoint), offsets_file)
-        self._begun = threading.Lock()
+        self._node_groups = self._make_node_groups(found, puts_of(endpoint, put_endpoint), offsets_file)
+        self._start_lock = threading.Lock()
         self._closed, self._ended = threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
         self._gone: ClientClosed | None = None
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
-        tell_child(self)
-        for part in self._parts.all:
-            on_drop(self, part.member.leave, CLOSE_MS)
+        call_in_child(self)
+        for node_group in self._node_groups.all:
+            on_drop(self, node_group.member.leave, CLOSE_MS)
 
-    def _made(self, found: tuple[Way, ...], puts: tuple[Way, ...], offsets_file: Path | str | None) -> Parts:
+    def _make_node_groups(
+        self, found: tuple[GroupRoute, ...], puts: tuple[GroupRoute, ...], offsets_file: Path | str | None
+    ) -> NodeGroups:
         lock = threading.Condition()
         made = []
         for place, way in enumerate(found):
@@ -150,10 +148,10 @@ class GroupConsumer:
             if self._rules.broadcasting and offsets_file is not None:
                 offsets = OffsetsFile(Path(f"{offsets_file}.{way.name}" if len(found) > 1 else offsets_file))
             rules = replace(self._rules, place=place)
-            shelf = Shelf(ordered=rules.ordered, manual=not rules.auto_commit, lock=lock)
-            member = Member(way.endpoints, rules, shelf, offsets)
+            buffer = FetchBuffer(ordered=rules.ordered, manual=not rules.auto_commit, lock=lock)
+            member = Member(way.endpoints, rules, buffer, offsets)
             put = puts[place] if puts else None
-            back = WayBack(
+            retry_topics = RetryTopics(
                 rules.group,
                 rules.cluster,
                 partial(_put_of, member, put),
@@ -162,8 +160,8 @@ class GroupConsumer:
                 rules.timeout_ms,
             )
             checks = Checks(partial(_nodes_of, member), rules.member, rules.cluster) if rules.check_crcs else None
-            made.append(Part(way.name, member, shelf, back, offsets, checks))
-        return Parts(made, lock)
+            made.append(NodeGroup(way.name, member, buffer, retry_topics, offsets, checks))
+        return NodeGroups(made, lock)
 
     # --- messages
 
@@ -174,30 +172,30 @@ class GroupConsumer:
         is out of reach, LinkRefused, DamagedMessage, MalformedRecord, ClientClosed. A damaged message comes again until
         `seek(error.topic, error.queue_id, error.queue_offset + 1, error.broker_name)`.
         """
-        taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
-        return [] if taken is None else self._messages(*taken)
+        received = self._receive(boottime_s() + timeout_ms / 1000, whole=True)
+        return [] if received is None else self._messages(*received)
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
-        """The same as columns: the cheap way for many messages."""
-        taken = self._take(boottime_s() + timeout_ms / 1000, whole=True)
-        return None if taken is None else taken[2]
+        """The next records as columns: the cheap way for many messages."""
+        received = self._receive(boottime_s() + timeout_ms / 1000, whole=True)
+        return None if received is None else received[2]
 
     def __iter__(self) -> Iterator[GroupMessage]:
         """Every message, until the consumer is closed; each is finished when the next is asked for."""
-        while (taken := self._take_next(whole=False)) is not None:
-            part, handed, columns = taken
+        while (received := self._receive_next(whole=False)) is not None:
+            node_group, delivery, columns = received
             offsets = columns.queue_offset.tolist()
-            for message, offset in zip(self._messages(part, handed, columns), offsets, strict=True):
-                if self._closed.is_set() or not part.shelf.gives(handed, offset):
+            for message, offset in zip(self._messages(node_group, delivery, columns), offsets, strict=True):
+                if self._closed.is_set() or not node_group.buffer.deliver(delivery, offset):
                     break
                 yield message
             else:
-                part.shelf.done()
+                node_group.buffer.done()
 
     def batches(self) -> Iterator[Columns]:
         """Every message in columns, until the consumer is closed."""
-        while (taken := self._take_next(whole=True)) is not None:
-            yield taken[2]
+        while (received := self._receive_next(whole=True)) is not None:
+            yield received[2]
 
     def listen(
         self, callback: Callable[[GroupMessage], object], *, threads: int = 1, attempts_max: int | None = None
@@ -213,7 +211,7 @@ class GroupConsumer:
         errors: list[BaseException] = []
 
         def work() -> None:
-            with self._parts.lock:
+            with self._node_groups.lock:
                 self._listening.add(threading.get_ident())
             try:
                 self._listen(callback, attempts_max)
@@ -223,9 +221,9 @@ class GroupConsumer:
                 errors.append(error)
                 self._stop()
             finally:
-                with self._parts.lock:
+                with self._node_groups.lock:
                     self._listening.discard(threading.get_ident())
-                    self._parts.lock.notify_all()
+                    self._node_groups.lock.notify_all()
 
         workers = [
             threading.Thread(target=work, name=f"listener {number}", daemon=True) for number in range(1, threads)
@@ -251,28 +249,28 @@ class GroupConsumer:
         """
         if message is None:
             self._finish()
-            self._parts.each(lambda part: part.member.commit(self._rules.timeout_ms))
+            self._node_groups.each(lambda node_group: node_group.member.commit(self._rules.timeout_ms))
         else:
-            part = self._parts.named(message.broker_name)
-            if not part.shelf.finish_up_to(message.handed, message.queue_offset + 1):
+            node_group = self._node_groups.named(message.broker_name)
+            if not node_group.buffer.finish_up_to(message.delivery, message.queue_offset + 1):
                 raise NotInHand(message.stored_topic, message.queue_id, message.queue_offset)
-            part.member.commit(self._rules.timeout_ms)
+            node_group.member.commit(self._rules.timeout_ms)
 
     # --- positions
 
     @property
     def broker_names(self) -> list[str]:
         """The groups of nodes that are read. A single one has the name ""."""
-        return [part.name for part in self._parts.all]
+        return [node_group.name for node_group in self._node_groups.all]
 
     def assignment(self, broker_name: str = "") -> dict[tuple[str, int], int]:
         """(topic, queue id) of every queue that is read now -> offset of the next message to be handed out.
 
         Of several groups of nodes `broker_name` names one. Raises UnknownGroup.
         """
-        shelf = self._parts.named(broker_name).shelf
-        with shelf.lock:
-            return {key: queue.next for key, queue in shelf.queues.items() if queue.stage is Stage.READING}
+        buffer = self._node_groups.named(broker_name).buffer
+        with buffer.lock:
+            return {key: queue.next for key, queue in buffer.queues.items() if queue.stage is Stage.READING}
 
     def seek(self, topic: str, queue_id: int, offset: int, broker_name: str = "") -> None:
         """The next message of this queue is the one at `offset`, which the next commit commits.
@@ -282,21 +280,21 @@ class GroupConsumer:
         """
         if not 0 <= offset <= OFFSET_MAX:
             raise IllegalPlace(topic, queue_id, offset)
-        part = self._parts.named(broker_name)
-        with part.shelf.lock:
-            queue = part.shelf.queues.get((topic, queue_id))
+        node_group = self._node_groups.named(broker_name)
+        with node_group.buffer.lock:
+            queue = node_group.buffer.queues.get((topic, queue_id))
             if queue is None or queue.stage is not Stage.READING:
                 raise NotAssigned(topic, queue_id)
-            queue.go(offset)
-        part.member.ring()
+            queue.seek(offset)
+        node_group.member.wake()
 
     def seek_to_time(self, when: datetime | int) -> None:
-        """Each queue of now goes to its first message stored at or after `when`, a datetime or ms since 1970."""
-        for part in self._parts.all:
-            for topic, queue_id in self.assignment(part.name):
+        """Moves each assigned queue to its first message stored at or after `when`, a datetime or ms since 1970."""
+        for node_group in self._node_groups.all:
+            for topic, queue_id in self.assignment(node_group.name):
                 if topic not in self._rules.optional:
-                    offset = first_offset(part.member.ask, topic, queue_id, when, self._rules.timeout_ms)
-                    self.seek(topic, queue_id, offset, part.name)
+                    offset = first_offset(node_group.member.ask, topic, queue_id, when, self._rules.timeout_ms)
+                    self.seek(topic, queue_id, offset, node_group.name)
 
     def pause(self, *queues: tuple[str, int]) -> None:
         """Nothing more comes from these queues of ours (all, when none is named) until `resume`, or a rebalance."""
@@ -318,37 +316,40 @@ class GroupConsumer:
     @property
     def members(self) -> list[str]:
         """The group's members as the nodes said last."""
-        return sorted({member for part in self._parts.all for member in part.member.members})
+        return sorted({member for node_group in self._node_groups.all for member in node_group.member.members})
 
     @property
     def generation(self) -> int:
-        """Grows by one with each change of the group; 0 before it was joined. Of several groups of nodes, the sum."""
-        return sum(part.member.generation for part in self._parts.all)
+        """The group's generation, which grows with each change of the group; 0 before joining.
+
+        Of several groups of nodes, the sum.
+        """
+        return sum(node_group.member.generation for node_group in self._node_groups.all)
 
     @property
     def rebalances(self) -> deque[Rebalance]:
-        """The newest comings and goings of queues."""
-        return _together([part.member.rebalances for part in self._parts.all])
+        """The newest changes of the assignment."""
+        return _together([node_group.member.rebalances for node_group in self._node_groups.all])
 
     @property
     def moved(self) -> deque[Moved]:
-        """Where reading went on elsewhere than it stood: messages may have been deleted before they were read."""
-        return _together([part.member.pulling.moved for part in self._parts.all])
+        """Where reading went on at another offset: messages may have been deleted before they were read."""
+        return _together([node_group.member.puller.moved for node_group in self._node_groups.all])
 
     @property
     def missed(self) -> int:
-        """Queue offsets passed over because the node deleted them before they were read."""
-        return sum(part.member.pulling.missed for part in self._parts.all)
+        """How many queue offsets the node deleted before they were read."""
+        return sum(node_group.member.puller.missed for node_group in self._node_groups.all)
 
     @property
     def from_slaves(self) -> int:
-        """Messages that came from slaves, since a master said that they lie far behind (its slave_read_enable)."""
-        return sum(part.member.pulling.from_slaves for part in self._parts.all)
+        """How many messages came from slaves, after a master asked for that (its setting slave_read_enable)."""
+        return sum(node_group.member.puller.from_slaves for node_group in self._node_groups.all)
 
     @property
     def warnings(self) -> list[str]:
-        """What the nodes find strange about the group, such as members that subscribe differently."""
-        return [warning for part in self._parts.all for warning in part.member.warnings]
+        """The nodes' warnings about the group, such as members that subscribe differently."""
+        return [warning for node_group in self._node_groups.all for warning in node_group.member.warnings]
 
     def close(self) -> None:
         """Commits what is finished, what this thread has in hand included, and leaves the group.
@@ -370,87 +371,87 @@ class GroupConsumer:
         if kind is None:
             self.close()
         else:
-            self._put_back()
+            self._abandon()
             self._end()
 
     def forked(self) -> None:
-        """The members are the parent's, and leave their groups when it closes."""
-        renew(self._begun, self._closed)
+        """Ends the child's copy: the members are the parent's, and leave their groups when it closes."""
+        renew(self._start_lock, self._closed)
         self._gone, self._ended = ClientForked.here("consumer"), True
         self._listening.clear()
-        for part in self._parts.all:
-            part.member.gone = self._gone
+        for node_group in self._node_groups.all:
+            node_group.member.gone = self._gone
 
     # --- inside
 
     def _begin(self) -> None:
         if self._gone is not None or self._closed.is_set():
             raise self._gone or ClientClosed("consumer")
-        with self._begun:
-            for part in self._parts.all:
-                if part.member.ident is None:
-                    part.member.start()
+        with self._start_lock:
+            for node_group in self._node_groups.all:
+                if node_group.member.ident is None:
+                    node_group.member.start()
 
     def _stop(self) -> None:
         """Nothing more is handed out."""
         self._closed.set()
-        for part in self._parts.all:
-            part.shelf.fail(ClientClosed("consumer"), fatal=True)
+        for node_group in self._node_groups.all:
+            node_group.buffer.fail(ClientClosed("consumer"), fatal=True)
 
     def _finish(self) -> None:
         """All that this thread was given, of every group of nodes."""
-        for part in self._parts.all:
-            part.shelf.finish()
+        for node_group in self._node_groups.all:
+            node_group.buffer.finish()
 
-    def _put_back(self) -> None:
-        for part in self._parts.all:
-            part.shelf.put_back()
+    def _abandon(self) -> None:
+        for node_group in self._node_groups.all:
+            node_group.buffer.abandon()
 
     def _end(self) -> None:
         self._stop()
-        with self._parts.lock:  # what listeners have in hand is finished, if they manage in time
-            self._parts.lock.wait_for(lambda: not self._listening, CLOSE_MS / 1000)
-        with self._begun:
+        with self._node_groups.lock:  # what listeners have in hand is finished, if they manage in time
+            self._node_groups.lock.wait_for(lambda: not self._listening, CLOSE_MS / 1000)
+        with self._start_lock:
             if self._ended:
                 return
             self._ended = True
-            for part in self._parts.all:
-                part.member.close(CLOSE_MS)
-                part.back.close()
-                if part.offsets is not None:
-                    part.offsets.close()
+            for node_group in self._node_groups.all:
+                node_group.member.close(CLOSE_MS)
+                node_group.retry_topics.close()
+                if node_group.offsets is not None:
+                    node_group.offsets.close()
 
-    def _take(self, deadline: float, *, whole: bool) -> Taken | None:
+    def _receive(self, deadline: float, *, whole: bool) -> Received | None:
         self._begin()
         while True:
-            found = self._parts.take(deadline, whole=whole)
-            for part in self._parts.all:
-                part.member.ring()
+            found = self._node_groups.receive(deadline, whole=whole)
+            for node_group in self._node_groups.all:
+                node_group.member.wake()
             if found is None:
                 return None
-            part, handed = found
-            kept = readable(part, handed)
+            node_group, delivery = found
+            kept = readable(node_group, delivery)
             if kept is not None:
-                return part, handed, kept
-            part.shelf.done()
+                return node_group, delivery, kept
+            node_group.buffer.done()
 
-    def _take_next(self, *, whole: bool) -> Taken | None:
+    def _receive_next(self, *, whole: bool) -> Received | None:
         """Waits for it; None when the consumer is closed."""
         while not self._closed.is_set():
             try:
-                taken = self._take(boottime_s() + ITERATION_MS / 1000, whole=whole)
+                received = self._receive(boottime_s() + ITERATION_MS / 1000, whole=whole)
             except ClientClosed:
                 if not self._closed.is_set():
                     raise
                 return None
-            if taken is not None:
-                return taken
+            if received is not None:
+                return received
         return None
 
-    def _messages(self, part: Part, handed: Handed, columns: Columns) -> list[GroupMessage]:
-        rows, size, back = columns.rows(), self._body_size_max, part.back.send
+    def _messages(self, node_group: NodeGroup, delivery: Delivery, columns: Columns) -> list[GroupMessage]:
+        rows, size, send_back = columns.rows(), self._body_size_max, node_group.retry_topics.send
         numbers = range(len(columns))
-        return [GroupMessage(rows, row, body_size_max=size, send_back=back, handed=handed) for row in numbers]
+        return [GroupMessage(rows, row, body_size_max=size, send_back=send_back, delivery=delivery) for row in numbers]
 
     def _listen(self, callback: Callable[[GroupMessage], object], attempts_max: int | None) -> None:
         messages = iter(self)
@@ -477,7 +478,7 @@ class GroupConsumer:
         try:
             yield
         except BaseException:
-            self._put_back()
+            self._abandon()
             raise
 
     def _handle(self, callback: Callable[[GroupMessage], object], message: GroupMessage) -> None:
@@ -506,7 +507,7 @@ class GroupConsumer:
             self._send_back(message, -1)
 
     def _failed(self) -> None:
-        with self._parts.lock:
+        with self._node_groups.lock:
             self.failures += 1
 
     def _send_back(self, message: GroupMessage, level: int | None) -> bool:
@@ -528,14 +529,14 @@ class GroupConsumer:
 
     def _set_paused(self, queues: tuple[tuple[str, int], ...], paused: bool) -> None:
         known = False
-        for part in self._parts.all:
-            with part.shelf.lock:
-                for key in queues or list(part.shelf.queues):
-                    if key in part.shelf.queues:
+        for node_group in self._node_groups.all:
+            with node_group.buffer.lock:
+                for key in queues or list(node_group.buffer.queues):
+                    if key in node_group.buffer.queues:
                         known = True
-                        part.shelf.queues[key].paused = paused
-                        part.shelf.list(part.shelf.queues[key])
-            part.member.ring()
+                        node_group.buffer.queues[key].paused = paused
+                        node_group.buffer.enqueue(node_group.buffer.queues[key])
+            node_group.member.wake()
         if queues and not known:
             raise NotAssigned(*queues[0])
 
@@ -544,7 +545,7 @@ def _nodes_of(member: Member) -> tuple[str, ...]:
     return member.connection.everywhere
 
 
-def _put_of(member: Member, put: Way | None) -> Endpoints:
+def _put_of(member: Member, put: GroupRoute | None) -> Endpoints:
     """Where messages go back to: as it was named, or the put process beside the serve that is read."""
     if put is None:
         return neighbour(member.connection.endpoint, "put", member.connection.welcome)

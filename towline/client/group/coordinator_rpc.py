@@ -1,7 +1,7 @@
-"""Questions and pulls of a member over one link, without ever waiting for an answer. Used by the I/O thread alone.
+"""Requests of a group member to the node that coordinates the group, without blocking on an answer.
 
-A task is a generator: it yields a question and is sent the reply, or has the refusal thrown into it. Tasks whose link
-is lost are closed; whoever started them starts them again when it is time.
+A task is a generator: it yields a question and is sent the reply, or has the refusal thrown into it. Tasks are closed
+when their link is lost; the I/O thread, which alone uses this module, starts them again when they are due.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import Reply, encode_ask, read_answer
-from towline.client.link.waking import Bell
+from towline.client.link.rpc import Reply, Waker, encode_ask, read_answer
 from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import ANSWER, Buffer, Kind, expect, kind_of
@@ -19,14 +18,14 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
-from .replica_reader import Aside
+from .replica_reader import ReplicaReader
 
 ANSWER_S: Final = 5.0  # an answer that is later than this, and than the node may hold it, means a dead link
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`held_s` is how long the node may keep it."""
+    """A question to the node; `held_s` is how long the node may wait before it answers."""
 
     op: str
     facts: dict[str, Any]
@@ -44,13 +43,13 @@ class _Asked:
     deadline: float
 
 
-class Talk:
+class CoordinatorRpc:
     def __init__(self, endpoints: Endpoints | Callable[[], Endpoints], facts: Mapping[str, str]) -> None:
-        self.bell = Bell()
+        self.waker = Waker()
         self._context = new_context()
-        self._poller = Poller(self.bell.fileno())
+        self._poller = Poller(self.waker.fileno())
         self.connection = Connection(self._context, endpoints, facts, self._poller, masters)
-        self.aside = Aside(self._context, endpoints, facts, self._poller, self.connection)
+        self.replica = ReplicaReader(self._context, endpoints, facts, self._poller, self.connection)
         self._asked: dict[int, _Asked] = {}
         self._running: set[str] = set()
         self._next_id = 0
@@ -58,7 +57,7 @@ class Talk:
 
     @property
     def link(self) -> Link | None:
-        """None while there is no greeted one."""
+        """The greeted link; None while there is none."""
         link = self.connection.link
         return link if link is not None and self.connection.is_open and not link.lost else None
 
@@ -70,20 +69,20 @@ class Talk:
         return name in self._running
 
     def start(self, name: str, task: Task) -> None:
-        """At most one task of a name runs. Raises what the task raises."""
+        """Starts a task; at most one task of a name runs. Raises what the task raises."""
         if name in self._running:
             task.close()
             return
         self._running.add(name)
-        self._go_on(name, task, None)
+        self._resume(name, task, None)
 
     def wait(self, timeout_s: float) -> None:
-        """For an answer, or somebody who rings."""
+        """Waits for an answer, or for `Waker.wake`."""
         self._poller.poll(max(0, int(timeout_s * 1000) + 1))
-        self.bell.drain()
+        self.waker.drain()
 
     def receive(self, link: Link) -> Iterator[list[Buffer]]:
-        """The messages that are no answers to questions. Raises LinkRefused, MalformedFrame, what a task raises."""
+        """Messages that are not answers to questions. Raises LinkRefused, MalformedFrame, and what a task raises."""
         while (parts := link.receive()) is not None:
             self.heard = boottime_s()
             if kind_of(parts[0]) == Kind.ANSWER:
@@ -94,21 +93,21 @@ class Talk:
     def is_late(self, now: float) -> bool:
         return any(asked.deadline <= now for asked in self._asked.values())
 
-    def lose(self, learned: tuple[str, ...] = ()) -> None:
-        """The link is of no use any more, and nothing that was asked over it will be answered."""
+    def disconnect(self, learned: tuple[str, ...] = ()) -> None:
+        """Closes the link and all tasks that wait for an answer over it."""
         if self.connection.is_open:
             self.connection.move_on(learned)
-            self.aside.drop()
+            self.replica.drop()
         asked, self._asked = self._asked, {}
         self._running.clear()
         for each in asked.values():
             each.task.close()
 
     def close(self) -> None:
-        self.lose()
-        self.aside.drop()
+        self.disconnect()
+        self.replica.drop()
         self.connection.close()
-        self.bell.close()
+        self.waker.close()
         close_context(self._context)
 
     def _answered(self, parts: list[Buffer]) -> None:
@@ -119,9 +118,9 @@ class Talk:
             answer: Reply | TowlineError = read_answer(asked.question.op, asked.question.facts, parts)
         except TowlineError as error:
             answer = error
-        self._go_on(asked.name, asked.task, answer)
+        self._resume(asked.name, asked.task, answer)
 
-    def _go_on(self, name: str, task: Task, answer: Reply | TowlineError | None) -> None:
+    def _resume(self, name: str, task: Task, answer: Reply | TowlineError | None) -> None:
         try:
             if answer is None:
                 question = next(task)

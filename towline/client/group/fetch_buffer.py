@@ -1,7 +1,7 @@
-"""Between the member's I/O thread, which fills it, and the application's threads, which take: one lock, one order.
+"""Fetched messages of a group member, between its I/O thread and the application's threads, under one lock.
 
-Queues with something to hand out stand in a line and take turns, one answer each, so a full queue never keeps the
-others waiting. What a thread was given counts as finished when it comes back for more, unless commits are manual.
+Queues with messages take turns, one answer each, so a full queue never keeps the others waiting. Messages that a thread
+was given count as finished when the thread asks for more, unless commits are manual.
 """
 
 import threading
@@ -11,32 +11,35 @@ from towline.client.errors import ClientForked
 from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import Buffer
-from towline.link.unclosed import renew, tell_child
+from towline.link.unclosed import call_in_child, renew
 
-from .queue import UNKNOWN, Answer, GroupQueue, Hand, Handed, Stage
+from .queue import UNKNOWN, Answer, Delivery, GroupQueue, Holder, Stage
 
 
-class Shelf:
-    """Every method is for any thread and takes the lock itself, unless it says otherwise."""
+class FetchBuffer:
+    """The fetched messages of one member.
+
+    Any thread may call any method; methods take the lock unless they say otherwise.
+    """
 
     def __init__(self, *, ordered: bool, manual: bool, lock: threading.Condition | None = None) -> None:
-        """`lock` may be other shelves' too: whoever waits for all of them waits for it."""
+        """`lock` may be shared by several buffers, so that a thread can wait for all of them."""
         self.lock = lock or threading.Condition()
         self.queues: dict[tuple[str, int], GroupQueue] = {}
         self._ordered, self._manual = ordered, manual
         self._line: deque[GroupQueue] = deque()
-        self._hands: dict[int, Hand] = {}
-        self._busy: dict[tuple[str, int], Handed] = {}  # ordered: what is in somebody's hand, wherever its queue is now
+        self._holders: dict[int, Holder] = {}
+        self._busy: dict[tuple[str, int], Delivery] = {}  # ordered: what some thread holds
         self._error: TowlineError | None = None
         self._fatal: TowlineError | None = None
-        tell_child(self)
+        call_in_child(self)
 
     # --- the application's side
 
-    def take(self, deadline: float, *, whole: bool) -> Handed | None:
-        """The next piece of a queue whose turn it is; waits until `deadline`. Raises what the I/O thread met.
+    def receive(self, deadline: float, *, whole: bool) -> Delivery | None:
+        """The next delivery of a queue in turn; waits until `deadline`. Raises errors of the I/O thread.
 
-        Not `whole`: it is given message by message, with `gives`.
+        Not `whole`: it is given message by message, with `deliver`.
         """
         with self.lock:
             self._finish_newest()
@@ -51,93 +54,93 @@ class Shelf:
                     return None
                 self.lock.wait(remaining)
 
-    def settle(self) -> None:
-        """This thread asks for more, here or elsewhere: what it was given last is finished."""
+    def finish_previous(self) -> None:
+        """Finishes the last delivery of this thread, which asks for more, here or of another group of nodes."""
         with self.lock:
             self._finish_newest()
 
-    def gives(self, handed: Handed, offset: int) -> bool:
-        """The message at `offset` may be given; those before it are finished.
+    def deliver(self, delivery: Delivery, offset: int) -> bool:
+        """Whether the message at `offset` may go to the application; messages before it are finished.
 
-        False when nothing more of this piece may be: what is left of it goes back.
+        False when the rest of the delivery may not: it returns to its queue.
         """
         with self.lock:
             if not self._manual:
-                handed.at = offset
-            if handed.queue.may_deliver(handed.serial, boottime_s()):
-                handed.given = offset + 1
+                delivery.at = offset
+            if delivery.queue.may_deliver(delivery.serial, boottime_s()):
+                delivery.given = offset + 1
                 return True
-            handed.given = max(handed.given, handed.at)
+            delivery.given = max(delivery.given, delivery.at)
             self._finish_newest()
             return False
 
-    def refuse(self, handed: Handed) -> None:
-        """A piece that cannot be read is not passed over: it comes again, until somebody seeks behind it.
+    def requeue(self, delivery: Delivery) -> None:
+        """Returns a delivery that cannot be read: it is delivered again, until a caller seeks behind it.
 
         Nobody has it in hand meanwhile, so a member that leaves can give its queue away.
         """
         with self.lock:
-            handed.given = handed.at
+            delivery.given = delivery.at
             self._finish_newest()
 
-    def cut(self, handed: Handed, sizes: Buffer, records: Buffer, offset: int) -> None:
-        """A piece that cannot be read from `offset` on is these records; what is behind them goes back, as a piece."""
+    def split(self, delivery: Delivery, sizes: Buffer, records: Buffer, offset: int) -> None:
+        """Keeps these records, which precede `offset`, in the delivery, and returns the unreadable rest."""
         with self.lock:
-            old, queue = handed.answer, handed.queue
+            old, queue = delivery.answer, delivery.queue
             offset = min(offset, old.following - 1)
-            handed.answer, handed.end = Answer(sizes, records, old.begins, old.first, offset), offset
-            handed.given = min(handed.given, offset)
-            if handed.serial == queue.serial:
-                queue.came_back(Answer(old.sizes, old.records, old.begins, offset, old.following))
-                self.list(queue)
+            delivery.answer, delivery.end = Answer(sizes, records, old.begins, old.first, offset), offset
+            delivery.given = min(delivery.given, offset)
+            if delivery.serial == queue.serial:
+                queue.requeue(Answer(old.sizes, old.records, old.begins, offset, old.following))
+                self.enqueue(queue)
 
     def done(self) -> None:
-        """This thread has seen its piece to the end."""
+        """Marks the delivery of this thread as read to its end."""
         with self.lock:
-            hand = self._mine()
-            if hand is not None and hand.newest is not None:
-                hand.newest.given = hand.newest.end
+            holder = self._mine()
+            if holder is not None and holder.newest is not None:
+                holder.newest.given = holder.newest.end
                 self._finish_newest()
 
     def finish(self) -> None:
-        """All that this thread was given is finished, with manual commits too."""
+        """Finishes all deliveries of this thread, with manual commits too."""
         with self.lock:
-            hand = self._mine()
-            if hand is None:
+            holder = self._mine()
+            if holder is None:
                 return
-            for handed in hand.kept.values():
-                _drop(handed)
-            hand.kept.clear()
-            if hand.newest is not None:
-                hand.newest.at = hand.newest.given
-                self._finish_seen(hand)
+            for delivery in holder.kept.values():
+                _drop(delivery)
+            holder.kept.clear()
+            if holder.newest is not None:
+                holder.newest.at = holder.newest.given
+                self._finish_seen(holder)
 
-    def finish_up_to(self, handed: Handed, offset: int) -> bool:
-        """Of what the thread that was given `handed` holds of its queue, everything before `offset` is finished.
+    def finish_up_to(self, delivery: Delivery, offset: int) -> bool:
+        """Finishes everything before `offset` of the queue of `delivery`, in the thread that holds the delivery.
 
         False when the message before `offset` is nobody's, and may come again. Any thread may say so for another.
         """
-        queue = handed.queue
+        queue = delivery.queue
         with self.lock:
-            if handed.serial != queue.serial or self.queues.get(queue.key) is not queue:
+            if delivery.serial != queue.serial or self.queues.get(queue.key) is not queue:
                 return False
-            if any(hand is handed.hand for hand in self._hands.values()):
-                self._finish_part(handed.hand, queue, offset)
-            return not any(each.hand is handed.hand and each.at < offset <= each.end for each in queue.in_hand)
+            if any(holder is delivery.holder for holder in self._holders.values()):
+                self._finish_part(delivery.holder, queue, offset)
+            return not any(each.holder is delivery.holder and each.at < offset <= each.end for each in queue.unfinished)
 
-    def put_back(self) -> None:
-        """What this thread holds is not finished, and will not be: the queue's offset stays before it."""
+    def abandon(self) -> None:
+        """Gives up the delivery of this thread unfinished: the offset of its queue stays before it."""
         with self.lock:
             if self._mine() is not None:
-                self._put_back(threading.get_ident())
+                self._abandon(threading.get_ident())
 
-    def handled(self) -> dict[tuple[str, int], int]:
-        """Queue -> offset that may be committed, where it is not what was committed last."""
+    def committable(self) -> dict[tuple[str, int], int]:
+        """Queue -> offset that may be committed, where it differs from the committed one."""
         with self.lock:
             return {
-                queue.key: queue.handled
+                queue.key: queue.committable
                 for queue in self.queues.values()
-                if queue.stage in (Stage.READING, Stage.LEAVING) and queue.handled != queue.committed
+                if queue.stage in (Stage.READING, Stage.LEAVING) and queue.committable != queue.committed
             }
 
     def committed(self, offsets: dict[tuple[str, int], int]) -> None:
@@ -147,22 +150,22 @@ class Shelf:
                     self.queues[key].committed = offset
 
     def uncommitted(self) -> None:
-        """The node may have died before it wrote the last commits down, so they are made again."""
+        """Makes every queue commit again: the node may have died before the last commits were written."""
         with self.lock:
             for queue in self.queues.values():
                 queue.committed = UNKNOWN
 
     # --- the I/O thread's side
 
-    def list(self, queue: GroupQueue) -> None:
-        """The queue has something to hand out, or may be handed out again. Under the lock."""
+    def enqueue(self, queue: GroupQueue) -> None:
+        """Lists a queue that has something to deliver. Under the lock."""
         if queue.ready and not queue.listed:
             queue.listed = True
             self._line.append(queue)
             self.lock.notify()
 
     def fail(self, error: TowlineError, *, fatal: bool = False) -> None:
-        """The next `take` raises it; a fatal one every `take` from now on."""
+        """The next `receive` raises this error; every `receive` raises a fatal one."""
         with self.lock:
             self._error = error
             if fatal:
@@ -170,21 +173,21 @@ class Shelf:
             self.lock.notify_all()
 
     def forked(self) -> None:
-        """Threads are gone, with what they had in hand."""
+        """The child of a fork has neither the threads nor their deliveries."""
         renew(self.lock)
-        self._hands.clear()
+        self._holders.clear()
         self._error = self._fatal = ClientForked.here("consumer")
 
-    def well(self) -> None:
-        """What was wrong is over, before anybody heard of it."""
+    def clear_error(self) -> None:
+        """Drops an error that is over before any thread has seen it."""
         with self.lock:
             self._error = self._fatal
 
-    def bury(self) -> None:
-        """What a thread had in hand that died comes again: nobody else will finish it, nor what waits behind it."""
+    def reclaim(self) -> None:
+        """Returns the deliveries of threads that have died: their messages are delivered again."""
         with self.lock:
-            for number in [number for number, hand in self._hands.items() if not hand.thread.is_alive()]:
-                self._bury(number)
+            for number in [number for number, holder in self._holders.items() if not holder.thread.is_alive()]:
+                self._reclaim(number)
 
     # --- under the lock
 
@@ -197,101 +200,101 @@ class Shelf:
         if error is not None:
             raise error
 
-    def _pop(self, now: float) -> Handed | None:
-        hand = self._mine()  # first: what a dead thread had goes back to its queue
+    def _pop(self, now: float) -> Delivery | None:
+        holder = self._mine()  # first: what a dead thread had goes back to its queue
         for _ in range(len(self._line)):
             queue = self._line.popleft()
             queue.listed = False  # whoever changes what keeps it from being handed out lists it again
             if not queue.ready or self.is_busy(queue) or not queue.may_deliver(queue.serial, now):
                 continue
             answer = queue.ready.popleft()
-            hand = hand or Hand(threading.current_thread())
-            self._hands[threading.get_ident()] = hand
-            hand.newest = handed = Handed(hand, queue, queue.serial, answer, answer.first, answer.first)
-            queue.taken = max(queue.taken, answer.following)
+            holder = holder or Holder(threading.current_thread())
+            self._holders[threading.get_ident()] = holder
+            holder.newest = delivery = Delivery(holder, queue, queue.serial, answer, answer.first, answer.first)
+            queue.handed_out = max(queue.handed_out, answer.following)
             if self._ordered:
-                self._busy[queue.key] = handed
-            queue.in_hand.append(handed)
-            self.list(queue)
-            return handed
+                self._busy[queue.key] = delivery
+            queue.unfinished.append(delivery)
+            self.enqueue(queue)
+            return delivery
         return None
 
-    def _mine(self) -> Hand | None:
+    def _mine(self) -> Holder | None:
         """Of this thread. Another may have had its number before, and died over a message that is not finished."""
-        hand = self._hands.get(threading.get_ident())
-        if hand is None or hand.thread is threading.current_thread():
-            return hand
-        self._bury(threading.get_ident())
+        holder = self._holders.get(threading.get_ident())
+        if holder is None or holder.thread is threading.current_thread():
+            return holder
+        self._reclaim(threading.get_ident())
         return None
 
-    def _put_back(self, number: int) -> None:
-        newest = self._hands.pop(number).newest
+    def _abandon(self, number: int) -> None:
+        newest = self._holders.pop(number).newest
         if newest is not None:
-            self._let_go(newest)
+            self._release(newest)
 
-    def _bury(self, number: int) -> None:
-        for handed in _all_of(self._hands.pop(number)):
-            queue = handed.queue
-            self._let_go(handed)
-            if handed.serial == queue.serial:
-                queue.go(queue.handled)
+    def _reclaim(self, number: int) -> None:
+        for delivery in _all_of(self._holders.pop(number)):
+            queue = delivery.queue
+            self._release(delivery)
+            if delivery.serial == queue.serial:
+                queue.seek(queue.committable)
 
     def _finish_newest(self) -> None:
-        hand = self._mine()
-        if hand is None or hand.newest is None:
+        holder = self._mine()
+        if holder is None or holder.newest is None:
             return
-        handed, hand.newest = hand.newest, None
-        if handed.serial == handed.queue.serial:
-            self._finish_piece(hand, handed)
-        self._let_go(handed)
+        delivery, holder.newest = holder.newest, None
+        if delivery.serial == delivery.queue.serial:
+            self._finish_delivery(holder, delivery)
+        self._release(delivery)
 
-    def _finish_piece(self, hand: Hand, handed: Handed) -> None:
-        queue = handed.queue
-        if handed.given < handed.end:
-            old = handed.answer
-            queue.came_back(Answer(old.sizes, old.records, old.begins, handed.given, old.following))
-            handed.end = handed.given
-        if not self._manual or handed.at >= handed.end:
-            _drop(handed)
+    def _finish_delivery(self, holder: Holder, delivery: Delivery) -> None:
+        queue = delivery.queue
+        if delivery.given < delivery.end:
+            old = delivery.answer
+            queue.requeue(Answer(old.sizes, old.records, old.begins, delivery.given, old.following))
+            delivery.end = delivery.given
+        if not self._manual or delivery.at >= delivery.end:
+            _drop(delivery)
         else:
-            kept = hand.kept.get(queue)
-            if kept is not None and kept.serial == handed.serial:
-                _drop(handed)  # one holds the offset back for all that this thread has of a queue
-                kept.at, kept.end = min(kept.at, handed.at), max(kept.end, handed.end)
+            kept = holder.kept.get(queue)
+            if kept is not None and kept.serial == delivery.serial:
+                _drop(delivery)  # one delivery holds the offset back for all of this thread and queue
+                kept.at, kept.end = min(kept.at, delivery.at), max(kept.end, delivery.end)
             else:
-                hand.kept[queue] = handed
+                holder.kept[queue] = delivery
 
-    def _finish_part(self, hand: Hand, queue: GroupQueue, offset: int) -> None:
-        kept, newest = hand.kept.get(queue), hand.newest
+    def _finish_part(self, holder: Holder, queue: GroupQueue, offset: int) -> None:
+        kept, newest = holder.kept.get(queue), holder.newest
         if kept is not None:
             kept.at = max(kept.at, min(offset, kept.end))
             if kept.at >= kept.end:
-                _drop(hand.kept.pop(queue))  # or it would hold back what follows
+                _drop(holder.kept.pop(queue))  # or it would hold back what follows
         if newest is not None and newest.queue is queue:
             newest.at = max(newest.at, min(offset, newest.given))
-            self._finish_seen(hand)
+            self._finish_seen(holder)
 
-    def _finish_seen(self, hand: Hand) -> None:
-        """Whose newest piece is finished to its end has it in hand no more."""
-        newest = hand.newest
+    def _finish_seen(self, holder: Holder) -> None:
+        """Releases the newest delivery of a thread once it is finished to its end."""
+        newest = holder.newest
         if newest is not None and newest.at >= newest.end:
-            hand.newest = None
-            self._let_go(newest)
+            holder.newest = None
+            self._release(newest)
             _drop(newest)
 
-    def _let_go(self, handed: Handed) -> None:
+    def _release(self, delivery: Delivery) -> None:
         """Its queue may be handed out again, or the one that has come in its place."""
-        key = handed.queue.key
-        if self._busy.get(key) is handed:
+        key = delivery.queue.key
+        if self._busy.get(key) is delivery:
             del self._busy[key]
         if key in self.queues:
-            self.list(self.queues[key])
+            self.enqueue(self.queues[key])
 
 
-def _all_of(hand: Hand) -> list[Handed]:
-    return [*hand.kept.values(), *([hand.newest] if hand.newest is not None else [])]
+def _all_of(holder: Holder) -> list[Delivery]:
+    return [*holder.kept.values(), *([holder.newest] if holder.newest is not None else [])]
 
 
-def _drop(handed: Handed) -> None:
-    if handed in handed.queue.in_hand:
-        handed.queue.in_hand.remove(handed)
+def _drop(delivery: Delivery) -> None:
+    if delivery in delivery.queue.unfinished:
+        delivery.queue.unfinished.remove(delivery)

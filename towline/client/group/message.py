@@ -1,18 +1,18 @@
-"""A message as a group's member gets it: it knows how often it came, and can be asked for again later."""
+"""A message as a group member gets it: how often it was delivered, and `retry_later`."""
 
 from collections.abc import Callable
 
 from towline.client.message import ReceivedMessage, Rows
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 
-from .queue import Handed
+from .queue import Delivery
 from .subscription import RETRY_PREFIX
 
 
 class GroupMessage(ReceivedMessage):
-    """What came back through the group's retry topic shows the topic it was first sent to."""
+    """A message of a group. One from the group's retry topic shows the topic it was first sent to."""
 
-    __slots__ = ("_send_back", "handed")
+    __slots__ = ("_send_back", "delivery")
 
     def __init__(
         self,
@@ -21,15 +21,15 @@ class GroupMessage(ReceivedMessage):
         *,
         body_size_max: int,
         send_back: "Callable[[GroupMessage, int | None], bool]",
-        handed: Handed,
+        delivery: Delivery,
     ) -> None:
         super().__init__(b"", body_size_max=body_size_max, rows=rows, row=row)
         self._send_back = send_back
-        self.handed = handed  # the piece of its queue that it came with
+        self.delivery = delivery  # with which it came
 
     @property
     def stored_topic(self) -> str:
-        """Where this copy stands: the group's retry topic, when it came back."""
+        """The topic of this copy: the group's retry topic after a retry."""
         return super().topic
 
     @property
@@ -39,16 +39,16 @@ class GroupMessage(ReceivedMessage):
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was sent back before."""
+        """How often the message was sent back before."""
         return self.record.reconsume_times
 
     @property
     def origin_message_id(self) -> str:
-        """The offset id of the first copy."""
+        """The offset id of the first copy of the message."""
         return self.properties.get(ORIGIN_MESSAGE_ID, self.message_id)
 
     def retry_later(self, level: int | None = None) -> bool:
-        """Sends it back: the group gets it again after a delay, level 3 + `reconsume_times` unless one is given.
+        """Sends the message back: the group gets it again after level 3 + `reconsume_times`, or `level`.
 
         After `retryMaxTimes` of the group (16), with a negative level, or when its properties leave no room for those
         of a retry, it goes to the dead-letter topic %DLQ%group instead. False for a dead letter. When this returns the

@@ -1,6 +1,7 @@
-"""Where a broadcasting member stands: a file of its own, as RocketMQ's clients keep one (offsetTable, a map per topic).
+"""Offsets of a group: the file of a broadcasting member, and where a queue without an offset begins.
 
-It is replaced whole: a temporary file, synced, renamed, the directory synced; the one before stays beside it as .bak.
+The file is RocketMQ's offsetTable (one map per topic). It is replaced whole: a temporary file is written, synced and
+renamed, then the directory is synced; the version before stays beside it as .bak.
 """
 
 import fcntl
@@ -8,10 +9,16 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable, Generator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from towline.link.unclosed import on_drop, renew, tell_child
+from towline.client.link.rpc import Reply
+from towline.client.read.reader import Start, to_ms
+from towline.link.unclosed import call_in_child, on_drop, renew
 
+from .coordinator_rpc import Question
 from .errors import OffsetsFileDamaged, OffsetsFileTaken, OffsetsNotSaved
 
 log = logging.getLogger(__name__)
@@ -19,7 +26,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class OffsetsFile:
-    """Held by one consumer at a time. Raises OffsetsFileTaken, OSError."""
+    """The offsets file of a broadcasting member, locked by one consumer at a time. Raises OffsetsFileTaken, OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,7 +39,7 @@ class OffsetsFile:
             raise OffsetsFileTaken(str(path)) from None
         self._locks = [lock]  # empty once it is closed
         on_drop(self, _close_all, self._locks)
-        tell_child(self)
+        call_in_child(self)
         self._guard = threading.Lock()  # a thread that commits, and the member's own
         self._known: Offsets | None = None  # what the file holds; None before it was read
 
@@ -41,8 +48,9 @@ class OffsetsFile:
         return self.path.with_name(self.path.name + ".bak")
 
     def load(self) -> Offsets:
-        """Empty when neither it nor a copy is there. One that is damaged, or gone, is made anew of the one before, and
-        the log says so.
+        """The offsets; empty without a file.
+
+        A damaged or missing file is restored from its .bak, which is logged as an error.
 
         Raises OffsetsFileDamaged when that cannot be read either, OffsetsNotSaved when the file cannot be made anew.
         """
@@ -50,7 +58,7 @@ class OffsetsFile:
             return dict(self._loaded())
 
     def save(self, offsets: Offsets) -> None:
-        """Together with what was saved before: queues that are not among `offsets` stay. Durable when this returns.
+        """Merges `offsets` into the file: other queues stay. The file is durable when this returns.
 
         Raises OffsetsNotSaved; the file is then what it was. Before the first `load` also what that raises.
         """
@@ -109,7 +117,7 @@ class OffsetsFile:
         _close_all(self._locks)
 
     def forked(self) -> None:
-        """The file stays locked while anybody has it open: that is the parent's business."""
+        """Closes the child's copy of the lock; the file stays locked by the parent."""
         renew(self._guard)
         self.close()
 
@@ -132,3 +140,28 @@ def _read(path: Path) -> Offsets | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OffsetsFileDamaged(str(path), f"it holds no offset table: {error}") from None
+
+
+def first_offsets(keys: list[tuple[str, int]], start: Start) -> Generator[Question, Reply, Offsets]:
+    """Asks the node for the offset at which each of these queues begins."""
+    found: Offsets = {}
+    if isinstance(start, str):
+        name = "min" if start == "first" else "max"
+        for topic in sorted({topic for topic, _ in keys}):
+            reply = yield Question("bounds", {"topic": topic})
+            rows: dict[int, Any] = {int(row["queue"]): row for row in reply.facts["queues"]}
+            found |= {key: int(rows[key[1]][name]) if key[1] in rows else 0 for key in keys if key[0] == topic}
+        return found
+    for topic, queue_id in keys:
+        facts = {"topic": topic, "queue": queue_id, "time": to_ms(start), "boundary": "lower"}
+        reply = yield Question("offset_by_time", facts)
+        found[topic, queue_id] = int(reply.facts["offset"])
+    return found
+
+
+def first_offset(
+    ask: Callable[[str, dict[str, Any], int], Reply], topic: str, queue_id: int, when: datetime | int, timeout_ms: int
+) -> int:
+    """The offset of the queue's first message that was stored at or after `when`."""
+    facts = {"topic": topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
+    return int(ask("offset_by_time", facts, timeout_ms).facts["offset"])

@@ -1,7 +1,7 @@
-"""A link to a slave beside the one to the master, for queues that the master would rather have read there.
+"""A link to a slave, for queues that the master would rather have read there (`slave_read_enable`).
 
-A slave shows what is confirmed alone. One is taken that is of the master's epoch: after a change of the master the
-member joins anew, and this link is made anew with that. Used by the I/O thread; nothing here waits.
+A slave serves confirmed messages only. The slave must have the master's epoch: after a change of the master the member
+joins again, and this link is made again too. It is used by the member's I/O thread; nothing here waits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +21,8 @@ AGAIN_S: Final = 10.0  # between two such looks, and after one that was of no us
 SLAVE: Final = "slave"
 
 
-class Aside:
-    """`master` is the connection beside which this one is."""
+class ReplicaReader:
+    """The link to a slave; `master` is the connection to the master."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Aside:
         return self._connection.is_open
 
     def link(self, now: float) -> Link | None:
-        """None while there is none; then it is to be asked again STEP_S later."""
+        """The link to the slave; None while there is none, then to be asked again STEP_S later."""
         if not self._master.has_choice or now < self._not_before:
             return None
         if self._connection.is_open:
@@ -58,11 +58,11 @@ class Aside:
         return link
 
     def due(self, now: float) -> float:
-        """When `link` may have found one."""
+        """When `link` may have a link."""
         return max(now + STEP_S, self._not_before)
 
     def receive(self) -> Iterator[list[Buffer]]:
-        """What has come. Raises MalformedFrame where the link is of no use any more."""
+        """The messages of the slave. Raises MalformedFrame where the link is broken."""
         link = self._connection.link
         if link is None:
             return

@@ -1,4 +1,4 @@
-"""The way back: messages that a member could not handle, to the group's retry topic or its dead letters (spec 10.3)."""
+"""Messages that a member could not handle are stored again, in the group's retry or dead-letter topic (spec 10.3)."""
 
 import logging
 import random
@@ -14,7 +14,7 @@ from towline.client.send.forms import StoredForm, delayed, sent_back
 from towline.errors import IllegalProperty, MalformedRecord, TopicExists
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from towline.format.wire.status import PutStatus
-from towline.link.unclosed import renew, tell_child
+from towline.link.unclosed import call_in_child, renew
 
 from .errors import NotStorable, NoWayBack
 from .message import GroupMessage
@@ -27,8 +27,8 @@ RETRIES_DEFAULT: Final = 16
 _NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE_EXCEEDED.name)  # at no other moment
 
 
-class WayBack:
-    """Made when the first message goes back. Any thread may use it.
+class RetryTopics:
+    """The producer and the topics for messages that come back, made for the first one. Any thread may use it.
 
     `endpoint` gives the address of put when it is asked for; `retries_max` how often a message comes again,
     `retry_queues` how many queues the retry topic is made with: copies are spread over those that it has.
@@ -49,11 +49,14 @@ class WayBack:
         self._producer: Producer | None = None
         self._produces_to: Endpoints = ""
         self._there: set[str] = set()
-        tell_child(self)
+        call_in_child(self)
 
     def send(self, message: GroupMessage, level: int | None) -> bool:
-        """False when it became a dead letter: also when there is no room for what a retry, and at last for what a dead
-        letter adds to its properties. Raises NotStorable when not even the message as it came is taken.
+        """Stores a copy in the retry topic, or as a dead letter: then the result is False.
+
+        A message becomes a dead letter also when there is no room for the properties of a retry, and is stored without
+        those of a dead letter where they do not fit either. Raises NotStorable when the node refuses even the message
+        as it came.
         """
         times = message.reconsume_times
         more = {RETRY_TOPIC: message.topic, ORIGIN_MESSAGE_ID: message.origin_message_id}

@@ -1,10 +1,11 @@
-"""What a member wants of its topics."""
+"""Subscriptions of a group consumer's topics, and the settings of its members."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.client.message import ANY_TAG
+from towline.client.read.reader import Start
 from towline.format.java_hash import string_hash
 
 TAG: Final = "TAG"
@@ -27,7 +28,7 @@ Topics: TypeAlias = str | Iterable[str] | Mapping[str, Wanted]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`tags` are empty for every tag; `codes` are their hashes, which the node compares."""
+    """The filter of one topic. `tags` are empty for every tag; `codes` are their hashes, which the node compares."""
 
     expression: str
     kind: str
@@ -72,3 +73,36 @@ def retry_topic(group: str) -> str:
 
 def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + group
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRules:
+    """The settings of a member. Sizes are bytes, times ms.
+
+    `optional` topics need not exist; `place` numbers the group of nodes.
+    """
+
+    group: str
+    member: str
+    instance: str
+    cluster: str
+    subscriptions: dict[str, Subscription]
+    optional: frozenset[str]
+    broadcasting: bool
+    ordered: bool
+    start: Start
+    strategy: str
+    auto_commit: bool
+    commit_interval_ms: int
+    max_count: int
+    max_bytes: int
+    buffer_bytes: int
+    suspend_ms: int
+    timeout_ms: int
+    check_crcs: bool
+    place: int = 0
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Group, member and instance, in every question of the member."""
+        return {"group": self.group, "member": self.member, "instance": self.instance}

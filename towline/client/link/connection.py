@@ -1,8 +1,8 @@
-"""A link that is made anew when it is lost, and what the node said in its welcome. Used by one thread.
+"""A client's link to a node: reconnects after a loss, and keeps the node's welcome. Used by one thread.
 
-Of several endpoints each is greeted over a link of its own (H20). They are tried one after the other, the next as soon
-as nobody listens at the one before, or when that has said nothing for a moment; the first node that fits is taken, and
-the links to the others end.
+Of several endpoints each is greeted over a link of its own (H20). They are tried one after the other: the next as soon
+as nobody listens at the one before, or when that has not answered for a moment. The first node that fits is used, and
+the links to the others are closed.
 """
 
 import math
@@ -15,7 +15,7 @@ from towline.link.context import Context
 from towline.link.dealer import Link, await_any
 from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
-from towline.link.unclosed import tell_child
+from towline.link.unclosed import call_in_child
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
@@ -30,12 +30,12 @@ LEARNED_MAX: Final = 16
 
 
 def own_facts(role: str, name: str, cluster: str) -> dict[str, str]:
-    """Who we are, for the greeting. An empty cluster is not compared; a client never knows the store's id."""
+    """The client's facts for the greeting. An empty cluster is not compared; a client never knows the store's id."""
     return {"role": role, "cluster": cluster, "store": "", "name": name}
 
 
 class Connection:
-    """`link` is None between a loss and the next `open`.
+    """A connection to the node that fits. `link` is None between a loss and the next `open`.
 
     endpoints  of one service of the nodes, or a function that names them whenever a node is looked for
     key        shown at TCP endpoints; by default the one that the environment variable TOWLINE_KEYS names
@@ -71,11 +71,11 @@ class Connection:
         self.set_clock(now_ms())
         self.link: Link | None = None
         self.welcome: dict[str, Any] = {}
-        tell_child(self)
+        call_in_child(self)
 
     @property
     def endpoint(self) -> str:
-        """Of the node that welcomed us last; before that, all that there are."""
+        """The endpoint of the node that welcomed us last; before that, all endpoints."""
         return self._last or ",".join(self._given)
 
     @property
@@ -91,17 +91,17 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """A greeting has passed. That the link was lost since, the link itself says."""
+        """Whether a greeting has passed. `link.lost` tells of a later loss."""
         return self.link is not None
 
     @property
     def epoch(self) -> int:
-        """Of the node, as its welcome told; 0 where it knows of none."""
+        """The epoch in the node's welcome; 0 where it has none."""
         return int(self.welcome.get("epoch", 0))
 
     @property
     def own_port(self) -> int:
-        """Of our end of the connection; 0 where that is none of TCP."""
+        """The TCP port of our end of the connection; 0 for another transport."""
         return 0 if self.link is None else self.link.own_port
 
     def open(self, timeout_ms: int) -> Link:
@@ -115,29 +115,31 @@ class Connection:
         return self.link or self._search(timeout_ms)
 
     def server_now_ms(self) -> int:
-        """The node's clock, as far as it told us; a step of our own changes nothing."""
+        """The node's clock as its welcome told it; a step of our own clock does not change it."""
         return self._zero_ms + _monotonic_ms()
 
     def set_clock(self, node_ms: int) -> None:
-        """What the node's clock shows now."""
+        """Sets what the node's clock shows now."""
         self._zero_ms = node_ms - _monotonic_ms()
 
     def answer_ms(self, at_least: int) -> int:
-        """How long an answer may take: `at_least`, or what the node says it may wait for disk and slave, and a bit."""
+        """How long an answer may take: `at_least`, or the node's own waits for disk and slave and CLOSER_MS more."""
         promised = int(self.welcome.get("answer_ms", 0))
         return max(at_least, promised + CLOSER_MS if promised else 0)
 
     def move_on(self, learned: tuple[str, ...] = ()) -> None:
-        """The node is not the one any more, or does not answer: another is looked for first, `learned` among them."""
+        """Closes the link to a node that failed; other nodes are tried first, `learned` among them."""
         self.learn(learned)
         if self._last and self.has_choice:
             self._shunned = self._last
             self._not_before[self._last] = time.monotonic() + AGAIN_S
         self.close()
 
-    def look_elsewhere(self) -> bool:
-        """While the node is silent: whether another is master by now, in a later epoch. Never waits; to be called again
-        and again, until `stop_looking` or `move_on`."""
+    def finds_later_master(self) -> bool:
+        """While the node is silent: whether another is master in a later epoch.
+
+        Never waits; to be called again and again, until `stop_search` or `move_on`.
+        """
         now = time.monotonic()
         for endpoint in self._candidates():
             if endpoint != self._last and endpoint not in self._trying and self._due(endpoint, now):
@@ -146,29 +148,29 @@ class Connection:
             try:
                 welcome = link.try_greet()
             except (NoAnswer, LinkRefused) as error:
-                self._put_off(endpoint, error.describe())
+                self._postpone(endpoint, error.describe())
                 continue
             if welcome is None:
                 continue
             if not self._misfit(welcome) and int(welcome.get("epoch", 0)) > self.epoch:
                 return True
-            self._put_off(endpoint, "it is no later master")
+            self._postpone(endpoint, "it is no later master")
         return False
 
-    def stop_looking(self) -> None:
+    def stop_search(self) -> None:
         if self._trying:
-            self._drop_all()
+            self._close_candidates()
 
     def close(self) -> None:
-        """`open` makes a new link."""
-        self._drop_all()
+        """Closes the link; `open` makes a new one."""
+        self._close_candidates()
         if self.link is not None:
             self._poller.remove(self.link)
             self.link.close()
             self.link = None
 
     def forked(self) -> None:
-        """To close a link would end the parent's."""
+        """Drops the links without closing them, which would end the parent's."""
         self.link = None
         self._trying.clear()
 
@@ -182,14 +184,14 @@ class Connection:
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
             now = time.monotonic()
-            self._begin(now)
-            link = self._look()
+            self._connect_next(now)
+            link = self._check_candidates()
             if link is not None:
                 return link
             everywhere = self._candidates()
             if all(endpoint in self._refusals for endpoint in everywhere):
                 refused = self._refusals[everywhere[-1]]
-                self._drop_all()
+                self._close_candidates()
                 raise refused
             remaining = deadline - now
             if remaining <= 0:
@@ -207,7 +209,7 @@ class Connection:
     def _due(self, endpoint: str, now: float) -> bool:
         return self._not_before.get(endpoint, 0.0) <= now
 
-    def _begin(self, now: float) -> None:
+    def _connect_next(self, now: float) -> None:
         """A link to the next endpoint, when its turn has come."""
         for endpoint in self._candidates():
             if endpoint in self._trying or not self._due(endpoint, now):
@@ -218,15 +220,15 @@ class Connection:
             self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
             self._begin_at = now + NEXT_S
 
-    def _look(self) -> Link | None:
+    def _check_candidates(self) -> Link | None:
         """The link of the first node that fits, if its welcome is here."""
         for endpoint, link in list(self._trying.items()):
             try:
                 welcome = link.try_greet()
             except NoAnswer as error:
-                self._put_off(endpoint, error.trouble, BROKE_S)
+                self._postpone(endpoint, error.trouble, BROKE_S)
             except LinkRefused as error:
-                self._put_off(endpoint, error.describe())
+                self._postpone(endpoint, error.describe())
                 if error.code != NOT_MASTER or not (self.has_choice or self._last):
                     self._refusals[endpoint] = error
             else:
@@ -234,8 +236,8 @@ class Connection:
                     continue
                 trouble = self._misfit(welcome)
                 if not trouble:
-                    return self._take(endpoint, welcome)
-                self._put_off(endpoint, trouble)
+                    return self._accept(endpoint, welcome)
+                self._postpone(endpoint, trouble)
         return None
 
     def _misfit(self, welcome: Mapping[str, Any]) -> str:
@@ -254,9 +256,9 @@ class Connection:
         self._epochs[store] = epoch
         return ""
 
-    def _take(self, endpoint: str, welcome: dict[str, Any]) -> Link:
+    def _accept(self, endpoint: str, welcome: dict[str, Any]) -> Link:
         link = self._trying.pop(endpoint)
-        self._drop_all()
+        self._close_candidates()
         self.link, self.welcome, self._last, self._shunned = link, welcome, endpoint, ""
         took_ms = (time.monotonic() - link.greeted_at) * 1000
         self.set_clock(int(welcome.get("now", now_ms())) + int(took_ms) // 2)
@@ -264,12 +266,12 @@ class Connection:
         return link
 
     def learn(self, endpoints: tuple[str, ...]) -> None:
-        """More endpoints at which the node may be."""
+        """Adds endpoints at which the node may be."""
         for endpoint in endpoints:
             if endpoint not in self._given and len(self._learned) < LEARNED_MAX:
                 self._learned[endpoint] = None
 
-    def _put_off(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
+    def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
         self._trying.pop(endpoint).close()
         self._troubles[endpoint] = trouble
         self._not_before[endpoint] = time.monotonic() + seconds
@@ -283,7 +285,7 @@ class Connection:
             return troubles[endpoints[0]]
         return "; ".join(f"{endpoint}: {trouble}" for endpoint, trouble in troubles.items() if trouble)
 
-    def _drop_all(self) -> None:
+    def _close_candidates(self) -> None:
         for link in self._trying.values():
             link.close()
         self._trying.clear()

@@ -1,10 +1,12 @@
-"""Where a client may find its node: one endpoint, or those of several nodes of which one is master."""
+"""The endpoints of a client: those of one node or of several, which of them fits, and a node's other services."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
+from towline.client.errors import NoNeighbour
 from towline.errors import InvalidEndpoint
-from towline.link.endpoints import parse
+from towline.link.endpoints import ipc_endpoint, parse, tcp_endpoint
 
 Endpoints: TypeAlias = str | Sequence[str]
 Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -22,19 +24,18 @@ def several(given: Endpoints) -> tuple[str, ...]:
 
 
 def anybody(_: Mapping[str, Any]) -> str:
-    """Every node fits."""
+    """A fit that every node passes."""
     return ""
 
 
 def masters(welcome: Mapping[str, Any]) -> str:
-    """Why the node that said this is not the one that is looked for: "" for a master, and for a node that is silent
-    about its role."""
+    """A fit for masters: why this node is not the one, "" for a master and for a node that states no role."""
     role = welcome.get("broker_role", MASTER)
     return "" if role == MASTER else f"it is a {role}"
 
 
 def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
-    """Where a node says that its master serves `service`. What is no endpoint is passed over."""
+    """The master's endpoints of `service` that a node names. Invalid endpoints are skipped."""
     named = facts.get("master")
     texts = named.get(service, []) if isinstance(named, dict) else []
     found = []
@@ -44,3 +45,17 @@ def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
         except InvalidEndpoint:
             continue
     return tuple(found)
+
+
+def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
+    """The endpoint of `service` of the node whose put is at `endpoint`: the socket beside it, or a port of its welcome.
+
+    Raises NoNeighbour when it has no TCP port, InvalidEndpoint.
+    """
+    known = parse(endpoint)
+    if known.scheme == "ipc":
+        return ipc_endpoint(str(PurePosixPath(known.path).parent), service)
+    port = int(welcome.get(f"{service}_port", 0))
+    if not port:
+        raise NoNeighbour(endpoint, service)
+    return tcp_endpoint(known.host, port)

@@ -1,4 +1,4 @@
-"""Unique keys of this process: one at a time, or many at once without an interpreted loop."""
+"""Unique keys of messages: one at a time, or many at once without an interpreted loop."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Which groups of nodes a client deals with: one that its endpoints name, or those of a cluster.
+"""The groups of nodes that a client's endpoints name: a single group, or all groups of a cluster.
 
 tcp://a:10911,tcp://b:10911   nodes of one group
 cluster:/path/cluster.toml    every group of a cluster file
@@ -31,15 +31,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """To the nodes of one group. `name` is their broker name, "" where nobody asks for it: there is one group."""
+class GroupRoute:
+    """The endpoints of one group of nodes. `name` is its broker name, "" for a single group."""
 
     name: str
     endpoints: tuple[str, ...] | Callable[[], Endpoints]
 
     @property
     def first(self) -> str:
-        """An endpoint of the group, as it is known now; "" when none is."""
+        """An endpoint of the group; "" when none is known now."""
         try:
             found = self.endpoints() if callable(self.endpoints) else self.endpoints
         except NoAnswer:
@@ -47,46 +47,46 @@ class Way:
         return several(found)[0]
 
 
-def ways(given: Endpoints, service: str) -> tuple[Way, ...]:
-    """One for each group, in the cluster file's order. `service` is put, serve or schedule.
+def group_routes(given: Endpoints, service: str) -> tuple[GroupRoute, ...]:
+    """One route for each group, in the cluster file's order. `service` is put, serve or schedule.
 
     Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent.
     """
     if isinstance(given, str) and given.startswith(ETCD):
-        leaders = _Leaders(given)
-        return tuple(Way(name, leaders.follow(name, service)) for name in leaders.groups)
+        leaders = _EtcdRoutes(given)
+        return tuple(GroupRoute(name, leaders.follow(name, service)) for name in leaders.groups)
     if isinstance(given, str) and given.startswith(CLUSTER):
-        file = _File(Path(given.removeprefix(CLUSTER)))
-        return tuple(Way(group.name, file.follow(group.name, service)) for group in file.cluster.groups)
-    return (Way("", several(given)),)
+        file = _FileRoutes(Path(given.removeprefix(CLUSTER)))
+        return tuple(GroupRoute(group.name, file.follow(group.name, service)) for group in file.cluster.groups)
+    return (GroupRoute("", several(given)),)
 
 
 def names_groups(endpoint: Endpoints) -> bool:
-    """Whether it is a cluster, and not the nodes of one group."""
+    """Whether the endpoint names a cluster, and not the nodes of one group."""
     return isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD))
 
 
 def serve_of(endpoint: Endpoints, serve: Endpoints) -> Endpoints:
-    """Where a producer with these arguments reads its replies; "" for the serve beside its put.
+    """The endpoint from which a producer with these arguments reads its replies; "" for the serve beside its put.
 
-    Raises what `ways` raises.
+    Raises what `group_routes` raises.
     """
     if serve:
-        ways(serve, "serve")
+        group_routes(serve, "serve")
         return serve
     return endpoint if names_groups(endpoint) else ""
 
 
-def puts_of(endpoint: Endpoints, put: Endpoints) -> tuple[Way, ...]:
-    """Where a group consumer with these arguments sends messages back to; empty for the put beside its serve.
+def puts_of(endpoint: Endpoints, put: Endpoints) -> tuple[GroupRoute, ...]:
+    """The routes to which a group consumer with these arguments sends retries; empty for the put beside its serve.
 
-    Raises what `ways` raises.
+    Raises what `group_routes` raises.
     """
     given = endpoint if names_groups(endpoint) else put
-    return ways(given, "put") if given else ()
+    return group_routes(given, "put") if given else ()
 
 
-class _File:
+class _FileRoutes:
     """The nodes of a group may become others while a client runs; which groups there are, it reads once."""
 
     def __init__(self, path: Path) -> None:
@@ -95,15 +95,15 @@ class _File:
         self._seen = _signature(path)
 
     def follow(self, group: str, service: str) -> Callable[[], Endpoints]:
-        """What names the group's endpoints as they are by then."""
+        """A function that names the group's endpoints as the file has them at the call."""
 
         def now() -> Endpoints:
-            self._look()
+            self._refresh()
             return self.cluster.group(group).endpoints(service)
 
         return now
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         signature = _signature(self._path)
         if signature == self._seen:
             return
@@ -128,7 +128,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-class _Leaders:
+class _EtcdRoutes:
     """As etcd named them last. A group of which nobody has ever heard when a client begins is not looked for."""
 
     def __init__(self, text: str) -> None:
@@ -143,10 +143,13 @@ class _Leaders:
         self.groups = sorted(self._known)
 
     def follow(self, group: str, service: str) -> Callable[[], Endpoints]:
-        """What names where the group's leader has the service by then. Raises NoAnswer while nobody leads."""
+        """A function that names the leader's endpoints of the service at the call.
+
+        It raises NoAnswer while nobody leads.
+        """
 
         def now() -> Endpoints:
-            trouble = self._look()
+            trouble = self._refresh()
             found = self._known.get(group, {}).get(service, ())
             if not found:
                 raise NoAnswer(f"group {group}", 0, trouble or f"nobody leads it who has a TCP port of {service}")
@@ -154,7 +157,7 @@ class _Leaders:
 
         return now
 
-    def _look(self) -> str:
+    def _refresh(self) -> str:
         """Why what is known may be old."""
         if time.monotonic() < self._asked_at:
             return ""

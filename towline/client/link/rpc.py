@@ -1,19 +1,22 @@
-"""Questions to a node (ASK and ANSWER) and what comes back."""
+"""Questions to a node (ASK and ANSWER) and their replies, from the client's own thread or handed to an I/O thread."""
 
+import contextlib
+import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.client.columns import Columns
 from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer, UnknownTopic
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.link.unclosed import tell_child
+from towline.link.unclosed import call_in_child, renew
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
@@ -24,7 +27,7 @@ ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
 
 @dataclass(slots=True)
 class Reply:
-    """An answer: JSON facts, and the records when the question was for some."""
+    """An answer: JSON facts, and records where the question asked for some."""
 
     facts: dict[str, Any]
     columns: Columns
@@ -33,12 +36,8 @@ class Reply:
 class AskedNoMaster(AskRefused):
     """A question that only a master answers. `masters` are endpoints where the node thinks that there is one."""
 
+    masters: tuple[str, ...]
     advice = "give the endpoints of all nodes, so that the master is found"
-
-    def __init__(self, op: str, sentence: str, masters: tuple[str, ...]) -> None:
-        super().__init__(op, NOT_MASTER, sentence)
-        self.masters = masters
-        self.args = (op, sentence, masters)
 
 
 def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
@@ -46,7 +45,7 @@ def encode_ask(request_id: int, op: str, facts: dict[str, Any]) -> list[bytes]:
 
 
 def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
-    """Raises UnknownTopic, FilterRefused, AskRefused, MalformedFrame."""
+    """The reply in an answer. Raises UnknownTopic, FilterRefused, AskRefused, MalformedFrame."""
     _, status, _, count = expect(ANSWER, parts[0])
     if len(parts) != (4 if count else 2):
         raise MalformedFrame(f"an answer with {count} records in {len(parts)} parts")
@@ -56,7 +55,7 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
             raise UnknownTopic(str(facts.get("topic", "")))
         if error == NOT_MASTER:
-            raise AskedNoMaster(op, sentence, named_masters(answer, "serve"))
+            raise AskedNoMaster(op, error, sentence, named_masters(answer, "serve"))
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
         raise AskRefused(op, error, sentence)
@@ -65,7 +64,7 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
 
 
 class Caller:
-    """Asks a node and waits for the answer, over a link that is made anew when it is lost. Used by one thread.
+    """Asks a node and waits for the answer, over a link that reconnects. Used by one thread.
 
     Messages that are no answers to questions are kept for `receive`.
     """
@@ -87,11 +86,11 @@ class Caller:
         self._kept: deque[list[Buffer]] = deque()
         self._next_id = 0
         self.closed: ClientClosed | None = None
-        tell_child(self)
+        call_in_child(self)
 
     @property
     def welcome(self) -> dict[str, Any]:
-        """What the node said when the link began; empty before."""
+        """The node's welcome; empty before the first link."""
         return self._connection.welcome
 
     def new_id(self) -> int:
@@ -104,21 +103,21 @@ class Caller:
             raise self.closed
         link = self._connection.link
         if link is not None and link.lost:
-            self.lose()
+            self.disconnect()
         return self._connection.open(timeout_ms)
 
     @property
     def connection(self) -> Connection:
         return self._connection
 
-    def lose(self) -> None:
-        """The link is of no use any more, and what came over it neither."""
+    def disconnect(self) -> None:
+        """Closes the link, with messages that came over it."""
         self._connection.move_on()
         self._kept.clear()
 
     @property
     def has_kept(self) -> bool:
-        """Whether `receive` gives what came before."""
+        """Whether `receive` has a message that came earlier."""
         return bool(self._kept)
 
     def receive(self, link: Link) -> list[Buffer] | None:
@@ -126,12 +125,12 @@ class Caller:
         return self._kept.popleft() if self._kept else link.receive()
 
     def wait(self, timeout_ms: int) -> None:
-        """For the next message."""
+        """Waits for the next message."""
         if not self._kept:
             self._poller.poll(timeout_ms)
 
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
-        """A question is asked again over a new link when its link is lost: answering twice does no harm.
+        """Asks a question, again over a new link when its link is lost: answering twice does no harm.
 
         And over the same one of a node that has started and does not know the answer yet.
         Raises UnknownTopic, AskRefused, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed.
@@ -153,16 +152,16 @@ class Caller:
                 )
                 if parts is not None:
                     return read_answer(op, facts, parts)
-                self.lose()
+                self.disconnect()
             except LinkRefused:
                 if not choice:
                     raise
-                self.lose()
+                self.disconnect()
             except AskedNoMaster as error:
                 self._connection.learn(error.masters)
                 if not self._connection.has_choice or remaining_ms(deadline) <= AGAIN_MS:
                     raise
-                self.lose()
+                self.disconnect()
                 self._poller.poll(AGAIN_MS)
             except AskRefused as error:
                 if error.error != STARTING:
@@ -196,3 +195,54 @@ class Caller:
 
     def forked(self) -> None:
         self.closed = ClientForked.here("client")
+
+
+@dataclass(slots=True, eq=False)
+class PendingCall:
+    """A question of another thread, and its reply or error."""
+
+    op: str
+    facts: dict[str, Any]
+    timeout_ms: int
+    deadline: float
+    request_id: int = 0
+    asked_at: float = 0.0
+    answered: threading.Event = field(default_factory=threading.Event)
+    reply: Reply | None = None
+    error: TowlineError | None = None
+
+    def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
+        self.reply, self.error = reply, error
+        self.answered.set()
+
+
+class Waker:
+    """Wakes the I/O thread out of its poll. Calls after `close` are ignored."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        call_in_child(self)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def wake(self) -> None:
+        with self._lock:
+            if self._descriptor >= 0:
+                os.eventfd_write(self._descriptor, 1)
+
+    def drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+
+    def close(self) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def forked(self) -> None:
+        """Closes the child's copy, with which it would wake the parent's thread."""
+        renew(self._lock)
+        self.close()

@@ -1,7 +1,7 @@
-"""What a reader is handed is checked (`check_crcs`), and a damaged message is looked for where it may be whole.
+"""Checks of received records (`check_crcs`), and the search for an undamaged copy of a damaged one.
 
-A body that fails is asked for by its place in the log: of the node that sent it, which looks at its own bytes and
-counts what is wrong there (`towline master status`), then of the other nodes of its group, whose logs hold the same.
+A record whose body fails its CRC is requested by its log offset: first from the node that sent it, which checks its own
+bytes and counts the damage (`towline master status`), then from the other nodes of the group, which have the same log.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ _PLACE: Final = slice(LAYOUT.offset["physical_offset"], LAYOUT.offset["sys_flag"
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The messages that stand before the first damaged one, None where there are none; and what is wrong with that."""
+    """The records before the first damaged one, None where there are none; and the damage."""
 
     sound: Columns | None
     damage: DamagedMessage | None = None
@@ -77,14 +77,14 @@ def placed(found: Checked, topic: str, begins: int, following: int, first: int) 
 
 
 class Checks:
-    """`nodes` names the endpoints of the group's nodes, the one that answered last first. Any thread may use it."""
+    """The CRC check of a reader. `nodes` names the endpoints of the group's nodes. Any thread may use it."""
 
     def __init__(self, nodes: Callable[[], Sequence[str]], name: str, cluster: str) -> None:
         self._nodes = nodes
         self._facts = own_facts("consumer", name, cluster)
 
     def check(self, columns: Columns, topic: str) -> Checked:
-        """A body that some node has as it was stored is put in the place of the damaged one."""
+        """The records, with damaged bodies replaced by an undamaged copy from another node."""
         rows = columns.damaged()
         if not rows:
             return Checked(columns)

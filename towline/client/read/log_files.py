@@ -1,8 +1,7 @@
-"""The log's files, read by a client on the node's own machine: records then cross no socket, only their places do.
+"""The node's log files, read directly by a client on the same machine: only the records' places cross the socket.
 
-The node tells of what it would have sent, so nobody sees more than is confirmed (H24); those bytes stay as they are.
-A file that is deleted meanwhile is read to its end. Device and inode, which every process of a machine sees alike, tell
-that what is found under the name is the node's file.
+The node names places of records that it would have sent, so no reader sees unconfirmed bytes (H24), and those bytes
+never change. A file that is deleted meanwhile is read to its end. Device and inode show that a file is the node's.
 """
 
 import logging
@@ -28,7 +27,7 @@ _Open = dict[int, tuple[int, tuple[int, int]]]  # by base: descriptor, device an
 
 
 class LogFiles:
-    """Used by one thread. Holds a few files open until `rest`, and with them the room that they take on the disk."""
+    """Log files that are kept open until `close`, which holds their disk space. Used by one thread."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -37,14 +36,14 @@ class LogFiles:
 
     @classmethod
     def of(cls, endpoint: str, welcome: Mapping[str, Any]) -> Self | None:
-        """Of the node behind `endpoint`; None where it is on another machine, or names no files."""
+        """The files of the node behind `endpoint`; None for another machine, or a node that names no files."""
         directory = welcome.get("commitlog")
         if not isinstance(directory, str) or not directory or parse(endpoint).scheme != "ipc":
             return None
         return cls(Path(directory))
 
     def read(self, place: Buffer) -> Buffer | None:
-        """The bytes of a STRETCH, copied; None where they cannot be had: then the node has to send them.
+        """The bytes of a STRETCH, copied; None where they cannot be read, so that the node has to send them.
 
         Raises MalformedFrame.
         """
@@ -58,8 +57,8 @@ class LogFiles:
             log.info("the log's files are not read here: %s", error)
             return None
 
-    def rest(self) -> None:
-        """Nothing more is there for now: the files are let go of."""
+    def close(self) -> None:
+        """Closes the files; the next `read` opens them again."""
         _close_all(self._open)
 
     def _descriptor(self, base: int, identity: tuple[int, int]) -> int | None:

@@ -1,6 +1,6 @@
-"""Reading one topic from one group of nodes: a link, the queues with their positions, one pull out for each.
+"""Reads one topic from one group of nodes: a link, the queues with their positions, one pull request for each.
 
-Nothing here waits, except for the answers to the questions with which reading begins, and for a link as long as told.
+Nothing here waits, except for the answers about first positions, and for a link as long as the caller allows.
 """
 
 import time
@@ -15,7 +15,15 @@ import numpy as np
 from towline.client.columns import Columns
 from towline.client.errors import DamagedMessage, FilterRefused, ReadRefused
 from towline.client.link.rpc import AGAIN_MS, Caller
-from towline.errors import MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownQueue, UnknownTopic
+from towline.errors import (
+    MalformedFrame,
+    MalformedRecord,
+    NoAnswer,
+    QueueDamaged,
+    TowlineError,
+    UnknownQueue,
+    UnknownTopic,
+)
 from towline.format.wire.frames import (
     PULL_ANSWER,
     READ_FROM_SLAVE,
@@ -30,7 +38,6 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.dealer import Link
-from towline.read_errors import QueueDamaged
 
 from .checks import Checks, parsed, placed
 from .log_files import LogFiles
@@ -47,7 +54,7 @@ _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The node had nothing at a position, and reading went on at another: messages may have been skipped."""
+    """A move of a position: the node had nothing there, and messages may have been skipped."""
 
     queue_id: int
     from_offset: int
@@ -58,7 +65,7 @@ class Moved:
 
 @dataclass(slots=True)
 class Queue:
-    """Where reading stands. `request_id` is the pull that is out, 0 for none. Times are monotonic seconds."""
+    """The position in a queue. `request_id` is the pull under way, 0 for none. Times are monotonic seconds."""
 
     queue_id: int
     position: int
@@ -73,7 +80,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is read, and how. `tags` are compared on arrival: the node compares the hashes `codes`."""
+    """The settings of a reader. `tags` are compared on arrival: the node compares their hashes `codes`."""
 
     topic: str
     tags: frozenset[bytes]
@@ -91,7 +98,10 @@ class Wanted:
 
 
 class Reader:
-    """Used by one thread. `moved` may be shared with other readers; `name` is the group's."""
+    """Reads the queues of one topic. Used by one thread.
+
+    `moved` may be shared with other readers; `name` is the group's.
+    """
 
     def __init__(self, name: str, wanted: Wanted, caller: Caller, moved: deque[Moved], checks: Checks) -> None:
         self.name = name
@@ -111,11 +121,11 @@ class Reader:
 
     @property
     def at_end(self) -> bool:
-        """Everything that was readable when the node answered last has come, in every queue that is not paused."""
+        """Whether all that was readable at the node's last answer has come, in every queue that is not paused."""
         return bool(self.queues) and all(queue.paused or queue.position >= queue.end for queue in self.queues.values())
 
-    def turn(self, timeout_ms: int) -> Columns | None:
-        """The next records, if they are here. `timeout_ms` is for making a link.
+    def poll(self, timeout_ms: int) -> Columns | None:
+        """The next records that have arrived, or None. `timeout_ms` is for making a link.
 
         Raises UnknownTopic, UnknownQueue of one that was asked for by number, NoAnswer when the node is out of reach
         for too long, FilterRefused, ReadRefused, DamagedMessage, LinkRefused, ClientClosed.
@@ -125,7 +135,7 @@ class Reader:
             return None
         self._send_pulls(link)
         while (parts := self._caller.receive(link)) is not None:
-            columns = self._take(link, parts)
+            columns = self._accept(link, parts)
             if columns is not None:
                 return columns
         return None
@@ -136,11 +146,11 @@ class Reader:
 
     @property
     def has_kept(self) -> bool:
-        """Messages that came while something else was waited for."""
+        """Whether messages came while an answer was waited for."""
         return self._caller.has_kept
 
     def due(self, deadline: float) -> float:
-        """When to look again, at most `deadline`."""
+        """When to poll again, at most `deadline`."""
         if self._caller.connection.link is None:
             return min(deadline, time.monotonic() + AGAIN_MS / 1000)
         until = deadline
@@ -152,7 +162,7 @@ class Reader:
         return until
 
     def close(self) -> None:
-        self._leave_files()
+        self._close_files()
         self._caller.close()
 
     # --- the first positions
@@ -186,7 +196,7 @@ class Reader:
             queues[queue_id] = Queue(queue_id, position, end)
         return queues
 
-    def _settle(self) -> None:
+    def _reconcile(self) -> None:
         """Under another master than before: what it does not have of what we read comes again under the same numbers,
         as other messages, and is not passed over (H15)."""
         epoch = self._caller.connection.epoch
@@ -197,15 +207,15 @@ class Reader:
                 end = int(ends.get(str(queue.queue_id), queue.position))
                 if end < queue.position:
                     self.moved.append(Moved(queue.queue_id, queue.position, end, GetStatus.OFFSET_RESET, self.name))
-                    self.go(queue, end)
+                    self.seek(queue, end)
             self._epoch = epoch
 
     def offset_at(self, queue_id: int, when: datetime | int) -> int:
         facts = {"topic": self._wanted.topic, "queue": queue_id, "time": to_ms(when), "boundary": "lower"}
         return int(self._caller.ask("offset_by_time", facts, self._wanted.timeout_ms).facts["offset"])
 
-    def go(self, queue: Queue, offset: int) -> None:
-        """An answer to the pull that is out does not count any more."""
+    def seek(self, queue: Queue, offset: int) -> None:
+        """Moves the queue to `offset`; the answer to a pull under way does not count any more."""
         self._pulls.pop(queue.request_id, None)
         queue.position, queue.request_id, queue.not_before = offset, 0, 0.0
         if offset > queue.end:
@@ -216,12 +226,12 @@ class Reader:
     def _reach(self, timeout_ms: int) -> Link | None:
         """The link, or None when the node is out of reach, though not for too long yet."""
         if self._pulls and min(queue.late for queue in self._pulls.values()) <= time.monotonic():
-            self._caller.lose()
+            self._caller.disconnect()
         try:
             link = self._caller.link(min(self._wanted.timeout_ms, timeout_ms))
             self.begin()
             if link is not self._pulled_over:
-                self._settle()
+                self._reconcile()
             if link is not self._caller.connection.link:
                 return None  # it was lost over a question
         except NoAnswer:
@@ -237,16 +247,16 @@ class Reader:
                 queue.request_id = 0
             self._pulls.clear()
             self._pulled_over = link
-            self._leave_files()
+            self._close_files()
             self._unread = 0
             if self._wanted.reads_files:
                 self._files = LogFiles.of(self._caller.connection.endpoint, self._caller.welcome)
         return link
 
-    def _leave_files(self) -> None:
+    def _close_files(self) -> None:
         """From here on records have to be sent."""
         if self._files is not None:
-            self._files.rest()
+            self._files.close()
             self._files = None
 
     def _send_pulls(self, link: Link) -> None:
@@ -277,7 +287,7 @@ class Reader:
 
     # --- answers
 
-    def _take(self, link: Link, parts: list[Buffer]) -> Columns | None:
+    def _accept(self, link: Link, parts: list[Buffer]) -> Columns | None:
         """The records of an answer that are wanted; the next pull leaves before they are looked at."""
         if kind_of(parts[0]) != Kind.PULL_ANSWER:
             return None
@@ -287,7 +297,7 @@ class Reader:
             return None
         queue.request_id = 0
         if status == GetStatus.REFUSED and len(parts) == 2:
-            self._refused(queue, refusal_of(parts[1], self._wanted.topic, queue.queue_id))
+            self._handle_refusal(queue, refusal_of(parts[1], self._wanted.topic, queue.queue_id))
             return None
         self.far_behind = bool(flags & READ_FROM_SLAVE)
         if len(parts) != (3 if count else 1) or (count and following <= queue.position):
@@ -305,11 +315,11 @@ class Reader:
             records = self._read(parts[2]) if flags & RECORDS_IN_FILE else parts[2]
             queue.sent = records is None
             if records is None:
-                self.go(queue, asked_for)
+                self.seek(queue, asked_for)
                 return None
             return self._sound(queue, parts[1], records, asked_for, following)
         except (MalformedFrame, MalformedRecord):
-            self.go(queue, asked_for)  # whoever polls on gets them again
+            self.seek(queue, asked_for)  # whoever polls on gets them again
             raise
 
     def _sound(self, queue: Queue, sizes: Buffer, records: Buffer, first: int, following: int) -> Columns | None:
@@ -324,16 +334,16 @@ class Reader:
             checked = self._checks.check(columns, self._wanted.topic)
             columns, damage = checked.sound, checked.damage or damage
         if damage is not None:
-            self._stay_before(queue, damage, first)
+            self._stop_before(queue, damage, first)
             if columns is None:
                 raise damage
         return columns
 
-    def _stay_before(self, queue: Queue, damage: DamagedMessage, first: int) -> None:
+    def _stop_before(self, queue: Queue, damage: DamagedMessage, first: int) -> None:
         """Never before `first`: a number that is damaged too leads back to nothing that was read."""
-        self.go(queue, max(first, min(damage.queue_offset, queue.position - 1)))
+        self.seek(queue, max(first, min(damage.queue_offset, queue.position - 1)))
 
-    def _refused(self, queue: Queue, error: TowlineError) -> None:
+    def _handle_refusal(self, queue: Queue, error: TowlineError) -> None:
         """The position stays, as it may be read later. A queue that nobody asked for by number is waited for."""
         queue.not_before = time.monotonic() + EMPTY_PAUSE_S
         if self._wanted.queues is not None or not isinstance(error, UnknownQueue):
@@ -346,7 +356,7 @@ class Reader:
         found = self._files.read(place) if self._files is not None else None
         self._unread = self._unread + 1 if found is None else 0
         if self._unread > min(len(self.queues), UNREAD_MAX):
-            self._leave_files()
+            self._close_files()
         return found
 
     def _nothing_came(self, queue: Queue, number: int, following: int, low: int, now: float) -> int:
@@ -356,7 +366,7 @@ class Reader:
         except ValueError:
             raise MalformedFrame(f"an answer to a pull has the unknown status {number}") from None
         if self._files is not None:
-            self._files.rest()
+            self._files.close()
         if status is GetStatus.OFFSET_TOO_SMALL:
             following = max(following, low)  # a slave corrects no offset, and would be asked for the same for ever
         if status is GetStatus.NO_MATCHED_LOGIC_QUEUE:
@@ -380,7 +390,7 @@ class Reader:
 
 
 def to_ms(when: datetime | int) -> int:
-    """ms since 1970; a datetime without a zone is local time."""
+    """The time in ms since 1970; a datetime without a zone is local time."""
     return int(when.timestamp() * 1000) if isinstance(when, datetime) else when
 
 

@@ -1,7 +1,7 @@
-"""Messages between the threads that send them and the I/O thread that puts them on the wire.
+"""Batches of messages, between the threads that send them and the I/O thread.
 
 One lock guards everything here. A batch is open until it is full, due or urgent; then it is ready, and the I/O thread
-takes it. The bytes of all unfinished batches are bounded: senders wait for room.
+sends it. The bytes of all unfinished batches are bounded: senders wait for room.
 """
 
 import logging
@@ -17,7 +17,7 @@ from towline.client.errors import ClientClosed, ClientForked, DeliveryTimeout, P
 from towline.errors import TowlineError
 from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
-from towline.link.unclosed import renew, tell_child
+from towline.link.unclosed import call_in_child, renew
 
 from .futures import MS, Batch, SendFuture, TopicRoute
 
@@ -28,8 +28,8 @@ HAND_OVER_S: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much is gathered, and how long it may take. Bytes are of records; times are ms."""
+class BatchLimits:
+    """Limits of batches and buffer. Bytes are of records; times are ms."""
 
     linger_ms: float
     batch_bytes_max: int
@@ -39,13 +39,16 @@ class Bounds:
 
 
 class Accumulator:
-    """`wake` rings the I/O thread; it is called at most once before that thread sleeps again."""
+    """The batches of one session.
 
-    def __init__(self, bounds: Bounds, wake: Callable[[], None]) -> None:
-        self._bounds = bounds
-        self._batch_bytes_max = bounds.batch_bytes_max
-        self._linger_s = bounds.linger_ms / MS
-        self._delivery_s = bounds.delivery_timeout_ms / MS
+    `wake` wakes the I/O thread, and is called at most once before that thread sleeps again.
+    """
+
+    def __init__(self, limits: BatchLimits, wake: Callable[[], None]) -> None:
+        self._limits = limits
+        self._batch_bytes_max = limits.batch_bytes_max
+        self._linger_s = limits.linger_ms / MS
+        self._delivery_s = limits.delivery_timeout_ms / MS
         self._wake = wake
         self.lock = threading.Lock()
         self._room = threading.Condition(self.lock)
@@ -56,7 +59,7 @@ class Accumulator:
         self._waiting = 0  # senders that wait for room
         self._wake_before = math.inf  # a batch due before this needs the I/O thread to be rung
         self._closed: TowlineError | None = None
-        tell_child(self)
+        call_in_child(self)
 
     # --- senders
 
@@ -65,13 +68,13 @@ class Accumulator:
         size = len(record)
         with self.lock:
             while True:
-                if self._closed is not None or self._buffered + size > self._bounds.buffer_bytes_max:
+                if self._closed is not None or self._buffered + size > self._limits.buffer_bytes_max:
                     self._wait_for_room(size)
                 batch = route.open.get(queue_id)
                 if batch is None or batch.size + size <= self._batch_bytes_max:
                     break
                 self._seal(batch)
-                self._hand_over()
+                self._yield()
             if batch is None:
                 batch = self._new_batch(route, queue_id)
                 route.open[queue_id] = batch
@@ -86,15 +89,15 @@ class Accumulator:
                 self._seal(batch)
             elif batch.size >= self._batch_bytes_max or batch.count >= RECORDS_MAX:
                 self._seal(batch)
-                self._hand_over()
+                self._yield()
             elif batch.due < self._wake_before:
-                self._ring()
+                self._wake_now()
         return SendFuture(batch, index, before, unique_key)
 
     def add_many(self, route: TopicRoute, queue_id: int, records: bytes, count: int, unique_key: str) -> SendFuture:
         """Puts `count` records, back to back, on their way as one batch. Waits for room; raises likewise."""
         with self.lock:
-            if self._closed is not None or self._buffered + len(records) > self._bounds.buffer_bytes_max:
+            if self._closed is not None or self._buffered + len(records) > self._limits.buffer_bytes_max:
                 self._wait_for_room(len(records))
             earlier = route.open.get(queue_id)
             if earlier is not None:
@@ -107,19 +110,19 @@ class Accumulator:
             self._seal(batch)
         return SendFuture(batch, 0, 0, unique_key, count)
 
-    def hurry(self) -> None:
-        """Nothing waits for company any longer."""
+    def seal_all(self) -> None:
+        """Makes all open batches ready."""
         with self.lock:
             for batch in list(self._open):
                 self._seal(batch)
 
     def limit_batches(self, size_max: int) -> None:
-        """The node takes no larger requests."""
+        """Sets the largest request that the node accepts."""
         self._batch_bytes_max = min(self._batch_bytes_max, size_max)
 
     def flush(self, timeout_ms: float | None) -> bool:
-        """Sends what waits for company, and waits until everything added so far has an outcome."""
-        self.hurry()
+        """Makes all open batches ready, and waits until everything added so far has an outcome."""
+        self.seal_all()
         with self.lock:
             unfinished = list(self._unfinished)
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / MS
@@ -134,7 +137,7 @@ class Accumulator:
         """Bytes of records that have no outcome yet."""
         return self._buffered
 
-    def _hand_over(self) -> None:
+    def _yield(self) -> None:
         """Lets the I/O thread run. Beside a thread that computes it would get the interpreter only every 5 ms."""
         self._waiting += 1
         try:
@@ -143,15 +146,15 @@ class Accumulator:
             self._waiting -= 1
 
     def _wait_for_room(self, size: int) -> None:
-        timeout_s = self._bounds.send_timeout_ms / MS
+        timeout_s = self._limits.send_timeout_ms / MS
         deadline = time.monotonic() + timeout_s
         # A record larger than the whole buffer goes when it is the only one.
-        while self._closed is None and self._buffered and self._buffered + size > self._bounds.buffer_bytes_max:
+        while self._closed is None and self._buffered and self._buffered + size > self._limits.buffer_bytes_max:
             for batch in list(self._open):
                 self._seal(batch)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise ProducerFull(self._buffered, self._bounds.send_timeout_ms)
+                raise ProducerFull(self._buffered, self._limits.send_timeout_ms)
             self._waiting += 1
             try:
                 self._room.wait(remaining)
@@ -177,46 +180,46 @@ class Accumulator:
             route.rotate()
         self._ready.append(batch)
         if self._wake_before > -math.inf:
-            self._ring()
+            self._wake_now()
 
-    def _ring(self) -> None:
+    def _wake_now(self) -> None:
         self._wake_before = -math.inf
         self._wake()
 
     # --- the I/O thread
 
-    def take(self, now: float, bytes_max: int) -> list[Batch]:
+    def next_request(self, now: float, bytes_max: int) -> list[Batch]:
         """Ready batches for one request: at most `bytes_max` bytes unless a single one is larger, oldest first."""
         with self.lock:
             self._seal_due(now)
-            taken: list[Batch] = []
+            chosen: list[Batch] = []
             size = 0
-            while self._ready and len(taken) < REQUEST_GROUPS_MAX:
+            while self._ready and len(chosen) < REQUEST_GROUPS_MAX:
                 batch = self._ready[0]
-                if taken and (size + batch.size > bytes_max or batch.alone or taken[0].alone):
+                if chosen and (size + batch.size > bytes_max or batch.alone or chosen[0].alone):
                     break
-                taken.append(self._ready.popleft())
+                chosen.append(self._ready.popleft())
                 size += batch.size
             if self._waiting and not self._ready:
                 self._room.notify_all()
-            return taken
+            return chosen
 
-    def give_back(self, batches: Iterable[Batch]) -> None:
-        """They go again, before everything that is ready."""
+    def requeue(self, batches: Iterable[Batch]) -> None:
+        """Puts batches before everything that is ready, to be sent again."""
         with self.lock:
             self._ready.extendleft(reversed(list(batches)))
 
-    def take_all(self) -> list[Batch]:
-        """Everything that waits, open batches included."""
+    def drain(self) -> list[Batch]:
+        """Takes out everything that waits, open batches included."""
         with self.lock:
             for batch in list(self._open):
                 self._seal(batch)
-            taken = list(self._ready)
+            chosen = list(self._ready)
             self._ready.clear()
-            return taken
+            return chosen
 
     def expired(self, now: float) -> list[Batch]:
-        """Ready batches that may not be sent any more, the caller finishes them."""
+        """Takes out ready batches whose time is over; the caller finishes them."""
         with self.lock:
             self._seal_due(now)
             if not self._ready or self._ready[0].deadline > now:
@@ -226,7 +229,7 @@ class Accumulator:
             return late
 
     def finish(self, batches: Iterable[Batch], status: PutStatus, error: TowlineError | None = None) -> None:
-        """Their outcome. Callbacks run here, outside the lock."""
+        """Sets the outcome of batches. Callbacks run here, outside the lock."""
         called: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
         with self.lock:
             for batch in batches:
@@ -244,7 +247,10 @@ class Accumulator:
                 log.exception("a callback of send_async failed")
 
     def plan_sleep(self, now: float, can_send: bool) -> float:
-        """The moment to look again. From here on senders ring for anything earlier; without `can_send` for nothing."""
+        """The moment of the next ready batch.
+
+        From here on senders wake for anything earlier; without `can_send` for nothing.
+        """
         with self.lock:
             if not can_send:
                 self._wake_before = -math.inf
@@ -261,11 +267,11 @@ class Accumulator:
 
     @property
     def closed(self) -> TowlineError | None:
-        """Why nothing is accepted any more."""
+        """The error of every further `add`; None while open."""
         return self._closed
 
     def forked(self) -> None:
-        """What was on its way is the parent's, and its callbacks run there."""
+        """Ends the child's copy: batches on their way are the parent's, and their callbacks run there."""
         renew(self.lock, self._room)
         self._closed = ClientForked.here("producer")
         for batch in self._unfinished:
@@ -279,7 +285,7 @@ class Accumulator:
         self._buffered = 0
 
     def close(self, error: TowlineError) -> list[Batch]:
-        """Nothing is accepted any more. Returns the batches that were not taken, for the caller to finish."""
+        """Refuses further messages. Returns the batches that were not sent, for the caller to finish."""
         with self.lock:
             self._closed = error
             left = [*self._ready, *self._open]
@@ -299,14 +305,14 @@ class Accumulator:
 
 
 def timed_out(batch: Batch, now: float) -> StoreBusy | DeliveryTimeout:
-    """StoreBusy when the node has refused every attempt: then it is certain that nothing was stored."""
+    """The error of a batch whose time is over: StoreBusy when every attempt was refused, so nothing is stored."""
     if batch.refusal is not None and not batch.unknown:
         return StoreBusy(*batch.refusal, batch.attempts)
     return DeliveryTimeout(batch.route.topic, _waited_ms(batch, now), batch.attempts, batch.trouble)
 
 
 def refused(batch: Batch, status: PutStatus, sentence: str) -> PutRefused | DeliveryTimeout:
-    """PutRefused unless an attempt before may have been stored: it says that nothing was."""
+    """The error of a refused batch: PutRefused, which says that nothing is stored, unless an earlier attempt may be."""
     if batch.unknown:
         return DeliveryTimeout(batch.route.topic, _waited_ms(batch, time.monotonic()), batch.attempts, batch.trouble)
     return PutRefused(status.name, sentence)

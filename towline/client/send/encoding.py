@@ -1,6 +1,6 @@
-"""Messages into records, as they will stand in the CommitLog: here, once, by the sender.
+"""Encodes messages into records as they will stand in the CommitLog.
 
-The node stamps offsets, store time and store host into the same bytes; nothing else changes on the way.
+The node stamps offsets, store time and store host into the same bytes and changes nothing else.
 """
 
 import zlib
@@ -94,7 +94,7 @@ class TopicEncoder:
         )
 
     def born_from(self, host: Host) -> None:
-        """Records are from there from now on, which has the same address and another port."""
+        """Sets the born host of later records: the same address with another port."""
         self._encoder.born_from(host)
 
     def encode(self, message: Message, queue_id: int, pairs: Iterable[tuple[str, str]] = ()) -> tuple[bytes, str]:

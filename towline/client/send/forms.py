@@ -1,4 +1,4 @@
-"""Messages in a form (`towline.format.record.forms`): delayed by level or time, cancelled, half, sent back."""
+"""Messages in a form (`towline.format.record.forms`): delayed by level or time, cancelling, half, retried."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ _HANDLE_PARTS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """Where a record goes, and the properties that say where it belongs."""
+    """The topic and queue of a stored record, and the properties that name its own topic and queue."""
 
     topic: str
     queue_id: int
@@ -40,15 +40,15 @@ class StoredForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What the node says of delays: how many levels it has, and how far away a time may be (s)."""
+class DelayLimits:
+    """The node's limits of delays: the number of levels, and how far away a time may be (s)."""
 
     levels: int = LEVELS_DEFAULT
     timer_max_sec: int = TIMER_MAX_SEC_DEFAULT
 
     @classmethod
     def of(cls, welcome: Mapping[str, Any]) -> Self:
-        """From the welcome of a put process."""
+        """The limits in the welcome of a put process."""
         return cls(
             int(welcome.get("delay_levels", LEVELS_DEFAULT)),
             int(welcome.get("timer_max_delay_sec", TIMER_MAX_SEC_DEFAULT)),
@@ -57,7 +57,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A message that waits for its time, to be cancelled. Its text is `deliver_at-unique key-queue-topic`."""
+    """A scheduled message, to be cancelled. Its text is `deliver_at-unique key-queue-topic`."""
 
     deliver_at: int
     unique_key: str
@@ -69,7 +69,7 @@ class Handle:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Raises IllegalHandle."""
+        """The handle in a text. Raises IllegalHandle."""
         parts = text.split("-", _HANDLE_PARTS - 1) if isinstance(text, str) else []
         if (
             len(parts) != _HANDLE_PARTS
@@ -81,7 +81,7 @@ class Handle:
         return cls(int(parts[0]), parts[1], int(parts[2]), parts[3])
 
 
-def stored_form(message: Message, queue_id: int, bounds: Bounds, now_ms: int) -> StoredForm | None:
+def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: int) -> StoredForm | None:
     """The form that a message to queue `queue_id` of its topic asks for; None for one that goes there itself.
 
     `now_ms` is the node's clock. Raises IllegalDelay. A level above the node's highest is that one, as in RocketMQ.
@@ -94,35 +94,35 @@ def stored_form(message: Message, queue_id: int, bounds: Bounds, now_ms: int) ->
     if level is not None:
         if not _is_number(level) or level < 0:
             raise IllegalDelay("delay_level", repr(level), "a level is a number from 1 on, 0 is no delay")
-        return delayed(message.topic, queue_id, level, bounds.levels) if level else None
+        return delayed(message.topic, queue_id, level, limits.levels) if level else None
     if not _is_number(deliver_at) or deliver_at <= 0:
         raise IllegalDelay("deliver_at", repr(deliver_at), "a time is a number of ms since 1970")
-    if deliver_at > now_ms + bounds.timer_max_sec * _S:
+    if deliver_at > now_ms + limits.timer_max_sec * _S:
         raise IllegalDelay(
-            "deliver_at", str(deliver_at), f"it is more than timer_max_delay_sec ({bounds.timer_max_sec} s) away"
+            "deliver_at", str(deliver_at), f"it is more than timer_max_delay_sec ({limits.timer_max_sec} s) away"
         )
     return timed(message.topic, queue_id, deliver_at)
 
 
 def delayed(topic: str, queue_id: int, level: int, levels: int = LEVELS_DEFAULT) -> StoredForm:
-    """Delivered after the delay of `level`, of which the node has `levels`."""
+    """The form of a message that is delivered after the delay of `level`, of which the node has `levels`."""
     level = min(level, levels)
     return StoredForm(SCHEDULE_TOPIC, level - 1, (*_real(topic, queue_id), (DELAY, str(level))))
 
 
 def timed(topic: str, queue_id: int, deliver_at: int) -> StoredForm:
-    """Delivered at that time, ms since 1970."""
+    """The form of a message that is delivered at that time, ms since 1970."""
     return StoredForm(TIMER_TOPIC, TIMER_QUEUE, (*_real(topic, queue_id), *_times(deliver_at)))
 
 
 def cancelling(handle: Handle) -> StoredForm:
-    """Takes back what `timed` promised."""
+    """The form that cancels a message of `timed`."""
     pairs = (*_real(handle.topic, handle.queue_id), *_times(handle.deliver_at))
     return StoredForm(TIMER_TOPIC, CANCEL_QUEUE, (*pairs, (TIMER_DEL_UNIQKEY, handle.unique_key)))
 
 
 def half(topic: str, queue_id: int, group: str) -> StoredForm:
-    """A half message of this producer group."""
+    """The form of a half message of this producer group."""
     pairs = (*_real(topic, queue_id), (TRANSACTION_PREPARED, "true"), (PRODUCER_GROUP, group))
     return StoredForm(HALF_TOPIC, HALF_QUEUE, pairs)
 
@@ -158,7 +158,7 @@ def sent_back(
 
 
 def handle_of(message: Message, queue_id: int, unique_key: str) -> str:
-    """What cancels this message; empty where nothing can."""
+    """The handle that cancels this message; empty for a message without `deliver_at`."""
     return str(Handle(message.deliver_at, unique_key, queue_id, message.topic)) if message.deliver_at else ""
 
 

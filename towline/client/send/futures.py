@@ -1,4 +1,4 @@
-"""A message on its way: the batch it travels in, the future its sender holds, the result it ends with."""
+"""A batch of messages on its way, the future that the sender of a message holds, and the result."""
 
 import threading
 from collections.abc import Callable
@@ -53,7 +53,7 @@ class SendResult:
 
 
 class TopicRoute:
-    """A topic as its node describes it, with what a producer keeps for it.
+    """A topic as its node describes it, with the producer's encoder and open batches.
 
     `sticky` is the queue that messages without a queue of their own go to until its batch is full, `turns` how often
     that came to pass. `broker_name` is the group of nodes, one of `groups`.
@@ -165,7 +165,7 @@ class Batch:
         return event.wait(None if timeout_ms is None else timeout_ms / MS)
 
     def finish(self) -> None:
-        """Under the lock: from here on nothing changes."""
+        """Marks the batch as finished, under the lock: nothing changes afterwards."""
         self.done = True
         self.records = []
         if self.event is not None:

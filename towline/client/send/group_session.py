@@ -1,26 +1,25 @@
-"""What a producer keeps for one group of nodes: an I/O thread, the messages on their way, and the topics there."""
+"""A producer's session with one group of nodes: an I/O thread, its batches, and the routes of topics."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.client.errors import ClientClosed, PutRefused
+from towline.client.errors import ClientClosed, NoNeighbour, PutRefused
+from towline.client.link.endpoints import neighbour
 from towline.client.link.keys import KeySource
-from towline.client.link.neighbours import neighbour
-from towline.client.link.routes import Way
-from towline.client.request_errors import NoNeighbour
+from towline.client.link.routes import GroupRoute
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.record.compression import Compressor
 from towline.format.record.record import Host
 from towline.limits import MESSAGE_BODY_MAX, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
-from towline.link.unclosed import renew, tell_child
+from towline.link.unclosed import call_in_child, renew
 
-from .accumulator import Accumulator, Bounds
+from .accumulator import Accumulator, BatchLimits
 from .encoding import TopicEncoder
 from .futures import TopicRoute
-from .io_thread import Rules, Sender
+from .io_thread import IoThread, SendRules
 
 FOLLOW_MS: Final = 200  # whoever follows to a neighbour asks again so soon
 
@@ -35,39 +34,42 @@ class Origin:
     compressor: Compressor
 
 
-class Lane:
-    """Any thread may use it. `lanes` is how many the producer has; `linked` is called when a node has welcomed us."""
+class GroupSession:
+    """A producer's session with one group of nodes. Any thread may use it.
+
+    `sessions` is how many the producer has; `linked` is called when a node has welcomed us.
+    """
 
     def __init__(
         self,
-        way: Way,
+        way: GroupRoute,
         origin: Origin,
         facts: dict[str, str],
-        rules: Rules,
-        bounds: Bounds,
-        lanes: int = 1,
+        rules: SendRules,
+        limits: BatchLimits,
+        sessions: int = 1,
         linked: Callable[[], None] | None = None,
     ) -> None:
         self.name = way.name
         self.routes: dict[str, TopicRoute] = {}
-        self.own_routes: dict[str, TopicRoute] = {}
-        self._origin, self._lanes = origin, lanes
+        self.form_routes: dict[str, TopicRoute] = {}
+        self._origin, self._sessions = origin, sessions
         self._born_host = origin.born_host
         self._is_local = isinstance(way.endpoints, tuple) and len(way.endpoints) == 1
         self._is_local = self._is_local and parse(way.first).scheme == "ipc"
-        self._timeout_ms = bounds.delivery_timeout_ms
+        self._timeout_ms = limits.delivery_timeout_ms
         self._lock = threading.Lock()
-        tell_child(self)
-        self.sender = Sender(way.endpoints, facts, rules, self._forget, linked, self._born_at)
-        self.accumulator = Accumulator(bounds, self.sender.wake)
-        self.sender.begin(self.accumulator)
+        call_in_child(self)
+        self.io_thread = IoThread(way.endpoints, facts, rules, self._evict, linked, self._born_at)
+        self.accumulator = Accumulator(limits, self.io_thread.wake)
+        self.io_thread.begin(self.accumulator)
 
     @property
     def welcome(self) -> dict[str, Any]:
-        return self.sender.welcome
+        return self.io_thread.welcome
 
     def route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
-        """How many queues the topic has; the node may create it for the asking. Raises what `Producer.route` does.
+        """The queues of the topic, which the node may create when asked. Raises what `Producer.route` does.
 
         Within `timeout_ms`, else the time of a delivery.
         """
@@ -76,19 +78,19 @@ class Lane:
         if known is not None:
             return known
         # Without the lock: where the topic has to be made first, other threads' topics do not wait for the node's disk.
-        facts = self.sender.ask("route", {"topic": topic}, self._within(timeout_ms)).facts
+        facts = self.io_thread.ask("route", {"topic": topic}, self._within(timeout_ms)).facts
         if int(facts["write_queues"]) < 1:
             raise PutRefused("NO_PERMISSION", f"the topic {topic!r} has no queue that may be written to")
         self.accumulator.limit_batches(int(self.welcome.get("request_limit", REQUEST_SIZE_MAX)))
         with self._lock:
-            made = TopicRoute(topic, facts, self._encoder(topic), self.name, self._lanes)
+            made = TopicRoute(topic, facts, self._encoder(topic), self.name, self._sessions)
             return self.routes.setdefault(topic, made)
 
-    def own_route(self, topic: str) -> TopicRoute:
-        """Of a topic of the broker's own, for records in a form. Nobody can be asked about it."""
+    def form_route(self, topic: str) -> TopicRoute:
+        """The route of a system topic, for records in a form. No node is asked about it."""
         with self._lock:
             queues = {"write_queues": 1, "read_queues": 1}  # a form names its queue
-            self.own_routes[topic] = route = TopicRoute(topic, queues, self._encoder(topic), self.name)
+            self.form_routes[topic] = route = TopicRoute(topic, queues, self._encoder(topic), self.name)
             return route
 
     def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
@@ -96,18 +98,21 @@ class Lane:
 
         Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
         """
-        if not self._is_local and not self.sender.is_linked:
-            self.sender.ask("topics", {}, self._within(timeout_ms))
-        return neighbour(self.sender.endpoint, service, self.welcome)
+        if not self._is_local and not self.io_thread.is_linked:
+            self.io_thread.ask("topics", {}, self._within(timeout_ms))
+        return neighbour(self.io_thread.endpoint, service, self.welcome)
 
     def follow(self, service: str) -> Callable[[], str]:
-        """What names the endpoint of a service of the node that is master by then. Raises NoAnswer."""
+        """A function that names the endpoint of a service of the node that is master at the call.
+
+        It raises NoAnswer.
+        """
 
         def now() -> str:
             try:
                 return self.neighbour(service, FOLLOW_MS)
             except (NoNeighbour, LinkRefused, ClientClosed) as error:
-                raise NoAnswer(self.sender.endpoint, FOLLOW_MS, error.describe()) from None
+                raise NoAnswer(self.io_thread.endpoint, FOLLOW_MS, error.describe()) from None
 
         return now
 
@@ -132,10 +137,10 @@ class Lane:
         """A new link: what is encoded from here on says our port there."""
         with self._lock:
             self._born_host = Host(self._origin.born_host.address, port)
-            for route in (*self.routes.values(), *self.own_routes.values()):
+            for route in (*self.routes.values(), *self.form_routes.values()):
                 route.encoder.born_from(self._born_host)
 
-    def _forget(self, topic: str) -> None:
-        if self.own_routes.pop(topic, None) is not None:
+    def _evict(self, topic: str) -> None:
+        if self.form_routes.pop(topic, None) is not None:
             self.routes.clear()  # a refused form may be for any of them
         self.routes.pop(topic, None)

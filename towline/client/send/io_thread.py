@@ -1,7 +1,7 @@
-"""The producer's I/O thread: it alone touches the link, and nothing in it waits except for events.
+"""The producer's I/O thread: it alone uses the link, and waits for nothing but events.
 
-It keeps at most `in_flight_max` requests without an answer. A lost link, or an answer that does not come, sends all of
-them again with the same bytes, over a new link: their outcome is unknown, and their unique keys tell doubles.
+It keeps at most `in_flight_max` requests without an answer. After a lost link, or a missing answer, it sends them again
+with the same bytes: the outcome of the first attempt is unknown, and the unique keys show duplicates.
 """
 
 import logging
@@ -16,8 +16,7 @@ from typing import Any, Final
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import AskedNoMaster, Reply, encode_ask, read_answer
-from towline.client.link.waking import Asking, Bell
+from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, Waker, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
@@ -36,7 +35,7 @@ from towline.limits import CLIENT_SHARE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.link.unclosed import tell_child
+from towline.link.unclosed import call_in_child
 
 from .accumulator import Accumulator, closed, refused, timed_out
 from .futures import MS, Batch
@@ -49,9 +48,9 @@ GREETING_STEP_MS: Final = 50  # the thread looks up this often while nobody answ
 SLEEP_MAX_S: Final = 1.0
 BACKOFF_S: Final = 0.01
 BACKOFF_MAX_S: Final = 1.0
-LEAVE_S: Final = 0.2  # a node that is no master any more has so long to answer what is under way
-LOOK_AGAIN_S: Final = 1.0
-HOLD_S: Final = 0.5  # the pieces of a deposed master end before
+ABANDON_S: Final = 0.2  # a node that is no master any more has so long to answer what is under way
+CHECK_AGAIN_S: Final = 1.0
+UNPROMISED_S: Final = 0.5  # the processes of a deposed master end before
 SILENT_S: Final = 1.0  # without an answer, before the other nodes are asked who is master
 LOOKING_S: Final = 0.05
 NS: Final = 1_000_000_000
@@ -61,8 +60,8 @@ _LEFT_ALONE: Final = frozenset({PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, PutStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """How requests are sent. Times are ms, sizes bytes of records."""
+class SendRules:
+    """The producer's rules of sending. Times are ms, sizes bytes of records."""
 
     in_flight_max: int
     request_bytes_max: int
@@ -88,9 +87,12 @@ class InFlight:
 
 
 @dataclass(slots=True)
-class Held:
-    """What a master stored without a promise. It may be deposed just now, and its tail will be cut off: for a moment
-    nobody is told, and if a later master comes to light the batches go there."""
+class Unpromised:
+    """Batches that a master stored without a promise, held back for UNPROMISED_S.
+
+    The master may be deposed just now, and its tail cut off. If a later master is found, the batches go there;
+    otherwise they are finished with their status.
+    """
 
     batches: list[Batch]
     status: PutStatus
@@ -98,11 +100,12 @@ class Held:
     until: float
 
 
-class Sender(threading.Thread):
-    """`close` ends the thread, or `leave` as soon as it has nothing to do; until then it survives whatever the node and
-    the network do.
+class IoThread(threading.Thread):
+    """The thread that sends a producer's batches. It survives whatever the node and the network do.
 
-    `forget_route` is called with a topic whose queues are not what they were, `born_at` with the port that our end of
+    `close` ends it at once, `close_when_idle` as soon as every batch has its outcome.
+
+    `evict_route` is called with a topic whose queues are not what they were, `born_at` with the port that our end of
     a new link has.
     """
 
@@ -110,37 +113,37 @@ class Sender(threading.Thread):
         self,
         endpoints: Endpoints | Callable[[], Endpoints],
         facts: dict[str, str],
-        rules: Rules,
-        forget_route: Callable[[str], None],
+        rules: SendRules,
+        evict_route: Callable[[str], None],
         linked: Callable[[], None] | None = None,
         born_at: Callable[[int], object] = int,
     ) -> None:
         """With `linked` a link is kept also while there is nothing to send, and that is called whenever one is made."""
         super().__init__(name=f"towline producer {facts['name']}", daemon=True)
         self._rules = rules
-        self._forget_route, self._born_at = forget_route, born_at
+        self._evict_route, self._born_at = evict_route, born_at
         self._linked = linked
-        self._bell = Bell()
+        self._waker = Waker()
         self._context = new_context()
-        self._poller = Poller(self._bell.fileno())
+        self._poller = Poller(self._waker.fileno())
         self._connection = Connection(self._context, endpoints, facts, self._poller, masters)
         self._in_flight: dict[int, InFlight] = {}
-        self._questions: deque[Asking] = deque()
-        self._transport = Transport(self._poller, self._questions)
-        self._asked: dict[int, Asking] = {}
+        self._calls: deque[PendingCall] = deque()
+        self._transport = Transport(self._poller, self._calls)
+        self._pending: dict[int, PendingCall] = {}
         self._next_id = 1
         self._paused_until = 0.0
         self._failures = 0  # lost links in a row, without an answer between
-        self._leave_at = math.inf  # another master is looked for: what is not answered by then is unknown
+        self._abandon_at = math.inf  # another master is looked for: what is not answered by then is unknown
         self._deposed = False  # the node has said that it is no master any more
-        self._held: list[Held] = []
-        self._look_at = 0.0  # when it is worth while to see whether another node is master
+        self._unpromised: list[Unpromised] = []
+        self._check_at = 0.0  # when it is worth while to see whether another node is master
         self._trouble = "it was not sent yet"
-        self._stopping = self._left = False
+        self._stopping = self._closes_when_idle = False
         self._gone: ClientClosed = closed()
-        self.wake = self._bell.ring
+        self.wake = self._waker.wake
         self.statistics = Statistics()
-        tell_child(self)
+        call_in_child(self)
 
     def begin(self, accumulator: Accumulator) -> None:
         """Starts the thread for the batches of `accumulator`."""
@@ -149,17 +152,17 @@ class Sender(threading.Thread):
 
     @property
     def welcome(self) -> dict[str, Any]:
-        """What the node said when the link began; empty before."""
+        """The node's welcome; empty before the first link."""
         return self._connection.welcome
 
     @property
     def endpoint(self) -> str:
-        """Of the node that welcomed us last."""
+        """The endpoint of the node that welcomed us last."""
         return self._connection.endpoint
 
     @property
     def is_linked(self) -> bool:
-        """To a node that was there a moment ago."""
+        """Whether there is a link to a node."""
         return self._connection.is_open
 
     def server_now_ms(self) -> int:
@@ -167,18 +170,18 @@ class Sender(threading.Thread):
         return self._connection.server_now_ms()
 
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
-        """From another thread. Raises NoAnswer, LinkRefused, ClientClosed and what the answer says."""
-        asking = Asking(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)
-        self._questions.append(asking)
+        """Asks a question from another thread. Raises NoAnswer, LinkRefused, ClientClosed and the answer's error."""
+        call = PendingCall(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)
+        self._calls.append(call)
         self.wake()
         # The I/O thread ends every question by its deadline; this looks whether there is such a thread.
-        while not asking.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
-            if not self.is_alive() and not asking.answered.is_set():
+        while not call.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
+            if not self.is_alive() and not call.answered.is_set():
                 raise self._gone
-        if asking.error is not None:
-            raise asking.error
-        assert asking.reply is not None
-        return asking.reply
+        if call.error is not None:
+            raise call.error
+        assert call.reply is not None
+        return call.reply
 
     def close(self) -> None:
         """Gives up what has no outcome yet, and ends the thread."""
@@ -187,79 +190,79 @@ class Sender(threading.Thread):
             self.join()
 
     def stop(self) -> None:
-        """What `close` does, without waiting for it."""
+        """Starts what `close` does, without waiting for it."""
         self._stopping = True
         self.wake()
 
-    def leave(self) -> None:
+    def close_when_idle(self) -> None:
         """Ends the thread when everything has its outcome, without waiting for that."""
-        self._left = True
+        self._closes_when_idle = True
         self.wake()
 
     def forked(self) -> None:
-        """There is no such thread in the child."""
+        """The child of a fork has no such thread: `ask` raises ClientForked."""
         self._gone = ClientForked.here("producer")
 
     # --- the thread
 
     def run(self) -> None:
         try:
-            while not (self._stopping or (self._left and self._is_done)):
-                self._turn()
+            while not (self._stopping or (self._closes_when_idle and self._is_done)):
+                self._cycle()
         except Exception:
             log.exception("the producer's I/O thread failed")
         finally:
             self._give_up(closed(), self._accumulator.close(closed()))
             self._transport.end()
             self._connection.close()
-            self._bell.close()
+            self._waker.close()
             close_context(self._context)
 
     @property
     def _is_done(self) -> bool:
-        return self._accumulator.idle and not (self._questions or self._asked or self._held)
+        return self._accumulator.idle and not (self._calls or self._pending or self._unpromised)
 
-    def _turn(self) -> None:
+    def _cycle(self) -> None:
         self._end_late(time.monotonic())
-        if self._held:
+        if self._unpromised:
             self._release(time.monotonic())
-        self._transport.look()
+        self._transport.check_offer()
         link = self._connection.link
         if not self._connection.is_open or link is None:
             self._reopen()
             return
         try:
-            self._send_questions(link)
+            self._send_calls(link)
             self._send_batches(link)
             self._sleep()
             self._receive(link)
         except LinkRefused as error:
             if self._connection.has_choice:
-                self._lose(error.describe(), elsewhere=True)
+                self._disconnect(error.describe(), elsewhere=True)
             else:
-                self._give_up(error, self._accumulator.take_all())
+                self._give_up(error, self._accumulator.drain())
             return
         except MalformedFrame as error:
-            self._lose(error.describe())
+            self._disconnect(error.describe())
             return
         if link.lost:
-            self._lose("the connection was lost")
+            self._disconnect("the connection was lost")
         elif self._overdue():
-            self._lose("the node did not answer in time", elsewhere=True)
-        elif self._must_leave():
-            self._lose("the node is no master any more", elsewhere=True)
+            self._disconnect("the node did not answer in time", elsewhere=True)
+        elif self._must_abandon():
+            self._disconnect("the node is no master any more", elsewhere=True)
         elif self._is_replaced():
-            self._lose("the node is silent, and another one is master", elsewhere=True)
+            self._disconnect("the node is silent, and another one is master", elsewhere=True)
 
     def _reopen(self) -> None:
         """Waits for something to do, then for the node, in short steps."""
         now = time.monotonic()
-        idle = self._accumulator.idle and not self._questions
+        idle = self._accumulator.idle and not self._calls
         if idle and (self._linked is None or now < self._paused_until):
             self._accumulator.plan_sleep(now, True)
             self._wait(now + SLEEP_MAX_S if self._linked is None else min(self._paused_until, now + SLEEP_MAX_S))
         elif now < self._paused_until:
-            ends = [self._paused_until, now + SLEEP_MAX_S, *(asking.deadline for asking in self._questions)]
+            ends = [self._paused_until, now + SLEEP_MAX_S, *(call.deadline for call in self._calls)]
             self._wait(min(*ends, self._accumulator.plan_sleep(now, False)))
         else:
             try:
@@ -268,7 +271,7 @@ class Sender(threading.Thread):
                 self._trouble = error.describe()
                 self._pause(IDLE_PAUSE_S if idle else BACKOFF_S)
             except LinkRefused as error:
-                self._give_up(error, self._accumulator.take_all())
+                self._give_up(error, self._accumulator.drain())
                 self._pause(IDLE_PAUSE_S if idle else 0.0)
             else:
                 self._born_at(self._connection.own_port)
@@ -278,25 +281,25 @@ class Sender(threading.Thread):
 
     # --- sending
 
-    def _send_questions(self, link: Link) -> None:
-        while self._questions and self._leave_at == math.inf:
-            asking = self._questions.popleft()
-            asking.request_id = self._new_id()
-            asking.asked_at = time.monotonic()
-            self._asked[asking.request_id] = asking
-            if not link.send(encode_ask(asking.request_id, asking.op, asking.facts)):
-                self._questions.append(self._asked.pop(asking.request_id))
+    def _send_calls(self, link: Link) -> None:
+        while self._calls and self._abandon_at == math.inf:
+            call = self._calls.popleft()
+            call.request_id = self._new_id()
+            call.asked_at = time.monotonic()
+            self._pending[call.request_id] = call
+            if not link.send(encode_ask(call.request_id, call.op, call.facts)):
+                self._calls.append(self._pending.pop(call.request_id))
                 return
 
     def _send_batches(self, link: Link) -> None:
         limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
         size_max = min(limit, self._rules.request_bytes_max)
         while self._may_send:
-            batches = self._accumulator.take(time.monotonic(), size_max)
+            batches = self._accumulator.next_request(time.monotonic(), size_max)
             if not batches:
                 return
             if not self._send_request(link, batches):
-                self._accumulator.give_back(batches)
+                self._accumulator.requeue(batches)
                 if not self._transport.is_full:
                     self._pause(BACKOFF_S)
                 return
@@ -304,7 +307,7 @@ class Sender(threading.Thread):
     @property
     def _may_send(self) -> bool:
         # What is held may go again: with one request at a time nothing of its queue may pass it.
-        if len(self._in_flight) + len(self._held) >= self._rules.in_flight_max or self._leave_at < math.inf:
+        if len(self._in_flight) + len(self._unpromised) >= self._rules.in_flight_max or self._abandon_at < math.inf:
             return False
         if self._transport.is_full or self._fills_its_share:
             return False
@@ -350,18 +353,18 @@ class Sender(threading.Thread):
 
     def _receive(self, link: Link) -> None:
         while (parts := self._transport.receive()) is not None:
-            self._answered(decode_put_answer(parts[0]))
+            self._handle_answer(decode_put_answer(parts[0]))
         while (parts := link.receive()) is not None:
             kind = kind_of(parts[0])
             if kind == Kind.PUT_ANSWER:
                 self._transport.answered()
-                self._answered(decode_put_answer(parts[0]))
+                self._handle_answer(decode_put_answer(parts[0]))
             elif kind == Kind.ANSWER:
-                self._replied(parts)
+                self._handle_reply(parts)
             else:
                 raise MalformedFrame(f"the node sent a message of kind {kind}")
 
-    def _answered(self, answer: PutAnswer) -> None:
+    def _handle_answer(self, answer: PutAnswer) -> None:
         request = self._in_flight.pop(answer.request_id, None)
         if request is None:
             return
@@ -374,39 +377,39 @@ class Sender(threading.Thread):
         batches = request.batches
         trouble = f"{status.name}: {answer.sentence}"
         if status.stored:
-            self._stored(request, answer, status)
+            self._handle_stored(request, answer, status)
         elif status.retryable or answer.retry_after:
             if status is PutStatus.EXPIRED:  # it was late, or the node's clock has gone forward
                 late_ms = read_sentence(answer.sentence)[1].get("late_ms")
                 if late_ms is not None:
                     self._connection.set_clock(request.expires_ms + late_ms)
-            self._refused(batches, answer, status)
-            self._send_again(batches, trouble)
+            self._handle_refusal(batches, answer, status)
+            self._retry(batches, trouble)
         elif len(batches) > 1:
             # One of them is bad. Nothing of the request was stored, so each goes alone and only the bad one fails.
             for batch in batches:
                 batch.alone = True
-            self._send_again(batches, trouble)
+            self._retry(batches, trouble)
         else:
-            self._forget_route(batches[0].route.topic)
+            self._evict_route(batches[0].route.topic)
             batches[0].trouble = trouble
             error = refused(batches[0], status, answer.sentence)
             self._fail(batches, error, status)
 
-    def _refused(self, batches: list[Batch], answer: PutAnswer, status: PutStatus) -> None:
+    def _handle_refusal(self, batches: list[Batch], answer: PutAnswer, status: PutStatus) -> None:
         """Nothing was stored, and it may go better later or elsewhere."""
         elsewhere = status is PutStatus.NOT_MASTER
         for batch in batches:
             batch.refusal = status.name, answer.sentence
             batch.refusals += bool(answer.retry_after) or elsewhere
         now = time.monotonic()
-        if self._connection.has_choice and (elsewhere or (status in _LEFT_ALONE and now >= self._look_at)):
+        if self._connection.has_choice and (elsewhere or (status in _LEFT_ALONE and now >= self._check_at)):
             self._deposed = self._deposed or elsewhere
-            self._leave(now)
+            self._abandon_node(now)
         else:
             self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
 
-    def _stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
+    def _handle_stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
         if len(answer.places) != len(request.groups):
             self._in_flight[request.request_id] = request
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
@@ -414,7 +417,7 @@ class Sender(threading.Thread):
         if not status.acknowledged and (self._rules.retry_unpromised or self._deposed):
             for batch in batches:
                 batch.unknown = True
-            self._send_again(batches, f"{status.name}: stored, but not promised")
+            self._retry(batches, f"{status.name}: stored, but not promised")
             return
         store_host = str(self._connection.welcome.get("store_host", ""))
         for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
@@ -427,7 +430,7 @@ class Sender(threading.Thread):
         if status.acknowledged or not (epoch and self._connection.has_choice):
             self._finish(batches, status)
         else:
-            self._held.append(Held(batches, status, epoch, time.monotonic() + HOLD_S))
+            self._unpromised.append(Unpromised(batches, status, epoch, time.monotonic() + UNPROMISED_S))
 
     def _finish(self, batches: list[Batch], status: PutStatus) -> None:
         count = sum(batch.count for batch in batches)
@@ -440,38 +443,38 @@ class Sender(threading.Thread):
 
     def _release(self, now: float) -> None:
         """What is held goes again to a later master; where there is none, it is told as it was answered."""
-        held, self._held = self._held, []
-        for each in held:
+        unpromised, self._unpromised = self._unpromised, []
+        for each in unpromised:
             linked = self._connection.is_open
             if self._deposed or (linked and self._connection.epoch > each.epoch):
                 for batch in each.batches:
                     batch.unknown = True
-                self._send_again(each.batches, f"{each.status.name} by a master that is none any more")
+                self._retry(each.batches, f"{each.status.name} by a master that is none any more")
             elif (linked and now >= each.until) or any(batch.deadline <= now for batch in each.batches):
                 self._finish(each.batches, each.status)
             else:
-                self._held.append(each)
+                self._unpromised.append(each)
 
-    def _replied(self, parts: list[Buffer]) -> None:
-        asking = self._asked.pop(int(expect(ANSWER, parts[0])[2]), None)
-        if asking is None:
+    def _handle_reply(self, parts: list[Buffer]) -> None:
+        call = self._pending.pop(int(expect(ANSWER, parts[0])[2]), None)
+        if call is None:
             return
         self._failures = 0
         try:
-            asking.finish(read_answer(asking.op, asking.facts, parts), None)
+            call.finish(read_answer(call.op, call.facts, parts), None)
         except AskedNoMaster as error:
             self._connection.learn(error.masters)
             if not self._connection.has_choice:
-                asking.finish(None, error)
+                call.finish(None, error)
                 return
-            self._questions.append(asking)  # for the node that is
-            self._leave(time.monotonic())
+            self._calls.append(call)  # for the node that is
+            self._abandon_node(time.monotonic())
         except TowlineError as error:
-            asking.finish(None, error)
+            call.finish(None, error)
 
     # --- what goes wrong
 
-    def _send_again(self, batches: Iterable[Batch], trouble: str) -> None:
+    def _retry(self, batches: Iterable[Batch], trouble: str) -> None:
         """With the same bytes, while attempts and time are left. A refusal that says when to come back costs none."""
         retries = self._rules.retries
         now = time.monotonic()
@@ -482,15 +485,15 @@ class Sender(threading.Thread):
             attempts = batch.attempts - (batch.refusals if retries else 0)
             (again if attempts <= retries and batch.deadline > now else over).append(batch)
         self.statistics.retried += sum(batch.count for batch in again)
-        self._accumulator.give_back(again)
+        self._accumulator.requeue(again)
         for batch in over:
             self._fail([batch], timed_out(batch, now))
 
-    def _lose(self, trouble: str, *, elsewhere: bool = False) -> None:
+    def _disconnect(self, trouble: str, *, elsewhere: bool = False) -> None:
         """`elsewhere`: another node is looked for before this one."""
         self.statistics.links_lost += 1
-        self._asked.pop(self._transport.end(), None)
-        self._leave_at, self._deposed = math.inf, False
+        self._pending.pop(self._transport.end(), None)
+        self._abandon_at, self._deposed = math.inf, False
         if elsewhere:
             self._connection.move_on()
         else:
@@ -499,63 +502,63 @@ class Sender(threading.Thread):
         for batch in lost:
             batch.unknown = True
         self._in_flight.clear()
-        self._questions.extend(self._asked.values())
-        self._asked.clear()
+        self._calls.extend(self._pending.values())
+        self._pending.clear()
         if lost:
             self._failures += 1
             self._pause(_backoff_s(self._failures))
         self._trouble = trouble
-        self._send_again(lost, trouble)
+        self._retry(lost, trouble)
 
     def _overdue(self) -> bool:
         oldest = next(iter(self._in_flight.values()), None)
         return oldest is not None and oldest.deadline <= time.monotonic()
 
-    def _leave(self, now: float) -> None:
-        self._look_at = now + LOOK_AGAIN_S
-        self._leave_at = min(self._leave_at, now + LEAVE_S)
+    def _abandon_node(self, now: float) -> None:
+        self._check_at = now + CHECK_AGAIN_S
+        self._abandon_at = min(self._abandon_at, now + ABANDON_S)
 
-    def _must_leave(self) -> bool:
+    def _must_abandon(self) -> bool:
         """What is under way may still be answered: known is better than unknown."""
-        return self._leave_at < math.inf and (not self._in_flight or time.monotonic() >= self._leave_at)
+        return self._abandon_at < math.inf and (not self._in_flight or time.monotonic() >= self._abandon_at)
 
     def _is_replaced(self) -> bool:
         """A node that is stopped, or cut off, breaks no link. While it is silent the others are looked at."""
         if not self._connection.has_choice:
             return False
         if not self._is_silent(time.monotonic()):
-            self._connection.stop_looking()
+            self._connection.stop_search()
             return False
-        return self._connection.look_elsewhere()
+        return self._connection.finds_later_master()
 
     def _is_silent(self, now: float) -> bool:
         oldest = next(iter(self._in_flight.values()), None)
         if oldest is not None and time.perf_counter_ns() - oldest.sent_ns > SILENT_S * NS:
             return True
-        return any(now - asking.asked_at > SILENT_S for asking in self._asked.values())
+        return any(now - call.asked_at > SILENT_S for call in self._pending.values())
 
     def _end_late(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
             if not batch.attempts:
                 batch.trouble = self._trouble
             self._fail([batch], timed_out(batch, now))
-        for asking in [asking for asking in (*self._questions, *self._asked.values()) if asking.deadline <= now]:
-            if self._asked.pop(asking.request_id, None) is None:
-                self._questions.remove(asking)
-            asking.finish(None, NoAnswer(self._connection.endpoint, asking.timeout_ms, self._trouble))
+        for call in [call for call in (*self._calls, *self._pending.values()) if call.deadline <= now]:
+            if self._pending.pop(call.request_id, None) is None:
+                self._calls.remove(call)
+            call.finish(None, NoAnswer(self._connection.endpoint, call.timeout_ms, self._trouble))
 
     def _give_up(self, error: TowlineError, left: list[Batch]) -> None:
         """Nothing that is under way has a chance any more."""
-        for held in self._held:
-            self._finish(held.batches, held.status)
-        self._held.clear()
+        for unpromised in self._unpromised:
+            self._finish(unpromised.batches, unpromised.status)
+        self._unpromised.clear()
         left += [batch for request in self._in_flight.values() for batch in request.batches]
         self._in_flight.clear()
         self._fail(left, error)
-        for asking in (*self._questions, *self._asked.values()):
-            asking.finish(None, error)
-        self._questions.clear()
-        self._asked.clear()
+        for call in (*self._calls, *self._pending.values()):
+            call.finish(None, error)
+        self._calls.clear()
+        self._pending.clear()
 
     def _fail(self, batches: list[Batch], error: TowlineError, status: PutStatus = PutStatus.UNKNOWN_ERROR) -> None:
         self.statistics.failed += sum(batch.count for batch in batches)
@@ -570,18 +573,18 @@ class Sender(threading.Thread):
             until = min(until, next(iter(self._in_flight.values())).deadline)
         if now < self._paused_until:
             until = min(until, self._paused_until)
-        until = min([until, self._leave_at, *(held.until for held in self._held)])
-        if self._connection.has_choice and (self._in_flight or self._asked):
+        until = min([until, self._abandon_at, *(unpromised.until for unpromised in self._unpromised)])
+        if self._connection.has_choice and (self._in_flight or self._pending):
             until = min(until, now + (LOOKING_S if self._is_silent(now) else SILENT_S))
-        if self._asked:
-            until = min(until, min(asking.deadline for asking in self._asked.values()))
+        if self._pending:
+            until = min(until, min(call.deadline for call in self._pending.values()))
         self._wait(min(until, now + SLEEP_MAX_S))
 
     def _wait(self, until: float) -> None:
         if self._transport.arm():
             self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
         self._transport.disarm()
-        self._bell.drain()
+        self._waker.drain()
 
     def _pause(self, seconds: float) -> None:
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)

@@ -1,4 +1,4 @@
-"""What a producer did, and how long requests took."""
+"""Counts and request latencies of a producer."""
 
 import random
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Reservoir:
 
     @classmethod
     def of(cls, parts: "Sequence[Reservoir]") -> "Reservoir":
-        """What several took together; of each as many samples as its part of all durations."""
+        """One sample of several: of each as many durations as its part of all."""
         whole, total = cls(), sum(part.count for part in parts)
         size, at = len(whole._samples), 0
         for part in parts:

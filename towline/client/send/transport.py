@@ -1,7 +1,8 @@
-"""How puts go to a node: over the socket or, on the node's own machine, through a ring in shared memory.
+"""The way of puts to a node: over the socket or, on the node's own machine, through a put ring in shared memory.
 
-The link stays: it makes the ring known, carries questions, tells when put has gone, and takes what is too large for the
-ring. Puts go one way at a time: the other one begins when everything has its answer, so their order stays.
+The link is kept beside a ring: it announces the ring, carries questions, notices that put has ended, and carries
+requests that are too large for the ring. Puts change to the other way only when all have their answers, so their order
+stays.
 """
 
 import logging
@@ -10,7 +11,7 @@ from collections import deque
 from typing import Final
 
 from towline.client.link.connection import Connection
-from towline.client.link.waking import Asking
+from towline.client.link.rpc import PendingCall
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
 from towline.link.dealer import Link
@@ -31,12 +32,12 @@ SPINS_FROM: Final = 0.2  # share of waits that ended while spinning, lately
 
 
 class Transport:
-    """Of one producer's I/O thread. `questions` go over its link, and die with it."""
+    """The way of puts of one I/O thread. `calls` go over its link, and end with it."""
 
-    def __init__(self, poller: Poller, questions: deque[Asking]) -> None:
-        self._poller, self._questions = poller, questions
+    def __init__(self, poller: Poller, calls: deque[PendingCall]) -> None:
+        self._poller, self._calls = poller, calls
         self._ring: ClientRing | None = None
-        self._asking: Asking | None = None  # whether put takes the ring
+        self._offer_call: PendingCall | None = None  # whether put takes the ring
         self._agreed = False
         self._declined = False  # put has cut one off: no other one is made
         self._over_socket = 0  # puts without an answer
@@ -46,7 +47,7 @@ class Transport:
         self._sleeps = 0
 
     def begin(self, connection: Connection) -> None:
-        """With a new link: a ring is made where the node offers one."""
+        """After a new link: makes a ring where the node offers one."""
         offer = Offer.of(connection.welcome)
         if offer is None or self._declined or parse(connection.endpoint).scheme != "ipc":
             return
@@ -56,32 +57,32 @@ class Transport:
             log.info("puts go over the socket: a ring cannot be made (%s)", error)
             return
         self._poller.add(self._ring.fileno())
-        self._asking = Asking(OPEN_RING, self._ring.facts, AGREED_MS, time.monotonic() + AGREED_MS / MS)
-        self._questions.appendleft(self._asking)
+        self._offer_call = PendingCall(OPEN_RING, self._ring.facts, AGREED_MS, time.monotonic() + AGREED_MS / MS)
+        self._calls.appendleft(self._offer_call)
 
-    def look(self) -> None:
-        """Whether put has said yes or no."""
-        asking = self._asking
-        if asking is None or not asking.answered.is_set():
+    def check_offer(self) -> None:
+        """Uses the ring once put has accepted it, and closes it when put has refused."""
+        call = self._offer_call
+        if call is None or not call.answered.is_set():
             return
-        self._asking = None
-        if asking.error is None:
+        self._offer_call = None
+        if call.error is None:
             self._agreed = True
         else:
-            log.info("puts go over the socket: %s", asking.error)
-            self._drop()
+            log.info("puts go over the socket: %s", call.error)
+            self._close_ring()
 
     def end(self) -> int:
-        """The link is lost, with every put that has no answer. Returns the id of a question that goes with it."""
-        asking, self._asking = self._asking, None
-        if asking is not None and asking in self._questions:
-            self._questions.remove(asking)
+        """Ends a lost link, with every put that has no answer. Returns the id of the call that ends with it."""
+        call, self._offer_call = self._offer_call, None
+        if call is not None and call in self._calls:
+            self._calls.remove(call)
         self._over_socket = self._through_ring = 0
         self._full = False
-        self._drop()
-        return asking.request_id if asking is not None else 0
+        self._close_ring()
+        return call.request_id if call is not None else 0
 
-    def _drop(self) -> None:
+    def _close_ring(self) -> None:
         self._agreed = False
         ring, self._ring = self._ring, None
         if ring is not None:
@@ -97,13 +98,13 @@ class Transport:
 
     @property
     def is_full(self) -> bool:
-        """Nothing can be sent before something is answered."""
+        """Whether nothing can be sent before something is answered."""
         return self._full
 
     def put(self, link: Link, head: bytes, records: Buffer) -> bool:
-        """False when it was not sent. Raises MalformedFrame."""
+        """Sends a put; False when it was not sent. Raises MalformedFrame."""
         ring = self._ring if self._agreed else None
-        if ring is not None and ring.takes(len(head) + len(records)):
+        if ring is not None and ring.fits(len(head) + len(records)):
             if self._over_socket or not ring.send(head, records):
                 self._full = bool(self._over_socket or self._through_ring)
                 return False
@@ -118,7 +119,7 @@ class Transport:
         return True
 
     def receive(self) -> list[Buffer] | None:
-        """The next answer out of the ring. Raises MalformedFrame when put has cut it off."""
+        """The next answer out of the ring; None without one. Raises MalformedFrame when put has cut the ring off."""
         if self._ring is None:
             return None
         try:
@@ -133,14 +134,14 @@ class Transport:
         return [answer]
 
     def answered(self) -> None:
-        """A put was answered over the socket."""
+        """Counts an answer that came over the socket."""
         self._over_socket = max(0, self._over_socket - 1)
         self._full = False
 
     # --- waiting
 
     def arm(self) -> bool:
-        """Before the thread sleeps; False when there is an answer to look at first."""
+        """Prepares for sleep; False when an answer is there already."""
         ring = self._ring
         if ring is None:
             return True

@@ -7,14 +7,27 @@ from typing import Final
 import lz4.frame
 import zstandard
 
+from towline.errors import Remedy, TowlineError
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
-from .body_errors import DecompressedTooLarge, UnreadableBody
 from .record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 
 COMPRESS_ABOVE: Final = 4096
 LEVEL: Final = 5
 ZSTD_STEP: Final = 256  # input bytes at a time; four may stand for 128 KiB, so this bounds what goes beyond the cap
+
+
+class DecompressedTooLarge(TowlineError, remedy=Remedy.FIX_CALL):
+    size_max: int
+    template = "the body decompresses to more than the cap of {size_max} bytes"
+    advice = "raise body_size_max of the reader if the sender is to be trusted"
+
+
+class UnreadableBody(TowlineError, remedy=Remedy.FIX_CALL):
+    kind: str
+    problem: str
+    template = "the body is no {kind} stream: {problem}"
+    advice = "look at the sender: the store keeps bodies as it receives them"
 
 
 def _lz4_compress(body: bytes) -> bytes:

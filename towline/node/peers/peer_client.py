@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, PromotionRefused
 from towline.format.wire.frames import ASK, Kind, json_part, kind_of, read_json
-from towline.ha_errors import PromotionRefused
 from towline.limits import MIB
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link, await_any

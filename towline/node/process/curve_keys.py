@@ -1,13 +1,13 @@
 """The key ring of a node's doors."""
 
-from towline.link.keys import Key, KeyRing
+from towline.link.keys import AuthorizedKeys, Key
 
 from .context import Node
 
 
-def ring_of(node: Node) -> KeyRing | None:
+def ring_of(node: Node) -> AuthorizedKeys | None:
     """Who may come through the TCP doors; None where anybody may. Raises BadKeys."""
-    return KeyRing(node.settings.keys_dir) if node.settings.keys_dir is not None else None
+    return AuthorizedKeys(node.settings.keys_dir) if node.settings.keys_dir is not None else None
 
 
 def key_of(node: Node) -> Key | None:

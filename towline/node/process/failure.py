@@ -4,16 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from towline import ha_errors
 from towline.errors import StartFailed, TowlineError
-from towline.log.errors import StoreFault
+from towline.log import errors as log_errors
 from towline.log.files.store_files import write_atomically
 from towline.places import Store
-from towline.runtime import settings_errors
 from towline.runtime.positions import Duty
 
 # Loaded whoever reads a failure: `error_of` finds only errors that some module has defined.
-_DEFINING: Final = (ha_errors, settings_errors)
+_DEFINING: Final = (log_errors,)
 
 
 def facts_of(error: TowlineError) -> dict[str, Any]:
@@ -23,9 +21,7 @@ def facts_of(error: TowlineError) -> dict[str, Any]:
 
 def error_of(facts: dict[str, Any], who: str) -> TowlineError:
     """The error as itself where its class is known, else what `who` said while it started."""
-    known = {kind.__name__: kind for root in (TowlineError, StoreFault) for kind in _every_kind(root)}.get(
-        facts["error"]
-    )
+    known = {kind.__name__: kind for kind in _every_kind(TowlineError)}.get(facts["error"])
     return known(*facts["facts"]) if known else StartFailed(who, facts["sentence"])
 
 

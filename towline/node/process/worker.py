@@ -7,7 +7,7 @@ from pathlib import Path
 from signal import set_wakeup_fd
 
 from towline.errors import CannotListen, TowlineError
-from towline.link.memory_limit import Freed
+from towline.link.memory_limit import FreedMemory
 from towline.link.native import address_of
 from towline.places import Store
 from towline.runtime.agent import run
@@ -33,7 +33,7 @@ def run_piece(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
     store = Store(store_root.resolve())
     try:
         check_machine()
-        Freed.keep()
+        FreedMemory.keep()
         node = Node.of(store_root, duty)
         lock = DutyLock(node.store.duty_lock(duty.label), duty.label)
         node.line.enter(node.generation)

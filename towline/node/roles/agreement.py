@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.errors import MalformedFile, MalformedFrame
+from towline.errors import AloneRefused, DoubtRefused, MalformedFile, MalformedFrame, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, checked, node_of, number_of, term_of
-from towline.ha_errors import AloneRefused, DoubtRefused, PromotionRefused
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, record_of
 
 from .roles import MASTER, SLAVE

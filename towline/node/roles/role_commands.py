@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import NodeNotRunning, PositionsUnusable
-from towline.ha_errors import NothingToGiveUp, OrderTooOld, OrderUndone
+from towline.errors import NodeNotRunning, NothingToGiveUp, OrderTooOld, OrderUndone, PositionsUnusable
 from towline.log.files.store_files import write_atomically
 from towline.log.state.in_sync_file import InSyncFile
 from towline.node.process.context import runtime_in_use

@@ -5,13 +5,13 @@ import os
 import signal
 from pathlib import Path
 
+from towline.errors import BadSetting
 from towline.node.process.zygote_client import Nursery
 from towline.node.roles.role_commands import allow_loss
 from towline.places import Store
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty
 from towline.runtime.settings import Settings, read_settings
-from towline.runtime.settings_errors import BadSetting
 from towline.runtime.settings_model import BrokerRole
 
 from .supervisor import Supervisor

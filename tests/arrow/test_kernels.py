@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from towline.arrow import quick
+from towline.arrow import kernels
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches, chosen
 from towline.arrow.selection import Selection
@@ -23,11 +23,11 @@ def read(**how: Any) -> list[dict[str, Any]]:
 
 def test_a_long_read_loads_them_once_and_a_short_one_never(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[None] = []
-    monkeypatch.setattr(quick, "_asked", [])
-    monkeypatch.setattr(quick, "load", lambda: loaded.append(None))
+    monkeypatch.setattr(kernels, "_loaded", [])
+    monkeypatch.setattr(kernels, "load", lambda: loaded.append(None))
     read()
     assert not loaded
-    monkeypatch.setattr(quick, "WORTH", len(LOG))
+    monkeypatch.setattr(kernels, "LONG_READ", len(LOG))
     read()
     assert loaded == [None]
     read()
@@ -37,9 +37,9 @@ def test_a_long_read_loads_them_once_and_a_short_one_never(monkeypatch: pytest.M
 def test_positions_count_as_the_least_that_their_records_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[None] = []
     at = np.array([row["commitLogOffset"] - BASE for row in read()[:100]])
-    monkeypatch.setattr(quick, "_asked", [])
-    monkeypatch.setattr(quick, "load", lambda: loaded.append(None))
-    monkeypatch.setattr(quick, "WORTH", SIZE_MIN * 100)
+    monkeypatch.setattr(kernels, "_loaded", [])
+    monkeypatch.setattr(kernels, "load", lambda: loaded.append(None))
+    monkeypatch.setattr(kernels, "LONG_READ", SIZE_MIN * 100)
     for count, wanted in ((99, 0), (100, 1)):
         list(chosen(array(LOG), BASE, at[:count], COLUMNS))
         assert len(loaded) == wanted
@@ -52,8 +52,17 @@ def test_where_they_cannot_be_loaded_numpy_does_it(error: Exception, monkeypatch
     def refuse(name: str) -> None:
         raise error
 
-    monkeypatch.setattr(quick, "_asked", [])
-    monkeypatch.setattr(quick, "WORTH", 0)
+    monkeypatch.setattr(kernels, "_loaded", [])
+    monkeypatch.setattr(kernels, "LONG_READ", 0)
     monkeypatch.setattr(importlib, "import_module", refuse)
     assert read() == expected
-    assert quick.quick() is None
+    assert kernels.loaded() is None
+
+
+def test_a_kernel_that_has_moved_is_no_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(importlib, "import_module", refuse)
+    with pytest.raises(ModuleNotFoundError, match=r"towline\.kernels"):
+        kernels.load()
