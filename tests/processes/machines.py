@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cli.cluster_files import units
-from cli.cluster_nodes import Looked, look
+from cli.cluster_nodes import ObservedGroup, observe
 from tests.cluster.environment import parse_environment
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
@@ -121,8 +121,8 @@ class Machines:
         """The first one."""
         return self.cluster.groups[0]
 
-    def look(self) -> Looked:
-        return look(self.group)
+    def observe(self) -> ObservedGroup:
+        return observe(self.group)
 
     def start(self) -> None:
         """All at once, as machines do after a power cut; until every slave follows."""
@@ -138,12 +138,12 @@ class Machines:
 
     def master(self) -> Machine:
         """The one that is master now."""
-        found = self.look().master
+        found = self.observe().master
         assert found is not None
         return self.each[self.group.node(found.id).label]
 
     def _state(self) -> GroupState:
-        return group_state(self.look().nodes)
+        return group_state(self.observe().nodes)
 
 
 @contextmanager
