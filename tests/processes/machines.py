@@ -121,7 +121,7 @@ class Machines:
         """The first one."""
         return self.cluster.groups[0]
 
-    def observe(self) -> ObservedGroup:
+    def look(self) -> ObservedGroup:
         return observe(self.group)
 
     def start(self) -> None:
@@ -138,12 +138,12 @@ class Machines:
 
     def master(self) -> Machine:
         """The one that is master now."""
-        found = self.observe().master
+        found = self.look().master
         assert found is not None
         return self.each[self.group.node(found.id).label]
 
     def _state(self) -> GroupState:
-        return group_state(self.observe().nodes)
+        return group_state(self.look().nodes)
 
 
 @contextmanager
