@@ -39,7 +39,7 @@ bench: .venv/ready
 MINUTES ?= 28
 bench-full: .venv/ready
 	$(BIN)/towline bench peers --full --minutes $(MINUTES) --resume --output loadtest/results
-	$(BIN)/python -m loadtest.peers.quote
+	$(BIN)/python -m peers.quote
 
 .venv/ready: pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv

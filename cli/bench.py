@@ -11,13 +11,13 @@ from towline.limits import GIB
 from .bench_delay import render_delay
 from .bench_ha import render_ha
 from .bench_peers import bench_peers
+from .bench_put import render_put
 from .bench_reading import render_consume, render_filter
 from .bench_recovery import render_recovery, sizes_of
-from .bench_report import render_put
 from .bench_reput import render_reput
 from .bench_segments import render_segments
 from .bench_spark import render_spark
-from .output import Json, door, progress_console, show
+from .output import Json, load_module, progress_console, show
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.command("peers")(bench_peers)
@@ -32,7 +32,7 @@ def _measured(
     name: str, render: Callable[[Console, Any], None], as_json: bool, quick: bool, extra: str = "server", **plan: Any
 ) -> int:
     """Runs one bench, by its own quick plan or by this one, and shows what it found."""
-    module = door(f"loadtest.bench.{name}", extra)
+    module = load_module(f"loadtest.bench.{name}", extra)
     with progress_console().status("measuring") as status:
         result = module.measure(module.QUICK if quick else module.Plan(**plan), status.update)
     show(result, as_json, lambda console: render(console, result))

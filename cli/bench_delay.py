@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from .output import add_row, table
+from .output import add_row, print_machine, table
 
 NAMES: Final = {
     "times": "with times of their own",
@@ -24,5 +24,4 @@ def render_delay(console: Console, result: dict[str, Any]) -> None:
         console.print(
             f"{NAMES[goal['goal']]}: at most {goal['bound_ms']} ms late, the worst {goal['max_ms']:,.0f}: {met}"
         )
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from .output import add_row, sized, table
+from .output import add_row, print_machine, sized, table
 
 GOAL_NAMES: Final = {
     "stream_of_raw": "the stream, of raw pyzmq push-pull of 1-MiB frames: at least",
@@ -60,5 +60,4 @@ def render_ha(console: Console, result: dict[str, Any]) -> None:
     for goal in result["goals"]:
         met = "met" if goal["met"] else "NOT met"
         console.print(f"{GOAL_NAMES[goal['goal']]} {goal['bound']:g}, reached {goal['reached']:.2f}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)

@@ -1,7 +1,8 @@
-"""`towline bench peers`: Towline beside other servers. The work is in `loadtest.peers`."""
+"""`towline bench peers`: Towline beside other servers. The work is in `peers`, a package of the repository alone."""
 
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,8 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
+from towline.errors import Remedy, TowlineError
+from towline.start import home
+
 from .interrupts import Interrupts
-from .output import Json, add_row, door, progress_console, show, table
+from .output import Json, add_row, load_module, progress_console, show, table
 
 EXTRA: Final = "drill"  # has what draws pictures
 RESULT: Final = "peers.json"
@@ -40,15 +44,14 @@ def bench_peers(
     left out with a sentence. Works below TMPDIR and removes all it made there. The quick form takes below 10 minutes.
     What is done when Ctrl-C or a kill ends a run stands in the directory of --output: --resume goes on from there.
     """
-    harness, pictures = door("loadtest.peers.harness", EXTRA), door("loadtest.peers.pictures", EXTRA)
-    made = door("loadtest.peers.works", EXTRA)
+    harness, pictures, made = _module("harness"), _module("pictures"), _module("works")
     extent = made.FULL if full else made.QUICK
     extent = replace(extent, rounds=rounds, fewer={}) if rounds else extent
     groups = made.groups(replace(extent, seconds=seconds) if seconds else extent)
     tasks = [task for name in _chosen("works", works, groups) for task in groups[name]]
-    known = door("loadtest.peers.systems", EXTRA).SYSTEMS
+    known = _module("systems").SYSTEMS
     within_s = 60 * minutes if minutes else math.inf
-    plan = made.Plan(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
+    plan = made.Comparison(tuple(_chosen("systems", systems, known)), tuple(tasks), within_s=within_s)
     console = progress_console()
     with Interrupts(), console.status("measuring") as status:
 
@@ -72,8 +75,25 @@ def bench_peers(
     return 0
 
 
+class RepositoryOnly(TowlineError, remedy=Remedy.FIX_CALL):
+    """The command needs a package that no wheel contains."""
+
+    template = "the comparison with other servers is not in the installed package, it is in the repository alone"
+    advice = "clone Towline's repository, run `make .venv/ready` there, then `.venv/bin/towline bench peers`"
+
+
+def _module(name: str) -> Any:
+    """A module of `peers`. Raises RepositoryOnly where Towline was installed from a wheel, MissingPackage."""
+    root = home()
+    if not (root / "peers" / "harness.py").is_file():
+        raise RepositoryOnly()
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return load_module(f"peers.{name}", EXTRA)
+
+
 def render_peers(console: Console, result: dict[str, Any], files: list[Path]) -> None:
-    for section in door("loadtest.peers.report", EXTRA).sections(result):
+    for section in _module("report").sections(result):
         made = table(*section.columns)
         for row in section.rows:
             add_row(made, *row)

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from towline.limits import GIB
 
-from .output import add_row, sized, table
+from .output import add_row, print_machine, sized, table
 
 WAYS: Final = {
     "answers": "answers alone, nothing done with them",
@@ -78,5 +78,4 @@ def _end(console: Console, result: dict[str, Any]) -> None:
         else:
             shown = f"at least {least:g}x, reached {reached:.1f}x"
         console.print(f"{GOAL_NAMES[goal['goal']]}: {shown}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)

@@ -44,9 +44,7 @@ def render_recovery(console: Console, result: dict[str, Any]) -> None:
     console.print(
         f"  killed: after {unflushed['seconds']:g} s of load at {rate}/s while flush was held. Stages follow one"
     )
-    console.print(
-        "  another; recovery runs while the pieces are loaded. Medians, the fastest and slowest in brackets; starved:"
-    )
+    console.print("  another; recovery runs while the processes are loaded. Medians (fastest, slowest); starved:")
     console.print("  how long supervisor or zygote waited for a CPU that ran something else.\n")
     console.print(_walks(result["sizes"]))
     console.print("  every mark deleted; the cache was dropped before both.\n")

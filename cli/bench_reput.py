@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from .output import add_row, table
+from .output import add_row, print_machine, table
 
 GOAL_NAMES: Final = {
     "queues_per_s": "records a second of a core, queues alone: at least",
@@ -47,5 +47,4 @@ def render_reput(console: Console, result: dict[str, Any]) -> None:
         number = "{:,.0f}" if goal["bound"] > 100 else "{:.2f}"
         name, bound, reached = GOAL_NAMES[goal["goal"]], number.format(goal["bound"]), number.format(goal["reached"])
         console.print(f"{name} {bound}, reached {reached}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from towline.limits import MIB
 
-from .output import add_row, table
+from .output import add_row, print_machine, table
 
 WAYS: Final = {
     "nothing": "reserved only: each page faults",
@@ -31,8 +31,7 @@ def render_segments(console: Console, result: dict[str, Any]) -> None:
         met = "met" if goal["met"] else "NOT met"
         reached = f"{goal['reached'] / 1000:.2f} ms"
         console.print(f"{GOAL_NAMES[goal['goal']]}: below {goal['below'] / 1000:.0f} ms, reached {reached}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)
 
 
 def _writer(writer: dict[str, Any]) -> Any:

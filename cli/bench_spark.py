@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from .output import add_row, sized, table
+from .output import add_row, print_machine, sized, table
 
 GOAL_NAMES: Final = {
     "decode_all_per_s": "records a second of a core, all columns: at least",
@@ -61,5 +61,4 @@ def render_spark(console: Console, result: dict[str, Any]) -> None:
         reached = "{:,.0f}" if goal["bound"] > 100 else "{:.2f}"
         name = GOAL_NAMES[goal["goal"]]
         console.print(f"{name} {number.format(goal['bound'])}, reached {reached.format(goal['reached'])}: {met}")
-    machine = result["machine"]
-    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+    print_machine(console, result)

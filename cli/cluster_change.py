@@ -1,4 +1,4 @@
-"""`towline cluster scale` and `replace-node`: the file changes first, then what runs.
+"""Does the work of `towline cluster scale` and `replace-node`: changes the file first, then what runs.
 
 The changed file is checked whole before it replaces the old one, and it does so before anything is started or stopped:
 whatever breaks off, `towline cluster up` and `restart` bring the cluster to what the file says.
@@ -22,8 +22,8 @@ from towline.log.files.store_files import write_atomically
 from towline.route.errors import ChangeRefused
 from towline.route.nodes import Cluster, Group, Node
 
-from .cluster_nodes import Looked, forget_memory, group_of, is_here, look, node_of, whole_cluster
-from .cluster_up import ELSEWHERE, FAILS, STOPPED, UNCLEAN, Outcome, Starting, roll, stop, tell
+from .cluster_nodes import ObservedGroup, forget_memory, group_of, is_here, node_of, observe, whole_cluster
+from .cluster_up import ELSEWHERE, FAILS, STOPPED, UNCLEAN, Outcome, Starting, roll, show_outcomes, stop
 from .interrupts import Interrupts
 from .output import progress_console
 
@@ -56,13 +56,13 @@ class Draft:
 
 def scale(file: Path, name: str, slaves: int, host: str, restart: bool, timeout: float, as_json: bool) -> int:
     draft = Draft.of(file)
-    looked = look(group_of(draft.cluster, name), ask=True)
-    keep = looked.master.id if looked.master is not None else looked.group.master
-    before = [node for node in looked.group.nodes if node.id != keep]
+    observed = observe(group_of(draft.cluster, name), ask=True)
+    keep = observed.master.id if observed.master is not None else observed.group.master
+    before = [node for node in observed.group.nodes if node.id != keep]
     gone = sorted(before, key=lambda node: node.id)[slaves:]
     for _ in range(slaves - len(before)):
-        _add(draft, looked, host)
-    if keep != looked.group.master and any(node.id == looked.group.master for node in gone):
+        _add(draft, observed, host)
+    if keep != observed.group.master and any(node.id == observed.group.master for node in gone):
         draft.change(with_master, name, keep)
     for node in gone:
         draft.change(without_node, name, node.id)
@@ -70,14 +70,16 @@ def scale(file: Path, name: str, slaves: int, host: str, restart: bool, timeout:
         draft.said.append(f"group {name} has {slaves} slaves already")
     else:
         draft.save()
-    new = [node for node in draft.cluster.group(name).nodes if node.id not in {node.id for node in looked.group.nodes}]
-    return _carry_out(draft, looked, new, gone, restart, timeout, as_json)
+    new = [
+        node for node in draft.cluster.group(name).nodes if node.id not in {node.id for node in observed.group.nodes}
+    ]
+    return _carry_out(draft, observed, new, gone, restart, timeout, as_json)
 
 
-def _add(draft: Draft, looked: Looked, host: str) -> None:
+def _add(draft: Draft, observed: ObservedGroup, host: str) -> None:
     """One more slave, under a number that nobody has or is on record with, where a port and a store are free."""
-    group = draft.cluster.group(looked.group.name)
-    number = _new_id(group, looked)
+    group = draft.cluster.group(observed.group.name)
+    number = _new_id(group, observed)
     store = _store_beside(group.first_master, number)
     draft.change(
         with_node,
@@ -86,10 +88,10 @@ def _add(draft: Draft, looked: Looked, host: str) -> None:
     )
 
 
-def _new_id(group: Group, looked: Looked) -> int:
+def _new_id(group: Group, observed: ObservedGroup) -> int:
     """Above every other one: a number that was used before may stand in a record somewhere, and its store here."""
     taken: set[int] = {node.id for node in group.nodes} | set(
-        looked.master.in_sync if looked.master is not None else ()
+        observed.master.in_sync if observed.master is not None else ()
     )
     taken |= {number for number in range(NODE_MAX + 1) if _store_beside(group.first_master, number).exists()}
     above = max(node.id for node in group.nodes) + 1
@@ -128,9 +130,9 @@ def replace_node(
 ) -> int:
     draft = Draft.of(file)
     group = group_of(draft.cluster, name)
-    lost, looked = node_of(draft.cluster, group, number), look(group, ask=True)
+    lost, observed = node_of(draft.cluster, group, number), observe(group, ask=True)
     what = f"replace node {number} of group {name}"
-    new_id = _id_of_replacement(what, looked, lost, new_id)
+    new_id = _id_of_replacement(what, observed, lost, new_id)
     keys: dict[str, Any] = {}
     if new_id != number:
         keys |= {"id": new_id, "store": _as_written(draft.cluster, _store_beside(lost, new_id))}
@@ -138,8 +140,8 @@ def replace_node(
         keys |= {"host": host}
     if keys:
         draft.change(with_changed_node, name, number, keys)
-    if group.master == number and looked.master is not None:
-        draft.change(with_master, name, looked.master.id)
+    if group.master == number and observed.master is not None:
+        draft.change(with_master, name, observed.master.id)
     new = draft.cluster.group(name).node(new_id)
     check_settings(draft.cluster)
     if is_here(new) and new.store.exists() and any(new.store.iterdir()):
@@ -151,12 +153,12 @@ def replace_node(
     draft.save()
     if is_here(lost):
         forget_memory(lost)
-    return _carry_out(draft, looked, [new], [], restart, timeout, as_json)
+    return _carry_out(draft, observed, [new], [], restart, timeout, as_json)
 
 
-def _id_of_replacement(what: str, looked: Looked, lost: Node, asked: int | None) -> int:
+def _id_of_replacement(what: str, observed: ObservedGroup, lost: Node, asked: int | None) -> int:
     """The lost node's own, unless an empty store under it could be taken for the one that is on record as in sync."""
-    seen, master = looked.seen(lost.id), looked.master
+    seen, master = observed.seen(lost.id), observed.master
     if seen.role or seen.pid:
         where = f"as process {seen.pid}" if seen.pid else f"on {lost.host}"
         raise ChangeRefused(what, f"it runs {where}", "stop it first, if it is to go")
@@ -164,18 +166,18 @@ def _id_of_replacement(what: str, looked: Looked, lost: Node, asked: int | None)
         raise ChangeRefused(what, "the group has no master to copy from", "start one, or `towline promote` a slave")
     on_record = lost.id in master.in_sync
     if asked is None:
-        return _new_id(looked.group, looked) if on_record else lost.id
+        return _new_id(observed.group, observed) if on_record else lost.id
     if asked == lost.id and on_record:
         why = f"it is on record as in sync ({', '.join(map(str, master.in_sync))}), and an empty store is not"
         raise ChangeRefused(what, why, "leave out --id: the new node gets a number of its own")
-    if asked != lost.id and any(node.id == asked for node in looked.group.nodes):
+    if asked != lost.id and any(node.id == asked for node in observed.group.nodes):
         raise ChangeRefused(what, f"node {asked} is there already", "take another number with --id")
     return asked
 
 
 def _carry_out(
     draft: Draft,
-    looked: Looked,
+    observed: ObservedGroup,
     new: Sequence[Node],
     gone: Sequence[Node],
     restart: bool,
@@ -183,14 +185,14 @@ def _carry_out(
     as_json: bool,
 ) -> int:
     """Starts, stops and restarts until the group runs as the file has it now; a group that does not run stays so."""
-    cluster, group = draft.cluster, draft.cluster.group(looked.group.name)
+    cluster, group = draft.cluster, draft.cluster.group(observed.group.name)
     outcomes: list[Outcome] = []
-    runs = any(seen.runs for seen in looked.nodes)
+    runs = any(seen.runs for seen in observed.nodes)
     with Interrupts() as interrupts:
         starting = Starting(cluster, interrupts, timeout)
         try:
             if runs:
-                outcomes = _apply(starting, group, looked, new, gone, timeout)
+                outcomes = _apply(starting, group, observed, new, gone, timeout)
             if runs and restart and not any(outcome.what == FAILS for outcome in outcomes):
                 roll(starting, group, outcomes)
         except BaseException:
@@ -198,13 +200,13 @@ def _carry_out(
             raise
     draft.said += [] if runs else [f"group {group.name} does not run: the file alone was changed"]
     draft.said += [f"the store of {node.label} is left in {node.store}" for node in gone]
-    return tell(cluster, [group], outcomes, as_json, draft.said)
+    return show_outcomes(cluster, [group], outcomes, as_json, draft.said)
 
 
 def _apply(
-    starting: Starting, group: Group, looked: Looked, new: Sequence[Node], gone: Sequence[Node], timeout: float
+    starting: Starting, group: Group, observed: ObservedGroup, new: Sequence[Node], gone: Sequence[Node], timeout: float
 ) -> list[Outcome]:
-    master = looked.master
+    master = observed.master
     follow = group.node(master.id) if master is not None else group.first_master
     outcomes = [
         Outcome(node, ELSEWHERE, sentence="it is on another machine", remedy="start it there")
@@ -230,7 +232,7 @@ def _apply(
 def await_left(group: Group, outcome: Outcome, timeout_s: float) -> None:
     """Until the recorded in-sync set is without a stopped node: only then may the others forget where it was."""
     deadline = time.monotonic() + min(timeout_s, LEAVE_MAX_S)
-    while (master := look(group).master) is not None and outcome.node.id in master.in_sync:
+    while (master := observe(group).master) is not None and outcome.node.id in master.in_sync:
         if time.monotonic() > deadline:
             outcome.what = FAILS
             outcome.sentence = f"it is still on record as in sync ({', '.join(map(str, master.in_sync))})"
@@ -246,11 +248,11 @@ def await_caught_up(group: Group, outcome: Outcome, timeout_s: float) -> None:
     with Progress(*columns, TimeRemainingColumn(), console=progress_console()) as progress:
         task = progress.add_task(f"{outcome.node.label} catches up", total=None)
         while True:
-            looked = look(group)
-            own = looked.seen(outcome.node.id)
-            if looked.master is not None:
-                progress.update(task, total=looked.master.end, completed=max(0, own.end))
-                if own.follows and own.end >= looked.master.end:
+            observed = observe(group)
+            own = observed.seen(outcome.node.id)
+            if observed.master is not None:
+                progress.update(task, total=observed.master.end, completed=max(0, own.end))
+                if own.follows and own.end >= observed.master.end:
                     return
             if not own.pid or time.monotonic() > deadline:
                 break

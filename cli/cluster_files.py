@@ -1,4 +1,4 @@
-"""`towline cluster init` and `units`: files that are written."""
+"""Does the work of `towline cluster init` and `units`: writes the cluster file and the units."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""The nodes of a cluster file on this machine: which there are, what they are doing, in which role they start."""
+"""The nodes of a cluster file on this machine: their state, and the role in which each starts."""
 
 import os
 import shutil
@@ -87,8 +87,8 @@ def _own_addresses() -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A group, looked at once: every node of it, and the master's view of its slaves."""
+class ObservedGroup:
+    """A group, observed at once: every node of it, and the master's view of its slaves."""
 
     group: Group
     nodes: tuple[Seen, ...]
@@ -103,7 +103,7 @@ class Looked:
         return next(node for node in self.nodes if node.id == number)
 
 
-def look(group: Group, *, ask: bool = False) -> Looked:
+def observe(group: Group, *, ask: bool = False) -> ObservedGroup:
     """From files and shared memory alone: no node is asked, so none is held up.
 
     `ask`: nodes of other machines are asked, where one of the group runs here that they know; a second at most.
@@ -113,7 +113,7 @@ def look(group: Group, *, ask: bool = False) -> Looked:
         nodes = _with_far(group, nodes)
     masters = [node for node in nodes if node.role == MASTER]
     if not masters:
-        return Looked(group, tuple(nodes))
+        return ObservedGroup(group, tuple(nodes))
     master = max(masters, key=lambda node: node.epoch)
     if master.runs:
         connected = _connected(group.node(master.id))
@@ -121,7 +121,7 @@ def look(group: Group, *, ask: bool = False) -> Looked:
         connected = {node.id for node in nodes if node.role == SLAVE and node.epoch == master.epoch}
     # A master takes a moment to notice that a killed slave has gone.
     gone = (NodeState.STOPPED, NodeState.STARTING)
-    return Looked(
+    return ObservedGroup(
         group, tuple(replace(node, follows=node.id in connected and node.state not in gone) for node in nodes)
     )
 
@@ -186,13 +186,13 @@ def _seen(node: Node) -> Seen:
         view.positions.close()
 
 
-def roles_of(looked: Looked) -> dict[int, str]:
+def roles_of(observed: ObservedGroup) -> dict[int, str]:
     """Id -> the role in which each node of the group starts, were it to start now.
 
     One master: the one that runs, else who recorded that it is one under the greatest epoch, else the file's.
     """
-    master = looked.master.id if looked.master is not None else _recorded_master(looked.group)
-    return {node.id: MASTER if node.id == master else SLAVE for node in looked.group.nodes}
+    master = observed.master.id if observed.master is not None else _recorded_master(observed.group)
+    return {node.id: MASTER if node.id == master else SLAVE for node in observed.group.nodes}
 
 
 def _recorded_master(group: Group) -> int:

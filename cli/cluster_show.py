@@ -1,4 +1,4 @@
-"""`towline cluster status`: every group with its nodes, and the one word for the state it is in."""
+"""Does the work of `towline cluster status`: shows every group with its nodes and its state."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from towline.errors import NodeNotRunning
 from towline.node.report.status import BACKLOG_MIN, read_status
 from towline.route.nodes import Cluster
 
-from .cluster_nodes import Looked, chosen, look, older_settings, recorded_role, whole_cluster
+from .cluster_nodes import ObservedGroup, chosen, observe, older_settings, recorded_role, whole_cluster
 from .output import FAILED, add_row, show, sized, table
 from .seeding import progress_text
 
 
 def status(file: Path, names: Sequence[str], as_json: bool) -> int:
     cluster = whole_cluster(file)
-    groups = [_group(cluster, look(group, ask=True)) for group in chosen(cluster, names)]
+    groups = [_group(cluster, observe(group, ask=True)) for group in chosen(cluster, names)]
     states = [group["state"] for group in groups]
     document = {"cluster": cluster.name, "state": cluster_state(states), "groups": groups}
     show(document, as_json, lambda console: _render(console, document))
@@ -27,22 +27,22 @@ def status(file: Path, names: Sequence[str], as_json: bool) -> int:
     return FAILED if still or any(state not in (GroupState.OK, GroupState.ELSEWHERE) for state in states) else 0
 
 
-def _group(cluster: Cluster, looked: Looked) -> dict[str, Any]:
-    master = looked.master
+def _group(cluster: Cluster, observed: ObservedGroup) -> dict[str, Any]:
+    master = observed.master
     in_sync = master.in_sync if master is not None else ()
-    nodes = [_node(cluster, looked, seen, in_sync) for seen in looked.nodes]
+    nodes = [_node(cluster, observed, seen, in_sync) for seen in observed.nodes]
     return {
-        "group": looked.group.name,
-        "state": group_state(looked.nodes),
+        "group": observed.group.name,
+        "state": group_state(observed.nodes),
         "master": None if master is None else master.id,
         "in_sync": list(in_sync),
         "nodes": nodes,
     }
 
 
-def _node(cluster: Cluster, looked: Looked, seen: Seen, in_sync: Sequence[int]) -> dict[str, Any]:
+def _node(cluster: Cluster, observed: ObservedGroup, seen: Seen, in_sync: Sequence[int]) -> dict[str, Any]:
     """Of a node that does not run: its recorded role. `lag` is in bytes behind the master, None where unknown."""
-    node = looked.group.node(seen.id)
+    node = observed.group.node(seen.id)
     found: dict[str, Any] = {
         "node": seen.id,
         "state": seen.state,
@@ -54,24 +54,24 @@ def _node(cluster: Cluster, looked: Looked, seen: Seen, in_sync: Sequence[int]) 
     }
     if not seen.role:
         return found | ({} if seen.state is NodeState.ELSEWHERE else {"recorded_role": recorded_role(node)})
-    master = looked.master
+    master = observed.master
     lag = None if master is None or seen.role == MASTER else max(0, master.end - seen.end)
     found |= {"epoch": seen.epoch, "in_sync": seen.id in in_sync, "end": seen.end, "lag": lag}
-    return found | (_inside(cluster, looked, seen) if seen.runs else {})
+    return found | (_inside(cluster, observed, seen) if seen.runs else {})
 
 
-def _inside(cluster: Cluster, looked: Looked, seen: Seen) -> dict[str, Any]:
+def _inside(cluster: Cluster, observed: ObservedGroup, seen: Seen) -> dict[str, Any]:
     """What only the node's own machine knows."""
-    node = looked.group.node(seen.id)
+    node = observed.group.node(seen.id)
     try:
         read = read_status(node.store)
-    except NodeNotRunning:  # it went while we looked
+    except NodeNotRunning:  # it went while we observed
         return {}
     keys = ("visible_end", "pss", "flags", "standing_still", "dispatch_stopped", "damaged", "endpoints", "seeding")
     found = {key: read[key] for key in keys}
     link = read["master"]
     why = link["why"] if link is not None and not link["connected"] else ""
-    return found | {"follows_nobody": why, "older_settings": older_settings(cluster, looked.group, node)}
+    return found | {"follows_nobody": why, "older_settings": older_settings(cluster, observed.group, node)}
 
 
 def _render(console: Console, document: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`towline cluster up`, `down` and `restart`.
+"""Does the work of `towline cluster up`, `down` and `restart`.
 
 `up` starts the slaves of a group before its master: a master asks the others before it takes puts. `down` stops the
 master first, which leaves when its slaves hold all it has.
@@ -19,7 +19,17 @@ from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreT
 from towline.node.supervise.launch import Launched, stop_node
 from towline.route.nodes import Cluster, Group, Node
 
-from .cluster_nodes import Looked, chosen, is_here, look, older_settings, recorded_role, roles_of, spawn, whole_cluster
+from .cluster_nodes import (
+    ObservedGroup,
+    chosen,
+    is_here,
+    observe,
+    older_settings,
+    recorded_role,
+    roles_of,
+    spawn,
+    whole_cluster,
+)
 from .interrupts import Interrupts
 from .output import FAILED, add_row, progress_console, show, table
 
@@ -125,14 +135,14 @@ def up(file: Path, names: Sequence[str], alone: bool, timeout: float, as_json: b
         except BaseException:
             starting.undo()
             raise
-    return tell(cluster, groups, outcomes, as_json)
+    return show_outcomes(cluster, groups, outcomes, as_json)
 
 
 def bring_up(starting: Starting, groups: Sequence[Group]) -> list[Outcome]:
     """Starts what does not run in these groups, slaves first, and waits until running slaves follow their master."""
-    looked = {group.name: look(group) for group in groups}
-    roles = {group.name: roles_of(looked[group.name]) for group in groups}
-    outcomes = [standing(starting.cluster, looked[node.group], node) for group in groups for node in group.nodes]
+    observed = {group.name: observe(group) for group in groups}
+    roles = {group.name: roles_of(observed[group.name]) for group in groups}
+    outcomes = [standing(starting.cluster, observed[node.group], node) for group in groups for node in group.nodes]
     missing = [outcome for outcome in outcomes if outcome.what == STARTED]
     for role in (SLAVE, MASTER):
         asked = []
@@ -148,14 +158,14 @@ def bring_up(starting: Starting, groups: Sequence[Group]) -> list[Outcome]:
     return outcomes
 
 
-def standing(cluster: Cluster, looked: Looked, node: Node) -> Outcome:
+def standing(cluster: Cluster, observed: ObservedGroup, node: Node) -> Outcome:
     """What is the case before anything is started; `STARTED` stands for: is to be."""
-    seen = looked.seen(node.id)
+    seen = observed.seen(node.id)
     if seen.state is NodeState.ELSEWHERE:
         return Outcome(node, ELSEWHERE, sentence=f"{node.host} is not this machine", remedy="run `cluster up` there")
     if seen.state is NodeState.STOPPED:
         return Outcome(node, STARTED)
-    older = older_settings(cluster, looked.group, node)
+    older = older_settings(cluster, observed.group, node)
     return Outcome(node, RUNS, seen.role, seen.pid, older_settings=older)
 
 
@@ -172,38 +182,38 @@ def await_following(
     began = time.monotonic()
     for_master = timeout_s if elected else 0.0 if failed else AGREE_MAX_S
     while True:
-        looked, waited = look(group), time.monotonic() - began
-        if looked.master is None and any(not is_here(node) for node in group.nodes):
+        observed, waited = observe(group), time.monotonic() - began
+        if observed.master is None and any(not is_here(node) for node in group.nodes):
             return  # who is master is known on another machine
-        away = [seen for seen in looked.nodes if seen.id in running and seen.role != MASTER and not seen.follows]
-        if looked.master is not None and not away:
+        away = [seen for seen in observed.nodes if seen.id in running and seen.role != MASTER and not seen.follows]
+        if observed.master is not None and not away:
             return
-        begins = any(seen.state is NodeState.STARTING for seen in looked.nodes)
-        if waited > min(timeout_s, JOIN_MAX_S) or (looked.master is None and waited > for_master and not begins):
+        begins = any(seen.state is NodeState.STARTING for seen in observed.nodes)
+        if waited > min(timeout_s, JOIN_MAX_S) or (observed.master is None and waited > for_master and not begins):
             break
         select.select([], [], [], STEP_S)
     for seen in away:
         outcome = running[seen.id]
         outcome.what = FAILS
-        outcome.sentence, outcome.remedy = _why_alone(looked, outcome.node)
+        outcome.sentence, outcome.remedy = _why_alone(observed, outcome.node)
         say(f"{outcome.node.label}: {outcome.sentence}")
 
 
-def _why_alone(looked: Looked, node: Node) -> tuple[str, str]:
+def _why_alone(observed: ObservedGroup, node: Node) -> tuple[str, str]:
     """Sentence and remedy for a slave that follows nobody."""
     log = f"read {node.store / 'run' / 'node.log'}"
-    if looked.master is not None:
-        return f"it runs, and the master {looked.group.name}-{looked.master.id} does not count it as connected", log
+    if observed.master is not None:
+        return f"it runs, and the master {observed.group.name}-{observed.master.id} does not count it as connected", log
     why = recorded_role(node).get("why", "")
-    sentence = f"group {looked.group.name} has no master to follow"
+    sentence = f"group {observed.group.name} has no master to follow"
     return f"{sentence}: {why}" if why else sentence, f"start its master, or `towline promote` a slave; {log}"
 
 
-def tell(
+def show_outcomes(
     cluster: Cluster, groups: Sequence[Group], outcomes: Sequence[Outcome], as_json: bool, said: Sequence[str] = ()
 ) -> int:
     """Shows what became of every node and in which state that leaves these groups; the exit status."""
-    states = {group.name: group_state(look(group).nodes) for group in groups}
+    states = {group.name: group_state(observe(group).nodes) for group in groups}
     failed = [outcome for outcome in outcomes if outcome.what == FAILS]
     state = cluster_state(list(states.values()))
     document = {
@@ -259,8 +269,8 @@ def down(file: Path, names: Sequence[str], timeout: float, as_json: bool) -> int
 def take_down(say: Callable[[str], None], group: Group, timeout_s: float, *, slaves_first: bool) -> list[Outcome]:
     """Stops what runs of a group here. The master goes first, and only when its slaves hold all it has; where an etcd
     would elect another one meanwhile, it goes last."""
-    looked = look(group)
-    order = sorted(looked.nodes, key=lambda seen: (seen.role == MASTER) is slaves_first)
+    observed = observe(group)
+    order = sorted(observed.nodes, key=lambda seen: (seen.role == MASTER) is slaves_first)
     outcomes = []
     for seen in order:
         node = group.node(seen.id)
@@ -291,7 +301,7 @@ def stop(say: Callable[[str], None], node: Node, role: str, timeout_s: float) ->
 
 def _tell_down(cluster: Cluster, groups: Sequence[Group], outcomes: Sequence[Outcome], as_json: bool) -> int:
     bad = [outcome for outcome in outcomes if outcome.what in (FAILS, UNCLEAN)]
-    state = cluster_state([group_state(look(group).nodes) for group in groups])
+    state = cluster_state([group_state(observe(group).nodes) for group in groups])
     document = {
         "cluster": cluster.name,
         "state": state,
@@ -314,7 +324,7 @@ def restart(file: Path, names: Sequence[str], every: bool, timeout: float, as_js
         except BaseException:
             starting.undo()
             raise
-    return tell(cluster, groups, outcomes, as_json)
+    return show_outcomes(cluster, groups, outcomes, as_json)
 
 
 def roll(starting: Starting, group: Group, outcomes: list[Outcome], *, every: bool = False) -> None:
@@ -323,20 +333,20 @@ def roll(starting: Starting, group: Group, outcomes: list[Outcome], *, every: bo
     Each is up and all follow again before the next one goes; it ends with the first that fails. `outcomes` gets what
     became of each node that ran, or has it already.
     """
-    looked = look(group)
+    observed = observe(group)
     known = {outcome.node.id for outcome in outcomes if outcome.node.group == group.name}
     outcomes += [
-        standing(starting.cluster, looked, group.node(seen.id))
-        for seen in looked.nodes
+        standing(starting.cluster, observed, group.node(seen.id))
+        for seen in observed.nodes
         if seen.runs and seen.id not in known
     ]
-    for seen in sorted(looked.nodes, key=lambda seen: seen.role == MASTER):
+    for seen in sorted(observed.nodes, key=lambda seen: seen.role == MASTER):
         node = group.node(seen.id)
         if not seen.runs or not (every or older_settings(starting.cluster, group, node)):
             continue
         outcome = stop(starting.say, node, seen.role, starting.timeout_s)
         if outcome.what != FAILS:
-            master = group.node(looked.master.id) if looked.master is not None else group.first_master
+            master = group.node(observed.master.id) if observed.master is not None else group.first_master
             [outcome] = starting.start([(group, node, seen.role, master)])
             outcome.what = RESTARTED if outcome.what == STARTED else outcome.what
             starting.keep()

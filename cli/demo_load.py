@@ -1,4 +1,4 @@
-"""The demo's load: every flight as a message, and what has to come back of it."""
+"""The demo's load: sends every flight as a message and remembers what must come back."""
 
 import gc
 import time

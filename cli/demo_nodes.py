@@ -1,4 +1,4 @@
-"""The demo's master and slave: two real nodes on this machine, tied to this process."""
+"""The demo's master and slave: two real nodes on this machine that end with this process."""
 
 import select
 import shutil

@@ -5,9 +5,8 @@ from typing import Any
 from rich.console import Console
 
 from . import flights
-from .demo_check import Read
+from .demo_check import Compared, Read
 from .demo_load import Sent
-from .demo_logs import Compared
 from .output import add_row, sized, table
 
 _MB = 1e6

@@ -1,4 +1,4 @@
-"""The run of `towline demo`, step by step."""
+"""Runs `towline demo`, step by step."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""The demo's Spark step: a process of its own that reads the slave's store, tied to this one.
+"""The demo's Spark step: starts a process that reads the slave's store and ends with this one.
 
 Spark's JVM lives below that process and in its process group.
 """

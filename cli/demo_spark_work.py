@@ -1,4 +1,4 @@
-"""`python -m cli.demo_spark_work`: what the demo does with Spark, in a process of its own. Ends with one JSON line."""
+"""`python -m cli.demo_spark_work` is the demo's Spark process. Its last line is one JSON object."""
 
 import argparse
 import math

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, door
+from .output import Json, load_module
 
 app = typer.Typer(help="Break a cluster on purpose, and prove that nothing is lost.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ OUT = Path("build/drills")
 
 
 def _run(names: list[str], as_json: bool, out: Path, **plan: object) -> int:
-    status: int = door("cli.drill_run", "drill").run(names, out, as_json, plan)
+    status: int = load_module("cli.drill_run", "drill").run(names, out, as_json, plan)
     return status
 
 

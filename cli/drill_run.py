@@ -1,4 +1,4 @@
-"""What `towline drill` does: drills one after the other, a table of their figures, pictures."""
+"""Does the work of `towline drill`: runs drills one after the other, shows their figures and draws them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from rich.console import Console
 
 from loadtest.drill.errors import DrillImpossible
 from loadtest.drill.ground import Shape
-from loadtest.drill.run import DRILLS, PROCESSES, Plan, run_drill
+from loadtest.drill.run import DRILLS, PROCESSES, DrillPlan, run_drill
 from loadtest.drill.timeline import PAGE, PNG, draw
 
 from .interrupts import Interrupts
@@ -24,7 +24,7 @@ def run(names: Sequence[str], out: Path, as_json: bool, asked: dict[str, Any]) -
     is not possible raises DrillImpossible.
     """
     shape = Shape(**{key: asked.pop(key) for key in _SHAPES if key in asked})
-    plans = [Plan(name, shape=shape, **asked) for name in names] or _all(shape, asked)
+    plans = [DrillPlan(name, shape=shape, **asked) for name in names] or _all(shape, asked)
     results: list[dict[str, Any]] = []
     console = progress_console()
     with Interrupts() as interrupts:
@@ -52,15 +52,15 @@ def status_of(results: Sequence[dict[str, Any]]) -> int:
     return SKIPPED if any("skipped" in result for result in results) else 0
 
 
-def _all(shape: Shape, asked: dict[str, Any]) -> list[Plan]:
+def _all(shape: Shape, asked: dict[str, Any]) -> list[DrillPlan]:
     plans = []
     for name in DRILLS:
         targets = PROCESSES if name == "kill-process" else ("put",)
-        plans += [Plan(name, shape=shape, target=target, **asked) for target in targets]
+        plans += [DrillPlan(name, shape=shape, target=target, **asked) for target in targets]
     return plans
 
 
-def _one(plan: Plan, out: Path, console: Console, interrupts: Interrupts) -> dict[str, Any]:
+def _one(plan: DrillPlan, out: Path, console: Console, interrupts: Interrupts) -> dict[str, Any]:
     def say(text: str) -> None:
         console.print(f"{plan.label}: {text}", markup=False, soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""Where the commands of a client find their node: an endpoint, or a store directory on this machine."""
+"""Options by which client commands name their node: an endpoint, or a store directory on this machine."""
 
 import json
 from pathlib import Path

@@ -22,10 +22,9 @@ from towline.log.queues.index_file import IndexShape
 from towline.places import Store
 
 from . import layouts
-from .kept import kept_files
 from .messages import shown_body
 from .output import Json, StoreDir, add_row, show, table
-from .stored import Blank, IndexReader, QueueFiles, index_files, queues_of, read_record
+from .stored import Blank, IndexReader, QueueFiles, index_files, kept_files, queues_of, read_record
 
 app = typer.Typer(help="Show what the files of a store hold.", no_args_is_help=True)
 

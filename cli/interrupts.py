@@ -1,4 +1,4 @@
-"""Ctrl-C for a command that has processes and directories to clean up.
+"""Handles Ctrl-C for commands that have processes and directories to clean up.
 
 The first SIGINT, SIGTERM or SIGHUP raises KeyboardInterrupt, but never between the start of something and the note that
 it has to be ended: there it waits. Once raised, further ones are ignored, so that cleaning up is not broken off.

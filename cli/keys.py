@@ -1,4 +1,4 @@
-"""`towline keys`: who may come through a door that is open beyond this machine."""
+"""`towline keys`: who may connect to a port that is open beyond this machine."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +11,7 @@ from towline.link.keys import ENVIRONMENT, list_keys, make_node_keys, new_key, r
 
 from .output import Json, add_row, show, table
 
-app = typer.Typer(help="Make, list and revoke the keys that open a cluster's doors.", no_args_is_help=True)
+app = typer.Typer(help="Make, list and revoke the keys of a cluster's ports.", no_args_is_help=True)
 
 
 class Role(StrEnum):

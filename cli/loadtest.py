@@ -17,10 +17,10 @@ from towline.client.link.routes import names_groups
 from towline.errors import TopicExists
 
 from .endpoints import LocalStore, endpoint_of
-from .output import FAILED, Json, add_row, door, progress_console, show, table
+from .output import FAILED, Json, add_row, load_module, progress_console, show, table
 
 
-class Kind(StrEnum):
+class UserKind(StrEnum):
     """Users of loadtest/load/users.py."""
 
     PUT = "put"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 class Shape(StrEnum):
-    """Curves of loadtest/load/shapes.py."""
+    """Curves of loadtest/load/plan.py."""
 
     NONE = "none"
     RAMP = "ramp"
@@ -41,7 +41,7 @@ class Shape(StrEnum):
 
 
 def loadtest(
-    user: Annotated[list[Kind] | None, typer.Option("--user", help="Kind of user; may be repeated.")] = None,
+    user: Annotated[list[UserKind] | None, typer.Option("--user", help="Kind of user; may be repeated.")] = None,
     put: Annotated[
         str | None, typer.Option("--put", metavar="ENDPOINT", help="Where puts go, or cluster:PATH for all of it.")
     ] = None,
@@ -69,13 +69,13 @@ def loadtest(
     as_json: Json = False,
 ) -> int:
     """Put a running node or cluster under the load of Locust's users."""
-    plans, runs = door("loadtest.load.plan", "loadtest"), door("loadtest.load.run", "loadtest")
+    plans, runs = load_module("loadtest.load.plan", "loadtest"), load_module("loadtest.load.run", "loadtest")
     put, serve = _where(put, serve, store)
-    plan = plans.Plan(
+    plan = plans.LoadPlan(
         put, serve, topic, body_size, batch, per_user, shape.value, users, spawn_rate, seconds, max_p99,
         -1.0 if max_fail is None else max_fail,
     )  # fmt: skip
-    kinds = [each.value for each in user or [Kind.PUT]]
+    kinds = [each.value for each in user or [UserKind.PUT]]
     _make_topic(put, topic, queues)
     if web:
         progress_console().print(f"Locust's page: http://127.0.0.1:{web} (Ctrl-C ends it)")

@@ -1,4 +1,4 @@
-"""Messages as commands show them."""
+"""Renders messages as tables and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every command has in common: one JSON document or a text for people, errors with their remedy, lazy doors."""
+"""What every command has in common: two forms of a result, errors with their remedy, modules loaded when needed."""
 
 import sys
 from collections.abc import Callable
@@ -71,6 +71,12 @@ def add_row(made: Table, *values: object) -> None:
     made.add_row(*(Text(str(value)) for value in values))
 
 
+def print_machine(console: Console, result: dict[str, Any]) -> None:
+    """The last line of a benchmark: the machine it ran on, and how long it took."""
+    machine = result["machine"]
+    console.print(f"{machine['cpus']} CPUs, load {machine['load_before']:.1f} before; {result['seconds']:.0f} s")
+
+
 def sized(size: float) -> str:
     """Bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -80,7 +86,7 @@ def sized(size: float) -> str:
     return f"{size:,.1f} TiB"
 
 
-def door(module: str, extra: str) -> Any:
+def load_module(module: str, extra: str) -> Any:
     """A module that needs the packages of an extra, loaded when a command asks for it. Raises MissingPackage."""
     try:
         with loading():

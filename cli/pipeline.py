@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from pipeline.options import OptionFacts, facts_of
 from pipeline.registry import JOBS
 
-from .output import Json, add_row, door, show, table
+from .output import Json, add_row, load_module, show, table
 
 EXTRA = "spark"
 
@@ -69,14 +69,14 @@ def ship(
     as_json: Json = False,
 ) -> None:
     """Pack Towline into a zip for `spark-submit --py-files FILE pipeline/__main__.py NAME ...`."""
-    path = door("pipeline.ship", EXTRA).ship(file)
+    path = load_module("pipeline.ship", EXTRA).ship(file)
     size = path.stat().st_size
     show({"file": path, "bytes": size}, as_json, lambda console: console.print(f"{path}: {size:,} bytes", markup=False))
 
 
 def _command_of(name: str) -> TyperCommand:
     """A command with an option for each field of the job's dataclass, and those that all jobs have."""
-    job = door(JOBS[name].module, EXTRA).JOB
+    job = load_module(JOBS[name].module, EXTRA).JOB
 
     def command(
         *,
@@ -87,7 +87,9 @@ def _command_of(name: str) -> TyperCommand:
         as_json: Json = False,
         **values: Any,
     ) -> int:
-        status: int = door("cli.pipeline_run", EXTRA).run(name, values, master, conf or [], report, show, as_json)
+        status: int = load_module("cli.pipeline_run", EXTRA).run(
+            name, values, master, conf or [], report, show, as_json
+        )
         return status
 
     common = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]

@@ -1,4 +1,4 @@
-"""What `towline pipeline NAME` does: the job with a bar on standard error, then its table, or JSON."""
+"""Does the work of `towline pipeline NAME`: runs the job with a progress bar, then shows its table or JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Where a new slave's log comes from, and how far it has come: `towline slave start --seed`, `--wait`."""
+"""Prepares a new slave's first log and shows its progress: `towline slave start --seed`, `--wait`."""
 
 import json
 import time

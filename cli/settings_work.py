@@ -1,4 +1,4 @@
-"""What `towline settings` does."""
+"""Does the work of `towline settings`."""
 
 import json
 import os

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from .output import Json, StoreDir, add_row, door, show, sized, table
+from .output import Json, StoreDir, add_row, load_module, show, sized, table
 
 ShownTopic = Annotated[str | None, typer.Option("--topic", help="Show this topic's queues, not the busiest topics.")]
 
@@ -23,9 +23,9 @@ def stats(
 ) -> None:
     """Show how much a node takes and serves, how long puts take, and why puts were refused.
 
-    Everything is counted since the node was started; a piece of it that starts again goes on counting.
+    Everything is counted since the node was started; a process of it that starts again goes on counting.
     """
-    statistics = door("towline.node.report.statistics", "server")
+    statistics = load_module("towline.node.report.statistics", "server")
     before = _sample(store)
     while True:
         try:
@@ -44,11 +44,11 @@ def stats(
 
 def _sample(store: Path) -> Any:
     """Raises NodeNotRunning."""
-    status = door("towline.node.report.status", "server")
+    status = load_module("towline.node.report.status", "server")
     status.node_facts(store)
     node = status.open_node(store)
     try:
-        return door("towline.node.report.statistics", "server").take(node)
+        return load_module("towline.node.report.statistics", "server").take(node)
     finally:
         node.positions.close()
 

@@ -1,4 +1,4 @@
-"""The work of `towline store backup` and `towline store restore`."""
+"""Does the work of `towline store backup` and `towline store restore`."""
 
 import json
 import time

@@ -17,15 +17,14 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 from locust.stats import StatsEntry
 
-from loadtest.load.plan import Plan
-from loadtest.load.shapes import users_at
+from loadtest.load.plan import LoadPlan, users_at
 from loadtest.load.summary import Row, broken, summary_of
 from loadtest.load.users import MESSAGES, BatchPutUser, MixedUser, PullUser, PutUser, SlowUser
 from towline.runtime.process import die_with_parent
 
 __all__ = ["BatchPutUser", "MixedUser", "PullUser", "PutUser", "SlowUser"]
 
-PLAN: Final = Plan.read()
+PLAN: Final = LoadPlan.read()
 TOLD: Final = "towline_messages"  # of a worker's report
 SUMMARY: Final = "summary.json"
 PARENT: Final = "TOWLINE_LOAD_PARENT"  # its process id: nobody is left behind when it is killed

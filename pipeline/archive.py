@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from towline.log.files.segment_files import sync_directory
 from towline.log.state.archived import probe_of, save_archived
 from towline.runtime.locks import StoreLock
-from towline.spark.stores import Kind, StoreView
+from towline.spark.stores import StoreKind, StoreView
 
 from .archive_files import Order, Refused, Staged, archive_segment
 from .archive_manifest import STAGING, SUFFIX, Archive, ArchivedSegment, Head, publish_manifests
@@ -156,7 +156,7 @@ class _Run:
         if last is None:
             return
         until = last.base + view.segment_size
-        ours = view.kind in (Kind.LIVE, Kind.STOPPED)
+        ours = view.kind in (StoreKind.LIVE, StoreKind.STOPPED)
         if ours and self._options.tell and until > self._done.until:
             save_archived(view.facts().store, view.segment_size, last.data_end, last.probe, self._archive.root)
         self._done.until = until

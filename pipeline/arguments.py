@@ -1,4 +1,4 @@
-"""A command line of jobs that needs no typer: for `python -m pipeline` and spark-submit."""
+"""Parses the arguments of a job without typer: for `python -m pipeline` and spark-submit."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Which messages a job reads: the options that such jobs share, as the data source's."""
+"""Options by which jobs choose messages; the data source has the same ones."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

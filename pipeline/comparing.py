@@ -1,4 +1,4 @@
-"""The logs of two stores, byte by byte over what both hold: a slave's is a part of its master's. No Spark."""
+"""Compares the logs of two stores byte by byte over what both hold: a slave's is a part of its master's. No Spark."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

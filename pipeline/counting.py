@@ -1,4 +1,4 @@
-"""How often each value occurs in batches of messages: what the tasks of `stats` hand on. Arrow only, no Spark.
+"""The tasks of `stats`: count how often each value occurs in batches of messages. Arrow only, no Spark.
 
 Counts of values are all that exact percentiles need, and a value that occurs a million times is one row.
 """

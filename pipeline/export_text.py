@@ -1,4 +1,4 @@
-"""Messages as text, column by column: JSON lines, CSV, and bodies as UTF-8, base64 or hex. Needs pyarrow, no Spark."""
+"""Renders messages as text, column by column: JSON lines, CSV, and bodies as UTF-8, base64 or hex. No Spark."""
 
 import base64
 import io

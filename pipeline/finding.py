@@ -1,4 +1,4 @@
-"""Messages of many keys: what the tasks of `lookup` do. Arrow and numpy only, no Spark.
+"""The tasks of `lookup`: find messages of many keys. Arrow and numpy only, no Spark.
 
 By a scan: keys of all messages are read, and of those found everything else. By the index: every task walks the chains
 of one index file for all keys at once, and what the entries lead to is compared with the keys, since a hash is no key.

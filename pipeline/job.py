@@ -1,4 +1,4 @@
-"""What a job is, and what it gives back. One module per job; its `JOB` is named in `registry`."""
+"""The interface of a job and of its result. One module per job; its `JOB` is named in `registry`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The messages of many keys: their KEYS or their unique key is among those asked for."""
+"""`lookup`: finds the messages whose KEYS or unique key is among many that are given."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How far a job has come: tasks of Spark's stages, or whatever a job counts itself."""
+"""Progress of a job: tasks of Spark's stages, or whatever the job counts itself."""
 
 import threading
 import uuid

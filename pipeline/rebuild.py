@@ -6,7 +6,7 @@ as it was, and the next one begins anew. docs/decisions/0035 says why nothing is
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -37,18 +37,7 @@ from .errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt
 from .job import Column, Job, Result, many
 from .options import option, store_option
 from .progress import Progress
-from .rebuild_tasks import (
-    Built,
-    IndexWork,
-    Piece,
-    Plan,
-    Row,
-    build_index,
-    build_piece,
-    gather_pieces,
-    told,
-    write_files,
-)
+from .rebuild_tasks import IndexWork, Piece, RebuildPlan, build_index, build_piece
 from .rebuild_units import build_units, subscriptions, work_of
 from .scratch import Scratch, fence, make_scratch
 from .tasks import SparkTasks, Tasks
@@ -58,11 +47,6 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = GIB  # of the log for one task: a task costs some 70 ms, in which a core reads 250 MB
 FENCE_S: Final = 60.0
-_MANIFEST: Final = (
-    "kind string, topic binary, queue_id int, at bigint, first bigint, end bigint, records bigint, keys bigint, "
-    "said string"
-)
-_PIECES: Final = f"base bigint, entries binary, {_MANIFEST}"
 _NAME: Final = "rebuild"
 
 
@@ -70,29 +54,8 @@ _NAME: Final = "rebuild"
 class RebuildOptions:
     store: str = store_option("Store directory of a node that does not run, or of a real broker.")
     parts: Literal["all", "queues", "index"] = option("What is built anew.", default="all")
-    shuffle: bool = option(
-        "Let one task write each queue file, whole and once: for file systems that are not coherent for small writes.",
-        default=False,
-    )
     old: Literal["keep", "remove"] = option("What stood there before: kept in diverged/, or removed.", default="keep")
     config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
-
-
-Shuffle = Callable[
-    [Plan, tuple[Piece, ...], int], list[Row]
-]  # the rows of a manifest, with so many tasks for the files
-
-
-def shuffled(
-    spark: "SparkSession", progress: Progress, plan: Plan, pieces: tuple[Piece, ...], parallel: int
-) -> list[Row]:
-    """Entries are brought together by queue file, and one task writes it."""
-    key = ("topic", "queue_id", "base")
-    with progress.stage(spark, "the log, shuffled"):
-        gathered = spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(partial(gather_pieces, plan, pieces), _PIECES)
-        by_file = gathered.repartition(parallel, *key).sortWithinPartitions(*key, "first")
-        rows: list[Row] = by_file.mapInArrow(partial(write_files, plan), _MANIFEST).toArrow().to_pylist()
-    return rows
 
 
 @dataclass(kw_only=True)
@@ -114,7 +77,7 @@ class Rebuilt:
         self.seconds[name] = round(time.monotonic() - started, 3)
 
 
-def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
+def rebuild(options: RebuildOptions, tasks: Tasks) -> Rebuilt:
     """Raises StoreTaken or DutyTaken while a node runs; NotRebuilt, QueueGap, AttemptsGoOn with the store as it was."""
     store = Store(Path(options.store).resolve())
     if store.restoring.exists():
@@ -130,7 +93,7 @@ def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
         done = Rebuilt(found=find_log(store, settings))
         scratch = make_scratch(store.staging, _NAME)
         try:
-            plan = Plan(
+            plan = RebuildPlan(
                 store=str(store.root),
                 scratch=scratch,
                 settings=settings,
@@ -141,7 +104,7 @@ def rebuild(options: RebuildOptions, tasks: Tasks, shuffle: Shuffle) -> Rebuilt:
             )
             if plan.units is not None:
                 subscriptions(store.root, plan.units.bloom)  # what is wrong with them is said before anything is read
-            _build(plan, tasks, done, shuffle=shuffle if options.shuffle and plan.queues else None, index=wants_index)
+            _build(plan, tasks, done, index=wants_index)
             _exchange(store, options, plan, done)
         finally:
             _leave(scratch)
@@ -158,7 +121,7 @@ def pieces_of(found: FoundLog, segment_size: int, parallel: int) -> tuple[Piece,
     return tuple(Piece(max(start, found.log_min), min(end, found.end)) for start, end in pairwise(borders))
 
 
-def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, shuffle: Shuffle | None, index: bool) -> None:
+def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> None:
     files = ConsumeQueueFiles(plan.whole_queues, plan.settings.queue_file_size, FILES_OPEN_MAX)
     for directory in dict.fromkeys((plan.built_queues, plan.whole_queues, plan.built_index)):
         directory.mkdir()
@@ -166,14 +129,12 @@ def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, shuffle: Shuffle | None, 
     pieces = pieces_of(done.found, plan.settings.segment_size, tasks.parallel)
     try:
         with done.lap("queues"):
-            if shuffle is None or not pieces:
-                parts = tasks.run("the log", partial(build_piece, plan), pieces)
-            else:
-                parts = told(shuffle(plan, pieces, tasks.parallel))
-            log = _checked(pieces, parts)
+            log = tasks.run("the log", partial(build_piece, plan), pieces)
+        if refused := [part.refused for part in log if part.refused]:
+            raise NotRebuilt(refused[0])
         done.records, done.keys = sum(part.records for part in log), sum(part.keys for part in log)
-        stretches = (stretch for part in parts for stretch in part.stretches)
-        wholes = cover(stretches, (hole for part in parts for hole in part.holes))
+        stretches = (stretch for part in log for stretch in part.stretches)
+        wholes = cover(stretches, (hole for part in log for hole in part.holes))
         if plan.units is not None:
             with done.lap("units"):
                 _build_units(plan, tasks, [whole.built for whole in wholes])
@@ -189,19 +150,7 @@ def _build(plan: Plan, tasks: Tasks, done: Rebuilt, *, shuffle: Shuffle | None, 
         files.close()
 
 
-def _checked(pieces: Sequence[Piece], parts: Sequence[Built]) -> list[Built]:
-    """The parts of the pieces, in order. Raises NotRebuilt with what a task met."""
-    refused = sorted((part.piece.start, part.refused) for part in parts if part.piece and part.refused)
-    if refused:
-        raise NotRebuilt(refused[0][1])
-    by_piece = {part.piece: part for part in parts}
-    missing = [piece for piece in pieces if piece not in by_piece]
-    if missing:
-        raise NotRebuilt(f"nobody told what was built of the log from {missing[0].start} to {missing[0].end}")
-    return [by_piece[piece] for piece in pieces]
-
-
-def _build_index(plan: Plan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
+def _build_index(plan: RebuildPlan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
     now = datetime.now()
     work = [
         IndexWork(part, file_name(now + timedelta(milliseconds=part.number)))
@@ -213,14 +162,14 @@ def _build_index(plan: Plan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequen
     return len(work)
 
 
-def _build_units(plan: Plan, tasks: Tasks, queues: Sequence[Stretch]) -> None:
+def _build_units(plan: RebuildPlan, tasks: Tasks, queues: Sequence[Stretch]) -> None:
     plan.built_units.mkdir()
     refused = [said for said in tasks.run("units", partial(build_units, plan), work_of(queues, tasks.parallel)) if said]
     if refused:
         raise NotRebuilt(refused[0])
 
 
-def _finish(plan: Plan, files: ConsumeQueueFiles, wholes: list[Whole], found: FoundLog) -> list[Stretch]:
+def _finish(plan: RebuildPlan, files: ConsumeQueueFiles, wholes: list[Whole], found: FoundLog) -> list[Stretch]:
     """What no task can know: holes and fillers before a queue's first entry, queues without records, deleted topics."""
     for whole in wholes:
         name, queue_id = whole.built.name, whole.built.queue_id
@@ -242,7 +191,7 @@ def _bases(store: Store) -> Iterator[int]:
     return (int(path.name) for path in store.commitlog.iterdir() if path.name.isdecimal())
 
 
-def _exchange(store: Store, options: RebuildOptions, plan: Plan, done: Rebuilt) -> None:
+def _exchange(store: Store, options: RebuildOptions, plan: RebuildPlan, done: Rebuilt) -> None:
     """New for old. A kill between the two exchanges leaves a store of which both halves are of the same log."""
     diverged, now = Quarantine(store.root), now_ms()
 
@@ -288,7 +237,7 @@ COLUMNS: Final = (
 
 def run(spark: "SparkSession", options: RebuildOptions, progress: Progress) -> Result:
     started = time.monotonic()
-    done = rebuild(options, SparkTasks(spark, progress), partial(shuffled, spark, progress))
+    done = rebuild(options, SparkTasks(spark, progress))
     seconds = time.monotonic() - started
     read = done.found.end - done.found.log_min
     entries = sum(queue.end - queue.first for queue in done.queues)

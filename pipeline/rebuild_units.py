@@ -28,7 +28,7 @@ from towline.log.repair.rebuild import FILES_OPEN_MAX
 from towline.places import Store
 
 from .errors import ScratchNotSeen
-from .rebuild_tasks import Plan
+from .rebuild_tasks import RebuildPlan
 
 _BLOCK: Final = 65_536  # entries
 _TASKS: Final = 4  # for each core
@@ -58,7 +58,7 @@ def subscriptions(store: Path, bloom: tuple[int, int] | None) -> FilterTable | N
     return read(ConfigFile(path).load() or {}, Bloom(*bloom), str(path))
 
 
-def build_units(plan: Plan, work: UnitWork) -> str:
+def build_units(plan: RebuildPlan, work: UnitWork) -> str:
     """Units and queues that lead to them. What was refused; empty when they were built."""
     assert plan.units is not None
     size = plan.settings.queue_file_size
@@ -88,7 +88,7 @@ def build_units(plan: Plan, work: UnitWork) -> str:
 
 class _Extending:
     def __init__(
-        self, plan: Plan, source: ConsumeQueueFiles, made: ConsumeQueueFiles, files: ConsumeQueueExtFiles
+        self, plan: RebuildPlan, source: ConsumeQueueFiles, made: ConsumeQueueFiles, files: ConsumeQueueExtFiles
     ) -> None:
         """Raises MalformedFile."""
         assert plan.units is not None

@@ -1,4 +1,4 @@
-"""One run of one job, for the command and for `python -m pipeline` alike."""
+"""Runs one job, for the command and for `python -m pipeline` alike."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from towline.spark.planning import Plan
+from towline.spark.planning import ReadPlan
 from towline.spark.reading import read
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Batches = Iterator[pa.RecordBatch]
 Work = Callable[[Batches], Batches]
 
 
-def scanned(spark: "SparkSession", plan: Plan, work: Work, schema: str) -> "DataFrame":
+def scanned(spark: "SparkSession", plan: ReadPlan, work: Work, schema: str) -> "DataFrame":
     """`work` turns the messages of one partition into batches of `schema`, in Spark SQL's words."""
     return over(spark, len(plan.partitions), partial(_read_and, plan, work), schema)
 
@@ -37,5 +37,5 @@ def _each(task: Callable[[int], Batches], numbers: Iterable[pa.RecordBatch]) -> 
             yield from task(number)
 
 
-def _read_and(plan: Plan, work: Work, number: int) -> Batches:
+def _read_and(plan: ReadPlan, work: Work, number: int) -> Batches:
     return work(read(plan.partitions[number], plan.reading))

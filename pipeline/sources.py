@@ -1,4 +1,4 @@
-"""Where a job's messages come from: a store's files or an archive, chosen alike, read by the same tasks. No Spark."""
+"""Sources of messages: the files of a store or an archive, chosen alike, read by the same tasks. No Spark."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Statistics of a store's messages: counts, bytes, sizes, delays, retries, dead letters, top keys.
+"""`stats`: statistics of a store's messages: counts, bytes, sizes, delays, retries, dead letters, top keys.
 
 Tasks count values (`counting`), Spark adds the counts up and takes percentiles of them, which are exact.
 """

@@ -63,7 +63,7 @@ def measure(plan: Plan, note: Note) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="towline-bench-") as directory,
         bench_node(Path(directory), SEGMENT) as node,
     ):
-        node.settle()
+        node.await_segments()
         for number in range(plan.rounds):
             note(f"round {number + 1} of {plan.rounds}: {plan.rate:,} a second with times of their own")
             rows.append(_times(node, f"times-{number}", plan.rate * plan.seconds, plan.seconds, plan.lead_ms))

@@ -1,4 +1,4 @@
-"""What a benchmark is to reach, beside what it reached."""
+"""Compares what a benchmark reached with its goals."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -131,7 +131,7 @@ def _raw(pair: RawPair, size: int) -> float:
 
 def _stream(pair: BenchPair, client: PutClient, size: int) -> dict[str, float]:
     """The slave is held until so much waits for it."""
-    pair.rest()
+    pair.await_idle()
     start = pair.held
     with pair.receiver_held():
         _fill(pair, client, start + size)
@@ -162,7 +162,7 @@ def _fill(pair: BenchPair, client: PutClient, end: int) -> None:
 def _lag(pair: BenchPair, plan: Plan) -> dict[str, float]:
     load = load_of(STEADY)
     with _Timed(pair) as client:
-        pair.rest()
+        pair.await_idle()
         with Watch(pair) as watch:
             timings = client.run(load, plan.rate / len(load.records), plan.seconds)
         lags = lags_ms(watch.rows)
@@ -236,7 +236,7 @@ def _waiting(directory: Path, plan: Plan) -> dict[str, Any]:
 def _rest(pairs: Mapping[str, BenchPair]) -> None:
     """All of them: what ASYNC_MASTER puts off would else be done in the turn of SYNC_MASTER."""
     for pair in pairs.values():
-        pair.rest()
+        pair.await_idle()
 
 
 # --- a slave that catches up
@@ -247,7 +247,7 @@ def _catch_up(pair: BenchPair, plan: Plan) -> dict[str, Any]:
     load = load_of(STEADY)
     rate = plan.rate / len(load.records)
     with _Timed(pair) as client:
-        pair.rest()
+        pair.await_idle()
         start = pair.held
         with pair.receiver_held():
             _fill(pair, client, start + plan.behind)

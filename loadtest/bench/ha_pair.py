@@ -1,4 +1,4 @@
-"""A master and a slave that are measured, and what is read of them while they work."""
+"""The master and the slave of a benchmark, and the figures that are read of them while they work."""
 
 import os
 import select
@@ -49,7 +49,7 @@ class BenchPair:
         end = self.end
         _await(lambda: self.held >= end, CATCH_UP_MAX_S, "the slave did not catch up")
 
-    def rest(self) -> None:
+    def await_idle(self) -> None:
         """Until nothing of what was put before is left to do: on either side, in queues, index and on the disk."""
         self.await_level()
         self.node.await_flushed()
@@ -59,7 +59,7 @@ class BenchPair:
         _await(
             lambda: all(self.slave.get(part) >= end for part in parts), CATCH_UP_MAX_S, "the slave did not come to rest"
         )
-        self.node.settle()
+        self.node.await_segments()
         _await(self._slave_is_warm, CATCH_UP_MAX_S, "the slave's next segments were not made")
         os.sync()  # queues and index are synced much later, and every append then waits for the journal
 

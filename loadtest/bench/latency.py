@@ -1,4 +1,4 @@
-"""Latencies of a pipelined load at a steady rate: each request from its sending to its acknowledgement."""
+"""Measures latencies of a pipelined load at a steady rate: each request from its sending to its acknowledgement."""
 
 import time
 from collections import deque

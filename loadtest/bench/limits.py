@@ -1,4 +1,4 @@
-"""The limits of the machine that a figure stands beside. All of them are taken in the same run, in turns with it."""
+"""Measures limits of the machine, in turns with the figures that stand beside them."""
 
 import time
 from typing import Final

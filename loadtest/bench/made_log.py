@@ -1,4 +1,4 @@
-"""A log that is made here and not put: records of one size in whole segments, as a store would hold them.
+"""Writes a log without a node: records of one size in whole segments, as a store would hold them.
 
 Every record has its own place, number, time, key and unique key, and one of 65,536 random bodies with its CRC, so that
 no column of them is a run of equal values. Numpy makes some two million a second, which no producer could.

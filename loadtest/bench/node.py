@@ -1,4 +1,4 @@
-"""The node that is measured: a whole master, ASYNC_FLUSH and ASYNC_MASTER, body CRCs checked as always."""
+"""The node of a benchmark: a whole master, ASYNC_FLUSH and ASYNC_MASTER, body CRCs checked."""
 
 import os
 import select
@@ -55,7 +55,7 @@ class BenchNode:
         tasks = Path(f"/proc/{self._positions.duty(Duty.PUT).pid}/task")
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
 
-    def settle(self) -> None:
+    def await_segments(self) -> None:
         """Until the next segments are made and warm: their making is not what is measured."""
 
         def ready() -> bool:

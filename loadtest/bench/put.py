@@ -135,14 +135,14 @@ def _turn(row: Series, node: BenchNode, pair: RawPair, client: PutClient, plan: 
     while node.room() < (requests + load.shape.window) * len(load.records):
         client.send(load, load.shape.window)  # a burst ends before the segment does
     node.await_dispatched()
-    node.settle()
+    node.await_segments()
     with node.reput_held():
         cpu = node.put_cpu_ns()
         row.burst.append(requests / client.measure(load, requests))
         records = (requests + load.shape.window) * load.shape.records
         row.burst_cpu_ns.append((node.put_cpu_ns() - cpu) / records)
     node.await_dispatched()
-    node.settle()
+    node.await_segments()
     requests = row.requests(row.whole, plan)
     row.whole.append(requests / client.measure(load, requests))
     row.dispatched_s.append(node.await_dispatched())

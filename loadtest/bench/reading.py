@@ -1,4 +1,4 @@
-"""What the benches of the reading side share: a filled node, and one pass of a consumer over a queue."""
+"""Shared by the benchmarks of reading: a filled node, and one pass of a consumer over a queue."""
 
 import time
 from collections.abc import Callable

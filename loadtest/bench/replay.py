@@ -73,7 +73,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         note(f"{plan.size / GIB:g} GiB are put")
         filling = load_of(FILLED)
         count = fill(client, node, filling, plan.size // filling.record_size)
-        node.settle()
+        node.await_segments()
         note("the log leaves memory")
         commitlog = directory / "store" / "commitlog"
         cold = _make_cold(commitlog, plan.segment_size)

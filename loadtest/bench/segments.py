@@ -91,7 +91,7 @@ def _node(directory: Path, plan: Plan, rate: float | None, note: Note, *, warmed
             for number in range(1, plan.rounds + 1):
                 note(f"a node, {'warmed' if warmed else 'not warmed'}, round {number} of {plan.rounds}")
                 node.await_flushed()
-                node.settle()
+                node.await_segments()
                 rounds.append(client.run(load, rate, plan.seconds))
             client.close()
             waited, made = node.waits_for_segments()

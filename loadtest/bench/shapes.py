@@ -1,4 +1,4 @@
-"""What is put: requests of so many records with bodies of so many bytes, encoded as the producer encodes them."""
+"""Requests of a benchmark: so many records with bodies of so many bytes, encoded as the producer encodes them."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How fast records become columns, of one core: all columns, those of the head, those of a queue's rebuild.
+"""Measures decoding on one core: all columns, those of the head, those of a queue's rebuild.
 
 Beside them a decoder that takes record by record and gives all columns. Everything takes its turn in each round, over
 segments that are mapped and in the page cache; seconds are of the process's CPU, since nothing here runs in threads.

@@ -1,4 +1,4 @@
-"""`rebuild` of the queues, whose tasks write every entry to its place, beside the variant that shuffles, in turns.
+"""`rebuild` of the queues, whose tasks write every entry to its place, beside a rebuild that shuffles, in turns.
 
 Both end with the same checks, the same sync and the same exchange. Beside the log of some size that is rebuilt alone
 stands what the tasks do without writing: reading the log and grouping its entries, in one process.
@@ -8,14 +8,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from pipeline.progress import Progress
-from pipeline.rebuild import RebuildOptions, rebuild, shuffled
+from pipeline.rebuild import RebuildOptions, rebuild
 from pipeline.session import end, session
 from pipeline.tasks import SparkTasks
 from towline.errors import BenchFailed
@@ -26,6 +25,7 @@ from towline.log.queues.queue_build import QueueBuild
 from towline.places import Store
 
 from .made_log import MadeLog
+from .spark_shuffle import ShuffledTasks
 
 TURNS: Final = 3  # in each round: one takes half a second, in which any noise of the machine counts
 LAPS: Final = ("queues", "finish", "exchange")  # of a rebuild: the tasks, with Spark's part; sync and checks; renames
@@ -86,10 +86,10 @@ def alone(log: MadeLog, note: Note) -> dict[str, float]:
 
 def _run(spark: SparkSession, log: MadeLog, *, shuffle: bool) -> tuple[float, dict[str, float]]:
     """Seconds of a rebuild, and of its laps."""
-    options = RebuildOptions(store=str(log.root), parts="queues", old="remove", shuffle=shuffle)
+    options = RebuildOptions(store=str(log.root), parts="queues", old="remove")
     os.sync()  # its last sync takes the whole file system: what the run before left to write is not its own
     started = time.monotonic()
-    done = rebuild(options, SparkTasks(spark, Progress()), partial(shuffled, spark, Progress()))
+    done = rebuild(options, (ShuffledTasks if shuffle else SparkTasks)(spark, Progress()))
     seconds = time.monotonic() - started
     if done.records != log.total or sum(queue.end for queue in done.queues) != log.total:
         raise BenchFailed(f"{log.total} records were to be rebuilt, {done.records} were")

@@ -1,4 +1,4 @@
-"""A stream from one topic into another at a steady rate: how long a message takes from its sender to the last reader.
+"""Measures a stream from one topic into another at a steady rate: latency from the sender to the last reader.
 
 The message's body holds when it was sent. It is put into a node, read by a micro-batch out of the store's files,
 written by the sink into the second topic, and pulled from there: the time of all of this is its latency. Messages

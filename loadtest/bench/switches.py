@@ -1,4 +1,4 @@
-"""What a segment switch costs the writer: one append turn after the other over several segments, made in three ways.
+"""Measures what a segment switch costs the writer: one append turn after the other over several segments.
 
 A turn is what put does with a request around its kernel, by the same calls: make room, copy, publish, and the roll when
 the request does not fit. The segments exist before the writer comes, as allocate sees to in a running node.

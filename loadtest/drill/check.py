@@ -52,7 +52,7 @@ class Found:
 
 
 @dataclass
-class Verdict:
+class DrillVerdict:
     """`faults` are sentences about what must not be; none: the drill has passed."""
 
     sent: int = 0
@@ -132,7 +132,7 @@ class Judge:
 
     def __init__(self, history: History, windows: Sequence[tuple[float, float]]) -> None:
         acknowledged, stored = (int(history.has(status).sum()) for status in (ACKNOWLEDGED, STORED))
-        self.verdict = Verdict(len(history), acknowledged, stored, len(history) - acknowledged - stored)
+        self.verdict = DrillVerdict(len(history), acknowledged, stored, len(history) - acknowledged - stored)
         self._windows = windows
         self._order = np.argsort(history.keys, kind="stable")
         self._history = history
@@ -210,7 +210,7 @@ def _lookup(ordered: Keys, wanted: Keys) -> tuple[npt.NDArray[np.bool_], Numbers
     return ordered[places] == wanted, places
 
 
-def compare(verdict: Verdict, stores: dict[str, Path], found: dict[str, Found], segment_size: int) -> None:
+def compare(verdict: DrillVerdict, stores: dict[str, Path], found: dict[str, Found], segment_size: int) -> None:
     """All CommitLogs byte for byte over what all of them hold."""
     low, end = max(one.low for one in found.values()), min(one.end for one in found.values())
     verdict.compared_bytes = max(0, end - low)
@@ -234,7 +234,7 @@ def compare(verdict: Verdict, stores: dict[str, Path], found: dict[str, Found], 
             at += size
 
 
-def check(directory: Path) -> Verdict:
+def check(directory: Path) -> DrillVerdict:
     """A node that was away at the end answers for its bytes alone: what it has not is not lost.
 
     Raises FileNotFoundError, ValueError for a directory that holds no whole drill.

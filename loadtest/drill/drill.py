@@ -1,4 +1,4 @@
-"""What a drill has in hand while it runs: the cluster, the load on it, and the clock of both."""
+"""State of a drill that runs: the cluster, the load on it, and what was observed."""
 
 import random
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from .errors import DrillFailed
 from .ground import Ground
 from .load import VerifiedLoad
 from .nodes import MASTER
-from .waiting import await_, rest
+from .waiting import await_, pause
 from .watch import Fault, Watch
 
 SERVICE_MAX_S: Final = 60.0
@@ -35,7 +35,7 @@ class Drill:
 
     def run_for(self, seconds: float) -> None:
         """The load goes on meanwhile. Raises DrillFailed when it does not."""
-        rest(seconds)
+        pause(seconds)
         self.load.check()
 
     def fault(self, what: str, *, explains_doubles: bool, **facts: Any) -> Fault:

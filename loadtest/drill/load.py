@@ -30,7 +30,7 @@ DELIVERY_MS: Final = 90_000
 FINISH_MAX_S: Final = 100.0
 
 
-class Lane(threading.Thread):
+class SendingThread(threading.Thread):
     """One producer, with a topic and a thread of its own.
 
     It has one request under way at a time: then a queue's order is the order of sending, through retries and from one
@@ -145,7 +145,8 @@ class VerifiedLoad:
         run, share = draw.getrandbits(32), rate / len(endpoints)
         self.topics = [topic_of(run, number) for number in range(len(endpoints))]
         self._lanes = [
-            Lane(number, endpoint, began, share, run, draw.getrandbits(32)) for number, endpoint in enumerate(endpoints)
+            SendingThread(number, endpoint, began, share, run, draw.getrandbits(32))
+            for number, endpoint in enumerate(endpoints)
         ]
         self._writing = threading.Lock()
         self._file = (directory / HISTORY).open("ab")

@@ -1,4 +1,4 @@
-"""Who reaches whom. Every way from one node to another has an address of its own: 127.1.FROM.TO.
+"""Links between the nodes of a drill: every direction has an address of its own, 127.1.FROM.TO.
 
 A cut then hits exactly one way, whichever of its ports is meant. In a network namespace of the drill's own, packets to
 and from that address are dropped by iptables, without a word to either side; elsewhere a proxy of ours sits on it.

@@ -1,4 +1,4 @@
-"""Nodes of a cluster under a drill: started, killed, paused and looked at from the outside."""
+"""Nodes of a cluster under a drill: starts, kills, pauses and observes them from the outside."""
 
 import json
 import os
@@ -134,7 +134,7 @@ class DrillNode:
         return node_facts(self.store.root)
 
     def pids(self) -> dict[str, int]:
-        """Label -> pid of the supervisor, the zygote and every piece. Raises NodeNotRunning."""
+        """Label -> pid of the supervisor, the zygote and every process of a duty. Raises NodeNotRunning."""
         facts = self.facts
         return {"supervisor": facts["pid"], "zygote": facts["zygote"], **facts["pieces"]}
 
@@ -160,7 +160,7 @@ class DrillNode:
             positions.close()
 
     def await_restarted(self, label: str, before: int) -> None:
-        """Until the piece runs as another process than `before`. Raises DrillFailed."""
+        """Until the duty runs as another process than `before`. Raises DrillFailed."""
         duty = next((duty for duty in Duty if duty.label == label), None)
 
         def again() -> bool:

@@ -1,4 +1,4 @@
-"""A TCP proxy between nodes, for machines without a network namespace to spare: one thread, one listener per way.
+"""A TCP proxy between nodes, where no network namespace can be made: one thread, one listener for each direction.
 
 A way that is held keeps its connections open and forwards nothing, in one direction or in both, as a network does that
 drops packets; what was held goes on when it is opened again, as TCP's own repetition would have it. New connections are

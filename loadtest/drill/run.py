@@ -1,4 +1,4 @@
-"""A drill from its first node to its verdict."""
+"""Runs a drill from its first node to its verdict."""
 
 import random
 import secrets
@@ -52,7 +52,7 @@ _WORTH: Final = ("sent", "acknowledged", "stored", "unknown", "lost", "doubled",
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrillPlan:
     """`shape.disk` is filled in by the drill that needs it; `seed` 0: one is drawn, and told."""
 
     name: str
@@ -71,7 +71,7 @@ class Plan:
         return f"{self.name} {self.target}" if self.name == "kill-process" else self.name
 
 
-def run_drill(plan: Plan, keep: Path, say: Say, held: Held) -> dict[str, Any]:
+def run_drill(plan: DrillPlan, keep: Path, say: Say, held: Held) -> dict[str, Any]:
     """The result as JSON can carry it; `keep` gets history, events, samples, and the stores where it has not passed.
 
     Raises DrillImpossible, DrillFailed before there is a history; later failures are in the result.
@@ -90,7 +90,7 @@ def run_drill(plan: Plan, keep: Path, say: Say, held: Held) -> dict[str, Any]:
 
 
 @contextmanager
-def _ground(plan: Plan, root: Path, held: Held) -> Iterator[Ground]:
+def _ground(plan: DrillPlan, root: Path, held: Held) -> Iterator[Ground]:
     with ExitStack() as stack:
         if plan.cluster is not None:
             yield given_ground(plan.cluster, plan.group, held)  # it stays as it is
@@ -106,7 +106,7 @@ def _ground(plan: Plan, root: Path, held: Held) -> Iterator[Ground]:
 
 
 @contextmanager
-def _network(plan: Plan) -> Iterator[Network]:
+def _network(plan: DrillPlan) -> Iterator[Network]:
     if plan.name != "partition":
         yield Network()
         return
@@ -121,7 +121,7 @@ def _network(plan: Plan) -> Iterator[Network]:
         yield network
 
 
-def _play(plan: Plan, ground: Ground, root: Path, say: Say) -> dict[str, Any]:
+def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, Any]:
     began = time.monotonic()
     endpoints = [ground.endpoints(client) for client in range(PRODUCERS)]
     load = VerifiedLoad(root, endpoints, began, rate=plan.rate, seed=plan.seed)
@@ -169,7 +169,7 @@ def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path) -> None:
     (root / STORES).write_bytes(orjson.dumps(said))
 
 
-def _judge(plan: Plan, drill: Drill, failure: str, root: Path, seconds: float) -> dict[str, Any]:
+def _judge(plan: DrillPlan, drill: Drill, failure: str, root: Path, seconds: float) -> dict[str, Any]:
     drill.say("the history is checked against all logs")
     verdict = check(root)
     faults = [*([failure] if failure else []), *drill.wrong, *verdict.faults]

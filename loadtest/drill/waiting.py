@@ -1,4 +1,4 @@
-"""Waiting for conditions, with deadlines."""
+"""Waits for conditions, with deadlines."""
 
 import select
 import time
@@ -11,8 +11,8 @@ STEP_S: Final = 0.02
 Value = TypeVar("Value")
 
 
-def rest(seconds: float) -> None:
-    """What the drill's plan says: the load goes on meanwhile."""
+def pause(seconds: float) -> None:
+    """Waits; the load goes on meanwhile."""
     select.select([], [], [], seconds)
 
 
@@ -22,5 +22,5 @@ def await_(condition: Callable[[], Value], seconds: float, what: str) -> Value:
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise DrillFailed(f"{what}: not within {seconds:.0f} s")
-        rest(STEP_S)
+        pause(STEP_S)
     return value

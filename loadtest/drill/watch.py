@@ -1,4 +1,4 @@
-"""What the cluster looked like, ten times a second, and what was done to it."""
+"""Samples the state of the cluster ten times a second, and records the faults."""
 
 import threading
 import time

@@ -17,7 +17,7 @@ from loadtest import load
 from towline.client.consumer import Consumer
 from towline.errors import Remedy, TowlineError
 
-from .plan import USERS, Plan
+from .plan import USERS, LoadPlan
 
 LOCUSTFILE: Final = Path(load.__file__).parent.parent / "locustfile.py"
 LOOPBACK: Final = "127.0.0.1"
@@ -44,7 +44,7 @@ class Outputs:
     html: Path | None = None
 
 
-def run(plan: Plan, users: Sequence[str], workers: int, outputs: Outputs, progress: Progress) -> dict[str, Any]:
+def run(plan: LoadPlan, users: Sequence[str], workers: int, outputs: Outputs, progress: Progress) -> dict[str, Any]:
     """A headless run. Returns the summary; `broken` in it holds a sentence for each bound that was not kept.
 
     `plan.out` is a directory that exists. Raises LoadTestFailed where Locust ended without a summary.
@@ -69,14 +69,14 @@ def run(plan: Plan, users: Sequence[str], workers: int, outputs: Outputs, progre
     return summary
 
 
-def serve_web(plan: Plan, users: Sequence[str], workers: int, port: int) -> int:
+def serve_web(plan: LoadPlan, users: Sequence[str], workers: int, port: int) -> int:
     """Locust with its page, until it is ended; its own output goes where ours goes. Returns its exit status."""
     words = ["--web-host", LOOPBACK, "--web-port", str(port), "--users", str(plan.users)]
     with _locust(plan, users, workers, [*words, "--spawn-rate", f"{plan.spawn_rate:g}"], None) as main:
         return main.wait()
 
 
-def check(plan: Plan) -> dict[str, int]:
+def check(plan: LoadPlan) -> dict[str, int]:
     """Reads the topic from its beginning: how often each acknowledged message is there. Its retention must hold it."""
     kept: Counter[str] = Counter()
     for path in sorted(Path(plan.out).glob("acknowledged-*.txt")):
@@ -99,7 +99,7 @@ def check(plan: Plan) -> dict[str, int]:
 
 @contextmanager
 def _locust(
-    plan: Plan, users: Sequence[str], workers: int, words: list[str], log: Any
+    plan: LoadPlan, users: Sequence[str], workers: int, words: list[str], log: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The process to wait for. All of them are ended when the block is left."""
     environment = os.environ | plan.environment() | {"TOWLINE_LOAD_PARENT": str(os.getpid())}

@@ -1,4 +1,4 @@
-"""What a load test found, as JSON can carry it, and which bounds it broke. Knows nothing of Locust."""
+"""The result of a load test as JSON, and the bounds that it broke. Knows nothing of Locust."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

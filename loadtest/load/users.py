@@ -23,9 +23,9 @@ from towline.client.producer import Producer
 from towline.client.send.futures import SendResult
 from towline.errors import TowlineError
 
-from .plan import Plan
+from .plan import LoadPlan
 
-PLAN: Final = Plan.read()
+PLAN: Final = LoadPlan.read()
 KEYS: Final = "acknowledged-{}.txt"  # one unique key in a line
 MESSAGES: Final[Counter[str]] = Counter()  # kind of request -> messages, of this process, not yet told to the master
 POLL_MS: Final = 500

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli.cluster_nodes import forget_memory, is_here, look, older_settings, roles_of
+from cli.cluster_nodes import forget_memory, is_here, observe, older_settings, roles_of
 from cli.main import run
 from towline.cluster.state import NodeState
 from towline.log.files.config_file import ConfigFile
@@ -42,7 +42,7 @@ def recorded(cluster, number, role, epoch):
 
 
 def roles(cluster):
-    return [role for _, role in sorted(roles_of(look(cluster.groups[0])).items())]
+    return [role for _, role in sorted(roles_of(observe(cluster.groups[0])).items())]
 
 
 class TestRoles:
@@ -85,7 +85,7 @@ class TestAnotherMachine:
 
 def test_a_node_that_never_ran_is_stopped_and_has_no_older_settings(cluster):
     group = cluster.groups[0]
-    assert {seen.state for seen in look(group).nodes} == {NodeState.STOPPED}
+    assert {seen.state for seen in observe(group).nodes} == {NodeState.STOPPED}
     assert older_settings(cluster, group, group.nodes[0]) == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.peers.jars import JavaMissing
+from peers.jars import JavaMissing
 from tests.requirements import need
 
 from .jvm import STORE, Jvm, RealStore

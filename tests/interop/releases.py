@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadtest.peers.jars import class_path
+from peers.jars import class_path
 
 HERE: Final = Path(__file__).parent
 POM: Final = HERE / "pom.xml"

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.reads import planned, read_plan, readable
 from tests.spark.sessions import spark
 from towline.spark.errors import NoSafeEnd
-from towline.spark.stores import Kind, StoreView
+from towline.spark.stores import StoreKind, StoreView
 
 from .checks import mixed_specs, mixture
 from .jvm import RealStore
@@ -37,7 +37,7 @@ def written(release, real):
 def test_every_message_of_a_closed_store(written, mode):
     root, found = written
     view = StoreView.open(root)
-    assert (view.kind, view.segment_size) == (Kind.ROCKETMQ, SEGMENT)
+    assert (view.kind, view.segment_size) == (StoreKind.ROCKETMQ, SEGMENT)
     assert in_order(map(seen, read_plan(planned(root, readMode=mode, checkCrcs="true")))) == expected(found)
 
 

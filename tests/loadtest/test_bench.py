@@ -6,7 +6,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_report import render_put
+from cli.bench_put import render_put
 from loadtest.bench.put import Plan, measure
 from loadtest.bench.shapes import WINDOW, Shape, load_of
 from towline.format.record import record

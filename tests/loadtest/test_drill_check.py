@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.drill.check import Found, Judge, Verdict, compare
+from loadtest.drill.check import DrillVerdict, Found, Judge, compare
 from loadtest.drill.history import (
     ACKNOWLEDGED,
     HISTORY,
@@ -42,7 +42,7 @@ def found_of(*numbers: int, crcs: dict[int, int] | None = None) -> Found:
     return Found(keys, np.zeros(size, dtype=np.int64), np.arange(size), body, 0, 100 * size)
 
 
-def judged(directory: Path, outcomes: list[Outcome], found: Found, windows=()) -> Verdict:
+def judged(directory: Path, outcomes: list[Outcome], found: Found, windows=()) -> DrillVerdict:
     judge = Judge(history_of(directory, *outcomes), windows)
     judge.look("node 0", found)
     return judge.verdict
@@ -117,7 +117,7 @@ def test_a_double_is_explained_by_a_fault_in_its_time_alone(tmp_path):
 @pytest.mark.parametrize("begins", [SEGMENT, SEGMENT + 50])
 def test_logs_that_have_no_byte_in_common_are_not_the_same(tmp_path, begins):
     found = {"a": Found(*[np.empty(0)] * 4, low=0, end=SEGMENT), "b": Found(*[np.empty(0)] * 4, low=begins, end=begins)}
-    verdict = Verdict()
+    verdict = DrillVerdict()
     compare(verdict, {"a": tmp_path / "a", "b": tmp_path / "b"}, found, SEGMENT)
     assert (verdict.compared_bytes, verdict.identical, verdict.passed) == (0, False, False)
 
@@ -136,7 +136,7 @@ def test_logs_are_compared_over_what_all_hold(tmp_path, changed):
         data = bytearray(path.read_bytes())
         data[changed % SEGMENT] ^= 1
         path.write_bytes(data)
-    verdict = Verdict()
+    verdict = DrillVerdict()
     compare(verdict, stores, found, SEGMENT)
     assert verdict.compared_bytes == SEGMENT + 50
     assert verdict.identical is (changed is None)

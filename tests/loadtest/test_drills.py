@@ -15,7 +15,7 @@ import pytest
 
 from loadtest.drill.ground import Shape
 from loadtest.drill.history import EVENTS, SAMPLES, STORES
-from loadtest.drill.run import DRILLS, Plan, run_drill
+from loadtest.drill.run import DRILLS, DrillPlan, run_drill
 from loadtest.drill.timeline import PAGE, PNG, draw
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import await_
@@ -44,7 +44,7 @@ def need_etcd(shape: Shape) -> None:
         need({"etcd": "there is no etcd (Debian: etcd-server)"})
 
 
-def drilled(plan: Plan, keep: Path) -> dict:
+def drilled(plan: DrillPlan, keep: Path) -> dict:
     result = run_drill(plan, keep, print, nullcontext)
     print(json.dumps(result["verdict"]))
     assert result["passed"], result["faults"]
@@ -63,7 +63,7 @@ def drilled(plan: Plan, keep: Path) -> dict:
 )
 def test_five_masters_are_killed(temporary, tmp_path, rounds, shape):
     need_etcd(shape)
-    result = drilled(Plan("kill-master", rounds=rounds, rate=1000, shape=shape), tmp_path / "kept")
+    result = drilled(DrillPlan("kill-master", rounds=rounds, rate=1000, shape=shape), tmp_path / "kept")
     assert len(result["events"]) == rounds
     assert all(event["end"] > event["healed"] > event["service"] > event["begin"] for event in result["events"])
     assert result["acknowledged"] > 400
@@ -71,14 +71,14 @@ def test_five_masters_are_killed(temporary, tmp_path, rounds, shape):
 
 
 def test_a_master_that_diverged_comes_back(temporary, tmp_path):
-    result = drilled(Plan("rejoin-diverged", rate=1000), tmp_path / "kept")
+    result = drilled(DrillPlan("rejoin-diverged", rate=1000), tmp_path / "kept")
     assert result["facts"]["kept_records"] >= 200
 
 
 def test_a_cut_network(temporary, tmp_path):
     """In a network namespace where that can be had, else through the proxy."""
     kept = tmp_path / "kept"
-    result = drilled(Plan("partition", seconds=0.5, rate=1000), kept)
+    result = drilled(DrillPlan("partition", seconds=0.5, rate=1000), kept)
     assert result["events"][0]["facts"]["new_master"] != result["events"][0]["facts"]["node"]
     draw(kept, result)
     assert (kept / PNG).read_bytes().startswith(PNG_HEAD)
@@ -90,7 +90,7 @@ def test_a_cut_network(temporary, tmp_path):
 
 def test_a_master_that_may_be_alone_goes_on_alone(temporary, tmp_path):
     """With min_in_sync_replicas 1 it is degraded, and the absence of slaves is no answer to a put."""
-    result = drilled(Plan("kill-slave", seconds=1.5, rate=1000, shape=Shape(2, 1)), tmp_path / "kept")
+    result = drilled(DrillPlan("kill-slave", seconds=1.5, rate=1000, shape=Shape(2, 1)), tmp_path / "kept")
     assert "SLAVE_NOT_AVAILABLE" not in result["not_acknowledged"]
 
 
@@ -122,6 +122,6 @@ def test_every_drill_has_a_name_and_a_sentence():
 def test_a_hundred_failovers_by_etcd(temporary, tmp_path, shape):
     need_etcd(shape)
     lease_s = Settings().lease_ms / 1000
-    result = drilled(Plan("kill-master", rounds=100, shape=shape), tmp_path / "kept")
+    result = drilled(DrillPlan("kill-master", rounds=100, shape=shape), tmp_path / "kept")
     print(f"without service at most {result['service_back_s']} s in 100 rounds")
     assert result["service_back_s"] <= lease_s + 1

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from loadtest.load.plan import Plan
-from loadtest.load.shapes import users_at
+from loadtest.load.plan import LoadPlan, users_at
 from loadtest.load.summary import Row, broken
 from tests.etcd_server import running
 from tests.processes.electing import ElectingGroup
@@ -105,17 +104,17 @@ def test_the_wait_of_a_pull_is_no_slowness():
     [("ramp", [1, 25, 50, 75, 100]), ("plateau", [1, 100, 100, 100, 100]), ("soak", [1, 42, 83, 100, 100])],
 )
 def test_shapes_follow_their_curves(shape, seen):
-    plan = Plan(shape=shape, users=100, seconds=100.0)
+    plan = LoadPlan(shape=shape, users=100, seconds=100.0)
     assert [users_at(plan, second) for second in (0, 25, 50, 75, 99.9)] == seen
     assert users_at(plan, 100.0) is None
 
 
 def test_a_burst_is_all_users_a_quarter_of_each_period():
-    plan = Plan(shape="burst", users=100, seconds=100.0)
+    plan = LoadPlan(shape="burst", users=100, seconds=100.0)
     assert [users_at(plan, second) for second in (0, 14.9, 15, 19.9, 20, 35, 99.9)] == [10, 10, 100, 100, 10, 100, 100]
 
 
 def test_a_plan_goes_through_the_environment_unchanged():
-    plan = Plan("tcp://a:1", "tcp://b:2", "t", 7, 8, 1.5, "burst", 3, 2.5, 9.0, 4.0, 0.5, os.fspath("d"))
-    assert Plan.read(plan.environment()) == plan
-    assert Plan.read({}) == Plan()
+    plan = LoadPlan("tcp://a:1", "tcp://b:2", "t", 7, 8, 1.5, "burst", 3, 2.5, 9.0, 4.0, 0.5, os.fspath("d"))
+    assert LoadPlan.read(plan.environment()) == plan
+    assert LoadPlan.read({}) == LoadPlan()

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import strategies as st
 
-from pipeline.rebuild_tasks import PIECES, Piece, Plan, Row, gather_pieces, write_files
 from tests.log.stores import NOON, SEGMENT, StoreMaker
 from towline.format.record import blank, record, skipped
 from towline.format.record.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Record
@@ -106,7 +104,7 @@ class Writer:
 
 
 class PlainTasks:
-    """Tasks in one process, whose parts and results go through pickle and Arrow as with Spark.
+    """Tasks in one process, whose parts and results go through pickle as with Spark.
 
     `doubled`: each runs twice. `before` is called with the number of each task that begins.
     """
@@ -124,19 +122,3 @@ class PlainTasks:
                 made = pickle.loads(pickle.dumps(work))(pickle.loads(pickle.dumps(parts[number])))
             done.insert(0, pickle.loads(pickle.dumps(made)))
         return done
-
-    def shuffle(self, plan: Plan, pieces: tuple[Piece, ...], parallel: int) -> list[Row]:
-        rows = [row for number in range(len(pieces)) for row in self._rows(gather_pieces, plan, pieces, [_ids(number)])]
-        rows.sort(key=lambda row: (row["topic"], row["queue_id"], row["base"], row["first"]))
-        batches = [pa.RecordBatch.from_pylist(rows[at : at + 3], schema=PIECES) for at in range(0, len(rows), 3)]
-        for _ in range(1 + self._doubled):
-            told = self._rows(write_files, plan, batches)
-        return told
-
-    def _rows(self, task: Callable[..., Any], *given: Any) -> list[Row]:
-        *facts, batches = given
-        return [row for batch in task(*pickle.loads(pickle.dumps(facts)), iter(batches)) for row in batch.to_pylist()]
-
-
-def _ids(number: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"id": [number]})

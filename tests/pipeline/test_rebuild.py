@@ -63,8 +63,7 @@ def derived(root: Path) -> tuple[Files, list[bytes]]:
 
 
 def run(store: Store, tasks: PlainTasks | None = None, **options: object) -> Rebuilt:
-    tasks = tasks or PlainTasks()
-    return rebuild(RebuildOptions(store=str(store.root), **options), tasks, tasks.shuffle)
+    return rebuild(RebuildOptions(store=str(store.root), **options), tasks or PlainTasks())
 
 
 @pytest.fixture(autouse=True)
@@ -141,10 +140,9 @@ class TestTheSameBytes:
         expected = by_reput(log, root / "reput")
         assert by_recovery(log, root / "recovery") == expected
         assert by_repair(maker, root / "repair") == expected
-        for options in ({}, {"shuffle": True}):
-            done = run(maker.store, **options)
-            assert derived(maker.root) == expected
-            assert done.queues == sorted(done.queues)
+        done = run(maker.store)
+        assert derived(maker.root) == expected
+        assert done.queues == sorted(done.queues)
 
     def test_over_many_segments_files_and_kinds_of_records(self, tmp_path: Path) -> None:
         log = [Sent("plain", n % 6, 300, ("k", f"k{n}"), "red") for n in range(400)]
@@ -160,8 +158,6 @@ class TestTheSameBytes:
             assert derived(maker.root) == expected
         assert done.records == len(log)
         assert done.index_files == len(expected[1])
-        run(maker.store, PlainTasks(doubled=True), shuffle=True)
-        assert derived(maker.root) == expected
 
     def test_queues_of_deleted_topics_begin_where_reput_lets_them_begin(self, tmp_path: Path) -> None:
         log = [Sent("plain", n % 6, 300) for n in range(240)]
@@ -200,8 +196,7 @@ class TestTheSameBytes:
 
     def test_when_all_tasks_run_twice_at_once(self, maker: StoreMaker) -> None:
         wanted = derived(maker.root)
-        tasks = AtOnce()
-        rebuild(RebuildOptions(store=str(maker.root)), tasks, tasks.shuffle)
+        run(maker.store, AtOnce())
         assert derived(maker.root) == wanted
 
     def test_a_queue_with_extension_units_holds_the_hashes_that_stand_in_them(self, tmp_path: Path) -> None:
@@ -342,11 +337,10 @@ class TestARefusal:
 
     def check(self, maker: StoreMaker, error: type[Exception], match: str, **options: object) -> None:
         before = everything(maker)
-        for shuffle in (False, True):
-            with pytest.raises(error, match=match):
-                run(maker.store, shuffle=shuffle, **options)
-            assert everything(maker) == before
-            assert not list(maker.store.staging.glob("*"))
+        with pytest.raises(error, match=match):
+            run(maker.store, **options)
+        assert everything(maker) == before
+        assert not list(maker.store.staging.glob("*"))
 
     def replace(self, maker: StoreMaker, number: int, queue_offset: int) -> None:
         stored = maker.records[number]
@@ -437,8 +431,7 @@ job.PIECE_BYTES = SEGMENT // 8
 def die(number):
     if number == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-tasks = PlainTasks(before=die)
-job.rebuild(job.RebuildOptions(store=sys.argv[1]), tasks, tasks.shuffle)
+job.rebuild(job.RebuildOptions(store=sys.argv[1]), PlainTasks(before=die))
 """
 
 

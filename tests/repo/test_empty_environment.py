@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SERVER_ONLY = ("numba", "llvmlite", "psutil", "javaproperties", "pyspark", "locust", "pandas")
+SERVER_ONLY = ("numba", "llvmlite", "psutil", "javaproperties", "pyspark", "locust", "pandas", "peers")
 PROGRAM = """
 import importlib.util, sys
+from cli.main import run
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.message import Message
@@ -24,6 +25,7 @@ try:
     Producer("nonsense")
 except TowlineError as error:
     print(type(error).__name__)
+print(run(["bench", "peers"]))
 """
 
 
@@ -63,5 +65,6 @@ def test_the_client_installs_and_imports_without_what_only_a_server_needs(tmp_pa
         [python, "-c", PROGRAM, *SERVER_ONLY], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout.split("\n")[:2] == ["[]", "InvalidEndpoint"]
+    assert said.stdout.split("\n")[:3] == ["[]", "InvalidEndpoint", "1"]
+    assert "clone Towline's repository, run `make .venv/ready` there" in said.stderr
     assert sys.prefix != str(home)

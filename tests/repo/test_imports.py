@@ -164,4 +164,4 @@ def test_a_planted_violation_is_found_and_a_clean_file_is_not(path, text, what):
 
 def test_a_violation_names_file_line_and_replacement():
     (broken,) = check(Source.of("flush/x.py", "import json\nimport zmq\n"))
-    assert str(broken) == "flush/x.py:2: imports zmq; its door is towline.link, loadtest.bench, loadtest.peers"
+    assert str(broken) == "flush/x.py:2: imports zmq; its door is towline.link, loadtest.bench, peers"

@@ -3,6 +3,7 @@
 import re
 import sys
 import tomllib
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from .import_rules import LAYERS, OPTIONAL, edges, place_of
-from .trees import PACKAGES, ROOT, Broken, Source, sources, told
+from .trees import IN_REPOSITORY_ONLY, PACKAGES, ROOT, Broken, Source, sources, told
 
 # import name -> distribution that brings it, where they differ.
 DISTRIBUTIONS = {
@@ -119,14 +120,25 @@ def test_every_entry_of_the_lock_has_a_hash():
 @pytest.mark.parametrize("package", packages())
 def test_a_package_folder_is_installed_and_type_checked(package):
     include = project()["tool"]["setuptools"]["packages"]["find"]["include"]
-    assert {package, f"{package}.*"} <= set(include), f'pyproject.toml: add "{package}", "{package}.*" to packages.find'
+    patterns = set() if package in IN_REPOSITORY_ONLY else {package, f"{package}.*"}
+    assert patterns <= set(include), f'pyproject.toml: add "{package}", "{package}.*" to packages.find'
     assert package in project()["tool"]["mypy"]["packages"], f'pyproject.toml: add "{package}" to [tool.mypy] packages'
 
 
 def test_no_package_is_listed_that_does_not_exist():
     include = project()["tool"]["setuptools"]["packages"]["find"]["include"]
-    listed = {pattern.removesuffix(".*") for pattern in include} | set(project()["tool"]["mypy"]["packages"])
-    assert listed == set(packages())
+    checked = set(project()["tool"]["mypy"]["packages"])
+    assert checked == set(packages())
+    listed = {pattern.removesuffix(".*") for pattern in include}
+    assert listed == set(packages()) - set(IN_REPOSITORY_ONLY)
+
+
+def test_the_wheel_contains_every_package_but_those_of_the_repository_alone():
+    include = project()["tool"]["setuptools"]["packages"]["find"]["include"]
+    folders = {source.package for source in sources() if source.path.name == "__init__.py" and not source.is_test}
+    own = {package for package in folders if package.split(".")[0] in IN_REPOSITORY_ONLY}
+    assert own
+    assert {folder for folder in folders if any(fnmatchcase(folder, pattern) for pattern in include)} == folders - own
 
 
 def test_every_folder_with_python_files_in_it_is_a_package():

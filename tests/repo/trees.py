@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha")
-PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline", "pyspark_towline")
+PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline", "peers", "pyspark_towline")
+IN_REPOSITORY_ONLY = ("peers",)  # packages that no wheel contains
 TEXTS = {".py", ".md", ".toml", ".conf", ".txt", ".sh", ".golden", ""}
 NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__"}
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadtest.bench.spark_shuffle import ShuffledTasks
 from pipeline import rebuild as job
 from pipeline.progress import Progress
-from pipeline.rebuild import RebuildOptions, rebuild, shuffled
+from pipeline.rebuild import RebuildOptions, rebuild
 from pipeline.running import execute
 from pipeline.tasks import SparkTasks
 from tests.log.stores import SEGMENT, StoreMaker
@@ -43,16 +44,21 @@ def test_tasks_that_die_after_writing_are_tried_again_and_the_files_are_the_same
     wanted = derived(maker.root)
     monkeypatch.setattr(Flaky, "marks", str(tmp_path))
     options = RebuildOptions(store=str(maker.root), parts="queues")
-    rebuild(options, Flaky(spark, Progress()), partial(shuffled, spark, Progress()))
+    rebuild(options, Flaky(spark, Progress()))
     assert (tmp_path / "the-log").exists()
     assert derived(maker.root) == wanted
 
 
-def test_the_job_shuffles_where_that_is_wanted_and_tells_what_it_built(
-    spark: "SparkSession", maker: StoreMaker
-) -> None:
+def test_what_the_benchmark_shuffles_are_the_same_files(spark: "SparkSession", maker: StoreMaker) -> None:
     wanted = derived(maker.root)
-    outcome = execute("rebuild", {"store": str(maker.root), "shuffle": True, "old": "remove"})
+    done = rebuild(RebuildOptions(store=str(maker.root), parts="queues"), ShuffledTasks(spark, Progress()))
+    assert done.records == 300
+    assert derived(maker.root) == wanted
+
+
+def test_the_job_tells_what_it_built(spark: "SparkSession", maker: StoreMaker) -> None:
+    wanted = derived(maker.root)
+    outcome = execute("rebuild", {"store": str(maker.root), "old": "remove"})
     assert derived(maker.root) == wanted
     rows = [(topic, number, 0, 75, 75) for topic in ("TopicA", "TopicB") for number in (0, 1)]
     assert list(outcome.result.rows) == rows

@@ -11,20 +11,20 @@ from pyspark.sql.types import StructType
 from towline.arrow.columns import COLUMNS
 from towline.spark import planning, reading
 from towline.spark.options import SourceOptions
-from towline.spark.planning import Plan
+from towline.spark.planning import ReadPlan
 from towline.spark.source import TowlineDataSource
 
 Rows = list[dict[str, Any]]
 MODES = ("scan", "queue")
 
 
-def planned(store: Path | None = None, columns: Iterable[str] = COLUMNS, **options: str) -> Plan:
+def planned(store: Path | None = None, columns: Iterable[str] = COLUMNS, **options: str) -> ReadPlan:
     if store is not None:
         options["path"] = str(store)
     return planning.plan(SourceOptions.parse(options), tuple(columns))
 
 
-def read_plan(plan: Plan) -> Rows:
+def read_plan(plan: ReadPlan) -> Rows:
     """What its tasks yield, in order; each gets its partition as a copy."""
     rows: Rows = []
     for partition in plan.partitions:

@@ -59,7 +59,7 @@ def test_numpy_and_pyarrow_are_enough(tmp_path):
 
 def test_what_reads_beside_a_running_node_loads_no_compiler():
     """Each start of a stream is a process of its own, and each plan of a read may be one."""
-    modules = ("towline.spark.streaming", "towline.spark.running", "towline.spark.live", "towline.spark.sink")
+    modules = ("towline.spark.streaming", "towline.spark.live", "towline.spark.sink")
     code = f"import sys, {', '.join(modules)}; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert done.stdout == b"False\n", done.stderr.decode()

@@ -28,7 +28,7 @@ from towline.spark.options import SourceOptions
 from towline.spark.planning import selection_of
 from towline.spark.reading import QueuePiece, Reading
 from towline.spark.remote import RemotePartition
-from towline.spark.stores import Kind, StoreView
+from towline.spark.stores import StoreKind, StoreView
 
 from .reads import by_place, only, planned, read, read_plan
 
@@ -72,7 +72,7 @@ class TestFiles:
     def test_of_a_live_node(self, pair, role, mode):
         node = pair.node(role)
         view = StoreView.open(node.store.root)
-        assert (view.kind, view.facts().end_from) == (Kind.LIVE, "positions")
+        assert (view.kind, view.facts().end_from) == (StoreKind.LIVE, "positions")
         assert view.safe_end == pair.master.at(Position.APPENDED)
         rows = read(node.store.root, readMode=mode)
         assert sorted(row["body"] for row in rows) == sorted(message(number).body for number in range(COUNT))
@@ -284,5 +284,5 @@ def test_a_node_that_was_stopped_is_read_to_its_end(tmp_path):
         assert pair.stop() == (True, True)
         for node in pair.nodes:
             view = StoreView.open(node.store.root)
-            assert (view.kind, view.safe_end) == (Kind.STOPPED, end)
+            assert (view.kind, view.safe_end) == (StoreKind.STOPPED, end)
             assert len(read(node.store.root, ("body",))) == 50

@@ -37,7 +37,7 @@ from towline.spark.errors import (
     WrongColumnType,
 )
 from towline.spark.options import SourceOptions
-from towline.spark.planning import Plan, log_partitions, queue_partitions, split
+from towline.spark.planning import ReadPlan, log_partitions, queue_partitions, split
 from towline.spark.reading import LogPartition, LogPiece
 from towline.spark.source import TowlineDataSource
 from towline.spark.stores import StoreView
@@ -286,7 +286,7 @@ class TestPieces:
             facts = view.facts()
         assert len(pieces) > len(whole)
         assert {piece.start for piece in pieces} <= {row["commitLogOffset"] for row in made.rows}
-        assert read_plan(Plan("scan", how, [LogPartition(facts, (piece,)) for piece in pieces])) == made.rows
+        assert read_plan(ReadPlan("scan", how, [LogPartition(facts, (piece,)) for piece in pieces])) == made.rows
 
     def test_without_queues_only_a_scan_knows_them_and_only_where_it_was_asked_for(self, tmp_path):
         made = MadeStore(tmp_path / "store").fill(300).safe()
@@ -324,8 +324,10 @@ class TestPieces:
             partitions = log_partitions(view, start, end, parsed(made))
             queues = queue_partitions(view, {("TopicA", 0): (3, 20), ("TopicB", 1): (0, 5)}, parsed(made))
         how = planned(made.root).reading
-        assert read_plan(Plan("scan", how, partitions)) == made.rows[33:400]
-        found = [(row["topic"], row["queueId"], row["queueOffset"]) for row in read_plan(Plan("queue", how, queues))]
+        assert read_plan(ReadPlan("scan", how, partitions)) == made.rows[33:400]
+        found = [
+            (row["topic"], row["queueId"], row["queueOffset"]) for row in read_plan(ReadPlan("queue", how, queues))
+        ]
         assert found == [("TopicA", 0, n) for n in range(3, 20)] + [("TopicB", 1, n) for n in range(5)]
 
 

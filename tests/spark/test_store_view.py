@@ -13,7 +13,7 @@ from towline.errors import ForeignFile, MalformedFile, SegmentSizeMismatch
 from towline.format.files.checkpoint import Checkpoint, encode
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.spark.errors import MessagesGone, NoSafeEnd, NotAStore
-from towline.spark.stores import Kind, StoreView
+from towline.spark.stores import StoreKind, StoreView
 
 from .stores import QUEUE_FILE, SEGMENT, MadeStore
 
@@ -43,7 +43,7 @@ def held(store):
 
 def test_a_stopped_store_ends_where_its_node_said(made):
     with StoreView.open(made.root) as view:
-        assert view.kind is Kind.STOPPED
+        assert view.kind is StoreKind.STOPPED
         assert (view.segment_size, view.log_min, view.safe_end) == (SEGMENT, 0, made.end)
         assert view.segments == tuple(range(0, made.end, SEGMENT))
         assert view.facts().end_from == "checkpoint"
@@ -126,7 +126,7 @@ class TestOfRocketMQ:
         made.store.checkpoint.write_bytes(encode(Checkpoint(confirm_phy_offset=made.rows[-1]["commitLogOffset"])))
         made.write(made.end - made.end % SEGMENT + SEGMENT, bytes(8))
         view = StoreView.open(made.root)
-        assert (view.kind, view.safe_end, view.facts().end_from) == (Kind.ROCKETMQ, made.end, "walk")
+        assert (view.kind, view.safe_end, view.facts().end_from) == (StoreKind.ROCKETMQ, made.end, "walk")
 
     def test_a_killed_one_ends_before_what_its_crc_denies(self, tmp_path):
         made = self.store(tmp_path)
@@ -152,13 +152,13 @@ class TestOfRocketMQ:
 def test_ours_under_a_process_that_has_no_positions_is_read_up_to_its_files(made):
     with held(made.store):
         view = StoreView.open(made.root)
-    assert (view.kind, view.safe_end, view.facts().end_from) == (Kind.LIVE, made.end, "checkpoint")
+    assert (view.kind, view.safe_end, view.facts().end_from) == (StoreKind.LIVE, made.end, "checkpoint")
 
 
 class TestOfABackup:
     def test_its_manifest_says_everything(self, made):
         view = StoreView.open(made.backup(made.root.parent / "backup"))
-        assert (view.kind, view.safe_end, view.broker_name) == (Kind.BACKUP, made.end, "broker-x")
+        assert (view.kind, view.safe_end, view.broker_name) == (StoreKind.BACKUP, made.end, "broker-x")
         assert view.segments == tuple(range(0, made.end, SEGMENT))
         last = view.segments[-1]
         assert np.array_equal(view.array(last), StoreView.open(made.root).array(last))

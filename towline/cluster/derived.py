@@ -1,4 +1,4 @@
-"""The settings of a node of a cluster: what the file says, and what follows from the node's place in it."""
+"""Derives a node's settings from the cluster file: what the file says, and what follows from the node's place in it."""
 
 from collections.abc import Mapping
 from pathlib import Path

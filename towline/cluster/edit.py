@@ -1,4 +1,4 @@
-"""Changes of a cluster file as text: comments and order stay as their author left them.
+"""Changes a cluster file as text: comments and order stay as their author left them.
 
 tomlkit does what rewriting the parsed file could not. What comes out is read again whole, so a change either gives a
 good cluster file or is refused.

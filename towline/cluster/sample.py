@@ -1,4 +1,4 @@
-"""The sample that `towline cluster init` writes: every key once, with its meaning, and ports that are free now."""
+"""Makes the sample that `towline cluster init` writes: every key once, with its meaning, and ports that are free."""
 
 import socket
 from collections.abc import Callable, Iterator

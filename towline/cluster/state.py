@@ -1,4 +1,4 @@
-"""What a group or a cluster is in, from what is seen of its nodes. Pure."""
+"""Derives the state of a group and of a cluster from the states of its nodes. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

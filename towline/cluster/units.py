@@ -1,4 +1,4 @@
-"""What several machines need to run a cluster: a systemd unit and an environment file per node, and a compose file.
+"""Makes the files that run a cluster on several machines: systemd units, environment files, a compose file.
 
 Everything a node has to know is in its environment file, as `TOWLINE_<KEY>`; the unit says where its store is and how
 it is started, stopped and limited. Pure: texts by name, to be written below one directory.

@@ -1,4 +1,4 @@
-"""A worker of Spark's Python daemon, which lives on between its calls."""
+"""Keeps what a worker of Spark's Python daemon has loaded out of its garbage collections."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""Of several attempts at the same rows the newest writes, and the others stop.
+"""Fences attempts at the same rows: the newest writes, the others stop.
 
 Two may run at once: by speculation, or where an executor that was given up lives on. A put has no condition, so no node
 can refuse the older one's. Instead whoever may not be the first leaves a fence in the topic FENCES, which is above all

@@ -1,4 +1,4 @@
-"""What the driver decides before a read: which messages are meant, scan or queues, and which task reads what.
+"""Plans a read on the driver: which messages are meant, scan or queues, and which task reads what.
 
 scan    segments of the log, filtered: a task for each segment; small ones together, large ones in pieces where there
         are fewer of them than tasks. Pieces begin and end only at boundaries that are known: entries of a queue, or a
@@ -27,7 +27,7 @@ from towline.log.state.topics_file import read_table
 from .errors import BadOption, MessagesGone, UnknownRead
 from .options import EARLIEST, LATEST, Offsets, SourceOptions
 from .reading import LogPartition, LogPiece, Partition, QueuePartition, QueuePiece, Reading, gone_from_queue, lose
-from .stores import Kind, QueueBounds, StoreView, server_part
+from .stores import QueueBounds, StoreKind, StoreView, server_part
 
 QUEUE_SHARE: Final = 4  # queue mode below one in so many entries: from there on it is the faster one
 ENTRIES_MIN: Final = 20_000  # of a task, unless minPartitions asks for more tasks
@@ -39,7 +39,7 @@ QueueRanges = Mapping[tuple[str, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """`mode` is scan, queue or endpoint."""
 
     mode: str
@@ -47,7 +47,7 @@ class Plan:
     partitions: list[Partition]
 
 
-def plan(options: SourceOptions, columns: tuple[str, ...], narrowed: Selection | None = None) -> Plan:
+def plan(options: SourceOptions, columns: tuple[str, ...], narrowed: Selection | None = None) -> ReadPlan:
     """The whole plan of a batch read. `narrowed` is what pushed filters add to the options' selection.
 
     Raises what StoreView.open raises, BadOption, UnknownRead, MessagesGone.
@@ -55,7 +55,7 @@ def plan(options: SourceOptions, columns: tuple[str, ...], narrowed: Selection |
     selection = narrowed or selection_of(options)
     if options.endpoint:
         remote: Callable[..., list[Partition]] = importlib.import_module(_REMOTE).partitions
-        return Plan("endpoint", Reading.of(options, columns, selection), remote(options, selection))
+        return ReadPlan("endpoint", Reading.of(options, columns, selection), remote(options, selection))
     with StoreView.open(options.path, segment_size=options.segment_size) as view:
         return _plan_store(view, options, columns, selection)
 
@@ -90,7 +90,7 @@ def tasks_wanted(options: SourceOptions) -> int:
 # --- a store's files
 
 
-def _plan_store(view: StoreView, options: SourceOptions, columns: tuple[str, ...], selection: Selection) -> Plan:
+def _plan_store(view: StoreView, options: SourceOptions, columns: tuple[str, ...], selection: Selection) -> ReadPlan:
     check_topics(view, options)
     mode, by_offset = options.read_mode, _names_offsets(options)
     if by_offset or mode == "queue":
@@ -111,11 +111,11 @@ def _plan_store(view: StoreView, options: SourceOptions, columns: tuple[str, ...
         partitions = queue_partitions(view, in_time(view, ranges, selection), options)
         if behind is not None and not by_offset:  # the offsets that were named are those of queues
             partitions += log_partitions(view, behind, view.safe_end, options)
-        return Plan(mode, reading, partitions)
+        return ReadPlan(mode, reading, partitions)
     if ranges is not None and by_offset:
         reading = replace(reading, selection=replace(selection, queues=dict(ranges)))
     start, end = aligned(view, *pruned(view, options, selection))
-    return Plan("scan", reading, log_partitions(view, start, end, options))
+    return ReadPlan("scan", reading, log_partitions(view, start, end, options))
 
 
 def delays_of(view: StoreView, columns: tuple[str, ...], selection: Selection) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def check_topics(view: StoreView, options: SourceOptions) -> None:
     named = set(options.subscribe or ()) | set(options.assign or ())
     for offsets in (options.starting_offsets, options.ending_offsets):
         named |= set() if offsets is None else offsets.topics
-    if not named or view.kind is Kind.BACKUP:
+    if not named or view.kind is StoreKind.BACKUP:
         return
     known = {queue.topic for queue in view.queues} | view.batch_topics | set(read_table(view.facts().store).topics)
     for topic in sorted(named - known):

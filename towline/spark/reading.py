@@ -1,4 +1,4 @@
-"""What a task does: the messages of its part of a store, in Arrow batches. Needs numpy and pyarrow, no Spark.
+"""Reads the messages of a task's part of a store, in Arrow batches. Needs numpy and pyarrow, no Spark.
 
 Whatever may differ between two attempts is fixed in the partition by whoever planned it: where it begins and ends, and
 where the log safely ended then. So a task that is repeated, or runs twice at once, gives the same rows.

@@ -1,4 +1,4 @@
-"""Reading through a broker: for machines that do not share the store's disk. The client's pulls, queue by queue.
+"""Reads through a broker, queue by queue, on machines that do not share the store's disk.
 
 The driver asks each group of nodes for the bounds of its queues; a task pulls its ranges, from whichever node of the
 group answers. What no reader of queues sees, such as halves, is not there either.

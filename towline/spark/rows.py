@@ -1,4 +1,4 @@
-"""Rows of a frame as parts of messages, column by column. Needs pyarrow and numpy, no Spark.
+"""Turns rows of a frame into parts of messages, column by column. Needs pyarrow and numpy, no Spark.
 
     topic       string, where the option `topic` is not meant
     body        binary or string, required; null is an empty body

@@ -1,4 +1,4 @@
-"""Rows sent to a topic so that what was sent before is not sent again. No Spark in it.
+"""Sends rows to a topic, so that what was sent before is not sent again. Needs no Spark.
 
 A message is known by its unique key, which the caller makes from what it copies or computes, never from chance. Whoever
 may have been here before asks `there` first. A miss counts only when everything that the log held when the question

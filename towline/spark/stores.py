@@ -41,12 +41,12 @@ QUEUES_OPEN_MAX: Final = 64
 ENDS_OF_RECORDS: Final = ("backup", "walk")
 _HEAD_MAX: Final = 128  # bytes that hold a record's store time whatever its hosts' families
 _ARRAYS_MAX: Final = 16
-_RUNNING: Final = "towline.spark.running"
+_LIVE: Final = "towline.spark.live"
 
 Bytes = NDArray[np.uint8]
 
 
-class Kind(Enum):
+class StoreKind(Enum):
     LIVE = "live"  # a node of ours runs on it
     STOPPED = "stopped"
     BACKUP = "backup"
@@ -76,7 +76,7 @@ class StoreFacts:
     """
 
     root: str
-    kind: Kind
+    kind: StoreKind
     segment_size: int
     lengths: Mapping[int, int]
     log_min: int
@@ -167,7 +167,7 @@ class StoreView:
         return self._facts
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> StoreKind:
         return self._facts.kind
 
     @property
@@ -244,7 +244,7 @@ class StoreView:
 
     def queues_to(self, end: int) -> tuple[QueueBounds, ...]:
         """The same with what they hold by now of the log before `end`. Of a store at rest nothing is read again."""
-        return self.queues if self.kind is Kind.STOPPED else self._queues(end)
+        return self.queues if self.kind is StoreKind.STOPPED else self._queues(end)
 
     def _queues(self, end: int) -> tuple[QueueBounds, ...]:
         found = []
@@ -314,7 +314,7 @@ def _of_backup(root: Path, manifest: Manifest, segment_size: int | None) -> Stor
         lengths[base_of(kept)] = kept.size
     return StoreFacts(
         root=str(root),
-        kind=Kind.BACKUP,
+        kind=StoreKind.BACKUP,
         segment_size=size,
         lengths=lengths,
         log_min=manifest.start,
@@ -338,7 +338,7 @@ def _of_store(store: Store, segment_size: int | None) -> StoreFacts:
             raise NoSafeEnd(str(store.root), store_holder(store.lock))
         end = _walked(store, size, lengths)
     identity = IdentityFile(store.root).load()
-    kind = Kind.ROCKETMQ if not ours else Kind.LIVE if held else Kind.STOPPED
+    kind = StoreKind.ROCKETMQ if not ours else StoreKind.LIVE if held else StoreKind.STOPPED
     facts = StoreFacts(
         root=str(store.root),
         kind=kind,
@@ -396,7 +396,7 @@ def _of_running_node(store: Store) -> tuple[int, int] | None:
 def server_part(what: str) -> ModuleType:
     """What needs the server's libraries, which a reader need not have. Raises MissingLibrary."""
     try:
-        return importlib.import_module(_RUNNING)
+        return importlib.import_module(_LIVE)
     except ModuleNotFoundError as error:
         raise MissingLibrary(str(error.name), what) from None
 

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("towline")`: what Spark asks of a stream, handed on to `towline.spark.streams`."""
+"""`spark.readStream.format("towline")`: what Spark asks of a stream, answered by `towline.spark.streams`."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import reading
+from .batch import Part, typed
 from .daemons import keep_loaded
 from .options import SourceOptions
-from .parts import Part, typed
 from .streams import Limits, Stream, open_stream
 
 

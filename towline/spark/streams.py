@@ -1,4 +1,4 @@
-"""Streams: which part of the source a micro-batch holds. Runs on the driver, needs no Spark.
+"""Decides which part of the source each micro-batch holds. Runs on the driver, needs no Spark.
 
 A batch is fixed by its offsets: whoever reads between the same two gets the same rows, whatever came since. What was
 deleted before it was read is said by an error, or left out and logged where failOnDataLoss is false.

@@ -23,7 +23,7 @@ from .offsets import Integers, QueueKey, Source
 from .options import SourceOptions
 from .planning import check_topics, dealt, delays_of, in_time, refuse_batch_queues, shows_due_times
 from .reading import Partition, QueuePartition, Reading
-from .stores import Kind, StoreFacts, StoreView
+from .stores import StoreFacts, StoreKind, StoreView
 
 _LIVE: Final = "towline.spark.live"
 _REMOTE: Final = "towline.spark.remote"
@@ -158,7 +158,7 @@ class StoreTail:
             self._leave_node()
         if self._live is None:
             with self.view() as view:
-                if view.kind is Kind.LIVE:
+                if view.kind is StoreKind.LIVE:
                     self._live = importlib.import_module(_LIVE).open_live(self._root, self._wants)
         return self._live
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster_nodes import look
+from cli.cluster_nodes import observe
 from tests.processes.load import Load
 from tests.processes.machines import Machines, machines
 from tests.processes.nodes import processes_of
@@ -121,7 +121,7 @@ def test_nothing_acknowledged_is_lost_with_the_masters_machine(running):
 def test_a_machine_asks_the_others_what_they_are(running, monkeypatch, here):
     """After the test before: node 1 is the master."""
     monkeypatch.setattr("cli.cluster_nodes.is_here", lambda node: node.id == here)
-    seen = look(running.group, ask=True)
+    seen = observe(running.group, ask=True)
     assert [node.role for node in seen.nodes] == ["slave", "master"]
     assert [node.state for node in seen.nodes].count(NodeState.ELSEWHERE) == 1
     assert seen.nodes[0].end == seen.nodes[1].end > 0

@@ -1,0 +1,65 @@
+"""The systems that are compared, by the name that the command knows."""
+
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from . import kafka, nats, redis, rings, rocketmq, towlines
+from .plan import Setup
+
+
+class Server(Protocol):
+    """A running server, and all that it wrote below its directory."""
+
+    @property
+    def address(self) -> str:
+        """What its clients are told."""
+
+    def pids(self) -> list[int]:
+        """All its processes."""
+
+    def await_segments(self) -> None:
+        """Until it has made what it makes ahead of what is put."""
+
+    def await_dispatched(self) -> None:
+        """Until it has done what it owes for all that was put: nothing, for those who owe nothing."""
+
+    def disk_bytes(self) -> int:
+        """What it stored takes on the disk; files that are made ahead count as far as they are written."""
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes; returns when they have gone."""
+
+    def again(self) -> None:
+        """Starts it on what it stored, at the same address; returns before it listens."""
+
+    def end(self) -> None:
+        """Ends it and removes all it wrote."""
+
+
+class System(Protocol):
+    """`client` is the command of a client process; see `client.py` for what is said to it."""
+
+    NAME: str
+
+    def version(self) -> str:
+        """Raises Missing where it is not installed."""
+
+    def start(self, directory: Path, setup: Setup) -> Server:
+        """Raises Missing where it has no such setup."""
+
+    def client(self) -> list[str]: ...
+
+
+OURS: Final = ("towline", "towline-ring")  # the others are the peers
+JAVA: Final = ("rocketmq", "kafka")  # servers and clients that have to be warm
+SYSTEMS: Final = cast(
+    dict[str, System],
+    {
+        "towline": towlines,
+        "towline-ring": rings,
+        "rocketmq": rocketmq,
+        "kafka": kafka,
+        "nats": nats,
+        "redis": redis,
+    },
+)
