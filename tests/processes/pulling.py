@@ -89,7 +89,7 @@ class PullLink:
 
     def close(self) -> None:
         if self._files is not None:
-            self._files.rest()
+            self._files.close()
         self.link.close()
         close_context(self._context)
 

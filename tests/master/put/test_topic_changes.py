@@ -112,7 +112,7 @@ def test_a_change_is_answered_when_it_is_written_and_no_turn_waits_for_that(desk
     assert time.monotonic() - began < DEADLINE_S / 2  # the write has not ended in this time, and never would
     assert desk.topics.write_queues(b"orders") == -1
     assert len(desk.changes) == 1
-    assert desk.release_idle()[number]["write_queues"] == 2
+    assert desk.let_go()[number]["write_queues"] == 2
     assert desk.topics.write_queues(b"orders") == on_disk(desk).write_queues(b"orders") == 2
     assert len(desk.changes) == 0
 
@@ -121,12 +121,12 @@ def test_what_comes_while_one_is_written_is_written_together(desk):
     first = desk.ask("create_topic", "first", queues=1)
     desk.cycle()
     later = [desk.ask("route", f"topic-{number}", queues=1) for number in range(50)]
-    assert list(desk.release_idle()) == [first]
+    assert list(desk.let_go()) == [first]
     assert desk.file.begun.acquire(timeout=DEADLINE_S)
     assert desk.file.begun.acquire(timeout=DEADLINE_S)
     answered = {}
     while len(answered) < len(later):  # a turn makes as many as it has time for
-        answered |= desk.release_idle()
+        answered |= desk.let_go()
     assert sorted(answered) == later
     assert len(on_disk(desk).names()) == 51
 
@@ -134,7 +134,7 @@ def test_what_comes_while_one_is_written_is_written_together(desk):
 def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(desk):
     desk.ask("create_topic", "orders", queues=4)
     desk.cycle()
-    desk.release_idle()
+    desk.let_go()
     desk.numbers = {0: 7, 3: 2}
     deleted, again, twice = (
         desk.ask("delete_topic", "orders"),
@@ -143,7 +143,7 @@ def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(des
     )
     assert desk.cycle() == {}
     assert (desk.topics.get("orders"), desk.topics.write_queues(b"orders")) == (None, -1)
-    found = desk.release_idle()
+    found = desk.let_go()
     assert (found[deleted], found[again]["write_queues"]) == ({"topic": "orders", "log_offset": 1000}, 2)
     assert isinstance(found[twice], TopicExists)
     for topics in (desk.topics, on_disk(desk)):
@@ -156,7 +156,7 @@ def test_a_delete_and_a_create_of_one_topic_keep_their_order_and_its_numbers(des
 def test_a_write_that_fails_is_told_to_all_of_it_and_changes_nothing(desk, error):
     desk.ask("create_topic", "orders", queues=4)
     desk.cycle()
-    desk.release_idle()
+    desk.let_go()
     desk.file.fails.append(error)
     asked = [
         desk.ask("create_topic", "refunds", queues=4),
@@ -165,19 +165,19 @@ def test_a_write_that_fails_is_told_to_all_of_it_and_changes_nothing(desk, error
         desk.ask("alter_topic", "orders", perm=6),
     ]
     assert desk.cycle() == {}
-    assert desk.release_idle() == dict.fromkeys(asked, error)
+    assert desk.let_go() == dict.fromkeys(asked, error)
     for topics in (desk.topics, on_disk(desk)):
         assert (topics.names(), topics.write_queues(b"orders"), topics.floors()) == (["orders"], 4, {})
     number = desk.ask("create_topic", "refunds", queues=3)  # the disk has room again
     desk.cycle()
-    assert desk.release_idle()[number]["write_queues"] == 3
+    assert desk.let_go()[number]["write_queues"] == 3
 
 
 def test_an_error_that_nobody_foresaw_reaches_who_asked(desk):
     desk.file.fails.append(PermissionError(13, "Permission denied"))
     number = desk.ask("create_topic", "orders", queues=4)
     desk.cycle()
-    found = desk.release_idle()[number]
+    found = desk.let_go()[number]
     assert isinstance(found, StoreNotWritable)
     assert "Permission denied" in str(found)
 
@@ -192,14 +192,14 @@ def test_what_needs_no_write_is_answered_at_once(desk):
 def test_a_topic_is_not_deleted_in_the_middle_of_an_append_to_it(desk):
     desk.ask("create_topic", "orders", queues=4)
     desk.cycle()
-    desk.release_idle()
+    desk.let_go()
     desk.appending = True
     number = desk.ask("delete_topic", "orders")
     assert desk.cycle() == {}
     assert desk.topics.write_queues(b"orders") == 4
     desk.appending, desk.numbers = False, {0: 8}
     desk.cycle()
-    assert number in desk.release_idle()
+    assert number in desk.let_go()
     assert desk.topics.floors() == {(b"orders", 0): 8}
 
 
@@ -209,7 +209,7 @@ def test_after_a_stop_nothing_begins_and_what_is_written_is_answered(desk):
     desk.ask("create_topic", "refunds", queues=4)
     desk.changes.stop()
     assert desk.changes.is_writing
-    assert list(desk.release_idle()) == [number]
+    assert list(desk.let_go()) == [number]
     assert not desk.changes.is_writing
     assert on_disk(desk).names() == ["orders"]
 
