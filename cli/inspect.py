@@ -17,8 +17,8 @@ from towline.format.files.consume_queue_ext import are_addresses, offset_of
 from towline.format.record.properties import KEYS, UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import Record, layout_of
+from towline.log.files.store_files import IndexShape
 from towline.log.queues.consume_queue_ext import opened
-from towline.log.queues.index_file import IndexShape
 from towline.places import Store
 
 from . import layouts

@@ -13,7 +13,7 @@ from towline.errors import MalformedFile, MalformedRecord, NotInLog
 from towline.format.files import consume_queue, index_file
 from towline.format.record import blank, record
 from towline.limits import RECORD_SIZE_MAX
-from towline.log.queues.index_file import IndexShape
+from towline.log.files.store_files import IndexShape
 from towline.log.state.truncation_file import KeptTail, epochs_of, kept_tails
 from towline.places import Store
 

@@ -22,7 +22,7 @@ from towline.format.java_hash import index_hashes
 from towline.format.record.columns import Bytes, Integers, field
 from towline.format.record.properties import KEY_SEPARATOR as BETWEEN_KEYS
 from towline.format.record.record import MAGIC_V1, MAGIC_V2, SIZE_MIN
-from towline.log.queues.index_file import IndexShape
+from towline.log.files.store_files import IndexShape
 from towline.spark.errors import MessagesGone
 from towline.spark.reading import Partition, Reading, read
 from towline.spark.stores import StoreFacts

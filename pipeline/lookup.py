@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from towline.log.queues.index_file import IndexShape
+from towline.log.files.store_files import IndexShape
 from towline.spark.planning import check_topics, plan, selection_of
 from towline.spark.reading import Reading
 from towline.spark.stores import StoreFacts, StoreView

@@ -7,12 +7,12 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from master.schedule.local_links import Outbox
 from towline.format.record.rules import Rule
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.limits import KIB
 
+from .local_links import Outbox
 from .restoring import CHUNK_COUNT, MissingTopics, Places, Restorer, Rows, Sizes
 
 CHUNK_BYTES: Final = 512 * KIB

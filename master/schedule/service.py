@@ -14,7 +14,6 @@ dies     safely at any point: what was delivered since the offsets were written 
 import gc
 from typing import Any, ClassVar, Final
 
-from master.schedule.local_links import LocalLink, Outbox
 from master.schedule.transactions.service import TransactionService
 from towline.limits import REST_MAX_MS
 from towline.link.context import close_context, new_context
@@ -35,6 +34,7 @@ from towline.runtime.positions import Counter, Duty, Position
 from .delay_levels import FAR_MS, DelayLevel
 from .delay_offsets import DelayOffsets, DeliveryState
 from .delivery import DeliveryLane, DeliverySource
+from .local_links import LocalLink, Outbox
 from .restoring import MissingTopics, RealQueues, Restorer
 from .timers import Timers
 

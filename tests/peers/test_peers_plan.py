@@ -57,7 +57,7 @@ class Sat:
     def __exit__(self, *met):
         return None
 
-    def take(self, work):
+    def measure(self, work):
         self.took.append((self.system, work))
         trouble = self.meets(self.system, work, len(self.took))
         if trouble:
@@ -78,7 +78,7 @@ def sat(monkeypatch):
 
 
 class NoLimits:
-    def take(self):
+    def measure(self):
         return {"copy_gb_s": 1.0}
 
 

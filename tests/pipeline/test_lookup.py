@@ -18,7 +18,7 @@ from towline.format.files.index_file import ENTRY, HEADER_SIZE, SLOT, entry_at, 
 from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
-from towline.log.queues.index_file import IndexShape
+from towline.log.files.store_files import IndexShape
 from towline.log.queues.index_service import IndexService
 from towline.spark.errors import UnknownRead
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from master.schedule.local_links import Batch, Outbox
 from towline.errors import MalformedRecord
 from towline.format.record.record import Host, Record
 from towline.format.record.transactions import (
@@ -32,7 +33,6 @@ from towline.format.wire.status import PutStatus
 from towline.limits import MIB
 from towline.runtime.failpoints import ARMED, reach
 
-from ..local_links import Batch, Outbox
 from .endings import LostPuts, RecordOptions
 from .ledger import Ledger, OpenTransaction
 from .topic_reader import TopicReader

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from master.schedule.local_links import DEADLINE_MS, Batch, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.record import Host
 from towline.format.record.transactions import HALF, OP, Half, Outcome, committed, op_record, read_half
@@ -15,7 +16,6 @@ from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.runtime.failpoints import ARMED, reach
 
-from ..local_links import DEADLINE_MS, Batch, Outbox
 from .ledger import ALREADY, EndRefusal, Ledger, OpenTransaction
 from .topic_reader import TopicReader
 

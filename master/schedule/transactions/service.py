@@ -17,6 +17,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
+from master.schedule.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.forms import HALF_TOPIC, OP_TOPIC
 from towline.format.record.record import Host
@@ -35,7 +36,6 @@ from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Duty, Position
 
-from ..local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, ProducerWatch, ProducerWatches, sizes_of
 from .endings import HELD_MS, WAITING_MAX, Ending, Endings, LostPuts, RecordOptions, read_ending
 from .ledger import CheckRules, EndRefusal, Ledger

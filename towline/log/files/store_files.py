@@ -1,11 +1,13 @@
-"""Small files of the store: atomic replacement, the `abort` file, and `run/settings.json`."""
+"""Small files of the store: atomic replacement, the `abort` file, and what `run/settings.json` says."""
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed, TowlineError
+from towline.format.files import index_file
 from towline.log.errors import SaveInDoubt
 from towline.places import Store
 
@@ -105,3 +107,18 @@ def last_settings(store: Store) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexShape:
+    """The numbers of slots and entries, which no index file holds."""
+
+    slots: int
+    indexes: int
+
+    @classmethod
+    def of(cls, store: Store) -> "IndexShape":
+        """From the settings of the node that last ran on the store, else the defaults."""
+        known = last_settings(store)
+        slots = int(known.get("max_hash_slot_num", index_file.SLOTS_DEFAULT))
+        return cls(slots, int(known.get("max_index_num", index_file.INDEXES_DEFAULT)))

@@ -6,7 +6,6 @@ whatever a killed writer left behind the count is never seen, and `cut` removes 
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +17,6 @@ from towline.format.files.index_file import ENTRY, ENTRY_LAYOUT, ENTRY_SIZE, HEA
 from towline.kernels.scan import index as kernels
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import create_segment, publish, reserve
-from towline.log.files.store_files import last_settings
-from towline.places import Store
 
 _WORD_SIZE: Final = 8
 _ENTRIES_AT_ONCE: Final = 800_000  # of one kernel call: 16 MB
@@ -190,18 +187,3 @@ class IndexFile:
 
     def _count(self) -> int:
         return min(self.header.index_count, self.indexes)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexShape:
-    """The numbers of slots and entries, which no index file holds."""
-
-    slots: int
-    indexes: int
-
-    @classmethod
-    def of(cls, store: Store) -> "IndexShape":
-        """From the settings of the node that last ran on the store, else the defaults."""
-        known = last_settings(store)
-        slots = int(known.get("max_hash_slot_num", index_file.SLOTS_DEFAULT))
-        return cls(slots, int(known.get("max_index_num", index_file.INDEXES_DEFAULT)))
