@@ -19,8 +19,9 @@ MODULES: Final = (
     "put.restore",
     "scan.gather",
     "scan.units",
+    "put.append",
+    "put.socket_rows",
     "put.put_ring",
-    "put.put_rows",
     "base.resting",
 )
 TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these

@@ -55,6 +55,7 @@ from towline.kernels.base.words import (
     raw_u32,
     store_i64,
 )
+from towline.kernels.jit.calls import call_int
 from towline.kernels.jit.compiled import GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
 from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
@@ -65,6 +66,8 @@ FROM_CLIENT: Final = 4  # nothing that only a broker may say: names of propertie
 
 # Numbers a refusal gives: index of the bad record, its byte position in the frame, that of a bad property's name or 0.
 RESULT_SIZE: Final = 3
+BETWEEN_RECORDS: Final = 0  # failpoints, see `put.append`
+COPIED: Final = 1
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
 TIMESTAMP_SIZE: Final = STORE_HOST - STORE_TIMESTAMP
 IPV4_HOST_SIZE: Final = 8
@@ -190,6 +193,7 @@ def _group_records(
     checks: int,
     reals: Reals,
     result: Numbers,
+    failpoint: int,
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
 
@@ -203,6 +207,8 @@ def _group_records(
     topic_length = group.topic_length
     for index in range(count):
         room = end - at
+        if failpoint != 0 and at > 0:
+            call_int(failpoint, BETWEEN_RECORDS, 0, 0, 0)
         if room < SIZE_MIN:
             return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at, copied
         size = load_i32(frame, at + TOTAL_SIZE)
@@ -241,6 +247,7 @@ def _validate(
     checks: int,
     reals: Reals,
     result: Numbers,
+    failpoint: int,
 ) -> int:
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
     before = at = 0
@@ -251,7 +258,7 @@ def _validate(
         if rule != Rule.OK:
             return rule
         rule, index, at, copied = _group_records(
-            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, reals, result
+            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, reals, result, failpoint
         )
         before += index
         result[0] = before
@@ -261,6 +268,8 @@ def _validate(
     if at != frame.size or at == 0:
         return Rule.GROUP_SIZE.value
     copy_bytes(log, shift + copied, frame, copied, at - copied)
+    if failpoint != 0:
+        call_int(failpoint, COPIED, 0, 0, 0)
     return Rule.OK.value
 
 
@@ -322,14 +331,15 @@ def append_whole(
     checks: int,
     reals: Reals,
     result: Numbers,
+    failpoint: int,
 ) -> int:
-    """What `append_request` does, for other kernels."""
+    """What `append_request` does, for other kernels. `failpoint`: address of the function to call, or 0."""
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
     if at < 0 or at + frame.size > log.size:
         return Rule.ENDS_INSIDE.value
     ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result)
+    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result, failpoint)
     if rule == Rule.OK:
         _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
         if checks & PROPERTY_CRC:
@@ -377,4 +387,5 @@ def append_request(
         checks,
         reals,
         result,
+        0,
     )
