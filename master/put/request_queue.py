@@ -126,6 +126,12 @@ class RequestQueue:
             self.send(peer, encode_refusal(request_id, refusal))
             self.socket_table.release(number)
 
+    def refuse_rings(self, refusal: Refusal) -> None:
+        """Refuses what waits in rings that no kernel has."""
+        for _ in range(self.rings.refuse_waiting(refusal)):
+            self._count(refusal.cause)
+        self.rings.wake()
+
     def refuse_in_ring(self, ring: NodeRing, number: int, refusal: Refusal) -> None:
         """Refuses the request of a ring that a kernel left in this row."""
         self._count(refusal.cause)

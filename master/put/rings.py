@@ -21,6 +21,7 @@ from towline.format.wire.put_ring import (
     Cut,
     answer_room,
     entry_max,
+    read_request_word,
     written_ms,
 )
 from towline.format.wire.status import PutStatus
@@ -250,9 +251,28 @@ class Rings:
     def refuse(self, ring: NodeRing, number: int, refusal: Refusal) -> None:
         """Takes the request of a row off the ring, which a kernel did not store, and answers it."""
         row = self.table.row(number)
+        ring.requests.skip(self.table.taken)
+        self._answer_refusal(ring, bytes_from(row.head, row.head_size), refusal)
+
+    def refuse_waiting(self, refusal: Refusal) -> int:
+        """Refuses what waits in rings that no kernel has, as far as there is room for answers; returns how many."""
+        done = 0
+        for ring in [ring for ring in self._rings if ring is not self.lent]:
+            try:
+                while not ring.is_closed and ring.requests.waits and ring.has_room(_ROOM):
+                    taken = ring.requests.take(entry_max(self._terms.size))
+                    if taken is None:
+                        break
+                    word, data = taken
+                    self._answer_refusal(ring, data[: read_request_word(word)[0]], refusal)
+                    done += 1
+            except RingBroken as broken:
+                self._disconnect(ring, broken.cut)
+        return done
+
+    def _answer_refusal(self, ring: NodeRing, head: bytes, refusal: Refusal) -> None:
         try:
-            request_id = decode_put(bytes_from(row.head, row.head_size), REQUEST_GROUPS_MAX)[0]
-            ring.requests.skip(self.table.taken)
+            request_id = decode_put(head, REQUEST_GROUPS_MAX)[0]
             assert ring.answer(shortened(encode_refusal(request_id, refusal))), "room was kept for it"
         except RingBroken as broken:
             self._disconnect(ring, broken.cut)

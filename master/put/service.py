@@ -353,6 +353,8 @@ class PutAgent:
 
     def _enter(self) -> int:
         """Begins an append, which uses the mapping: the stall responder watches it. Returns the monotonic time, ns."""
+        if ARMED:
+            reach("put.before_append")
         began_ns = time.monotonic_ns()
         self._stall_responder.enter(began_ns)
         return began_ns
@@ -396,7 +398,7 @@ class PutAgent:
         ends = positions.get(Position.APPENDED), positions.get(Position.ALLOCATED)
         if ends == self._prepared:
             return 0
-        self._enter()
+        self._stall_responder.enter(time.monotonic_ns())
         try:
             done = self._appender.prepare()
         finally:

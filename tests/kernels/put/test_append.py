@@ -339,7 +339,6 @@ class TestFailpoints:
         desk.offer((QUEUES[0], [record(1), record(2)]))
         assert desk.serve() == kernel.DONE
         assert [kernel.FAILPOINTS[number] for number in reached] == [
-            "put.before_append",
             "put.in_append",
             "put.between_records",
             "put.after_copy",
@@ -361,7 +360,6 @@ class TestFailpoints:
         desk.offer((QUEUES[0], [record(1), record(2)]))
         assert desk.serve() == kernel.DONE
         assert seen == {
-            "put.before_append": (False, False, 0),
             "put.in_append": (False, False, 0),
             "put.between_records": (False, True, 0),
             "put.after_copy": (False, True, 0),

@@ -127,6 +127,19 @@ def test_what_is_refused_is_taken_off_the_ring_and_the_next_is_looked_at(rings, 
     assert (stored.request_id, stored.status) == (2, PutStatus.PUT_OK)
 
 
+def test_what_waits_during_a_stall_is_refused_but_in_the_ring_that_a_kernel_has(rings, clients):
+    for client in clients:
+        put(client, 1)
+        put(client, 2)
+    rings.lent = list(rings)[1]
+    assert rings.refuse_waiting(Refusal(PutStatus.OS_PAGE_CACHE_BUSY, "an append waits for the disk")) == 2
+    found = [decode_put_answer(clients[0].receive()) for _ in range(2)]
+    assert [(answer.request_id, answer.status) for answer in found] == [
+        (n, PutStatus.OS_PAGE_CACHE_BUSY) for n in (1, 2)
+    ]
+    assert clients[1].receive() is None
+
+
 def test_nothing_is_taken_from_whoever_does_not_read_its_answers(rings, clients, serving):
     first, second = rings
     count = 0

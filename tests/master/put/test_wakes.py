@@ -58,7 +58,6 @@ def test_put_does_not_sleep_on_what_its_stall_responder_took_while_it_populated(
     idle = SimpleNamespace(
         _node=SimpleNamespace(positions=positions),
         _prepared=None,
-        _enter=lambda: responder.enter(1),
         _stall_responder=responder,
         _appender=SimpleNamespace(prepare=lambda: False),
         _requests=responder.taken,

@@ -62,7 +62,6 @@ from .stamp import BETWEEN_RECORDS, COPIED, FROM_CLIENT, append_whole
 FAILPOINTS: Final = (
     "put.between_records",
     "put.after_copy",
-    "put.before_append",
     "put.in_append",
     "put.before_publish",
     "put.in_publish",
@@ -73,7 +72,6 @@ FAILPOINTS: Final = (
     "put.ring_answered",
 )
 assert (BETWEEN_RECORDS, COPIED) == (0, 1)
-_BEFORE_APPEND: Final = FAILPOINTS.index("put.before_append")
 _IN_APPEND: Final = FAILPOINTS.index("put.in_append")
 _BEFORE_PUBLISH: Final = FAILPOINTS.index("put.before_publish")
 _IN_PUBLISH: Final = FAILPOINTS.index("put.in_publish")
@@ -274,7 +272,6 @@ def append_row(row: Any, appender: Appender) -> int:
     states, log, positions, _, known, groups, terms = appender
     own, host, reals, result = terms
     state = states[0]
-    reach(state, _BEFORE_APPEND)
     count, status = _admit(row, bytes_at(row.head, row.head_size), appender)
     row.status = status
     if status != _WAITING:
