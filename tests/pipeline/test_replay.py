@@ -18,7 +18,7 @@ from pipeline.copying import stem_of
 from pipeline.errors import IllegalOption
 from pipeline.replay import ReplayOptions, copy, from_either, result_of, source_of, source_of_archive
 from pipeline.restore import RestoreOptions
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
 from tests.spark.stores import SEGMENT, MadeStore
@@ -155,7 +155,7 @@ PROGRAM = """
 import os, signal, sys
 from pipeline.progress import Progress
 from pipeline.replay import ReplayOptions, copy, from_either, source_of
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from towline.spark.sending import Sending
 store, endpoint, into, last = sys.argv[1:]
 sends, send = 0, Sending.send

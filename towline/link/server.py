@@ -124,7 +124,6 @@ class Server:
         self._limits = frame_size_max, high_water
         self._curve = CurveAuth(context, keys, roles) if keys is not None else None
         self._tend_at = 0.0
-        self.dropped_all = 0  # how often too much memory made it cut every peer
         self._counted = counted
         self._dropped: dict[bytes, float] = {}  # what is left of these is thrown away, since when
         self._vanished: dict[bytes, float] = {}  # their connection has ended
@@ -365,7 +364,6 @@ class Server:
         if held <= memory_max:
             return
         log.error("%d bytes of memory where %d are allowed: every peer is cut off, may come again", held, memory_max)
-        self.dropped_all += 1
         self._cut = True
         self._sessions.clear()
         self._dropped.clear()

@@ -160,10 +160,9 @@ def test_a_kill_before_the_header_is_repaired(before: list[Put], lost: list[Put]
         header = file.state.copy()
         file.put(lost, 1024, upto=upto)
         count = int(header[index.INDEX_COUNT])
-        half = slots // 2
-        used = index.repair_slots(file.bytes, slots, 50, count, 0, half)
-        used += index.repair_slots(file.bytes, slots, 50, count, half, slots)
-        assert used == header[index.HASH_SLOT_COUNT]
+        heads = np.zeros(slots, np.int32)
+        assert index.rebuild_slots(file.bytes, slots, 0, count, heads) == header[index.HASH_SLOT_COUNT]
+        index.write_slots(file.bytes, heads, 0, slots)
         end = index_file.entry_at(slots, count)
         assert file.bytes[:end].tobytes() == sound[:end].tobytes()
         file.state[:] = header

@@ -30,7 +30,7 @@ from towline.log.queues.queue_entries import QueueEntries
 from towline.log.recovery.recovery import Recovered, recover
 from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
 from towline.log.recovery.truncation import truncate
-from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict, as_markdown
+from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict
 from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.repair.verify_report import Weight
 from towline.log.state.identity import IdentityFile
@@ -281,6 +281,24 @@ def test_an_index_with_a_cycle_still_answers(maker: StoreMaker) -> None:
     for number, stored in enumerate(maker.records):
         index.query(stored.topic, f"k{number}", 0, 1 << 60)
     index.close()
+
+
+def as_markdown() -> str:
+    """The table, as ARCHITECTURE.md shows it."""
+    lines = [
+        "The durable offset is how far the log was surely on the disk.",
+        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
+        "",
+        *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
+        "",
+        "| file | situation | verdict | kept | remedy | name |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in Case:
+        row = case.row
+        cells = (f"`{row.file}`", row.situation, row.verdict.name, row.kept, row.remedy, case.name)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def test_the_table_is_the_one_in_the_documentation() -> None:

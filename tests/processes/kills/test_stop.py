@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.processes.load import BODY_SIZE, Load
@@ -23,7 +24,6 @@ from towline.format.files.index_file import HEADER_SIZE, decode_header
 from towline.log.state.durable_file import DurableFile
 from towline.node.supervise.launch import spawn_node
 from towline.runtime.positions import Duty, Position, State
-from towline.runtime.process import alive
 from towline.start import home
 
 BY_HAND = ("allocate", "flush", "reput", "serve")
@@ -224,7 +224,7 @@ def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pai
     assert f"the duty {module} is held by process {owner}" in said
     assert "stop that process first" in said
     assert pair.master.pids()[module] == owner
-    assert alive(owner)
+    assert psutil.pid_exists(owner)
 
 
 def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:

@@ -94,7 +94,6 @@ _V1_TOPIC_LENGTH: Final = struct.Struct(">B")
 _WORD: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">H")  # of a V2 topic, and of the properties
 
-STAMPED_FIELDS: Final = ("queue_offset", "physical_offset", "store_timestamp", "store_address", "store_port")
 SIZE_MIN: Final = LAYOUT.size + _V1_TOPIC_LENGTH.size + 1 + _LENGTH.size  # an empty body, a topic of one byte
 assert LAYOUT.size == 88
 assert SIZE_MIN == 92
@@ -251,7 +250,8 @@ def decode(
 
 
 class MessageEncoder:
-    """Encodes messages of one producer for one topic: put stamps the fields of STAMPED_FIELDS, here they are zero.
+    """Encodes messages of one producer for one topic: offsets, store time and store host stay zero until put stamps
+    them.
 
     Calling it once per message is the producer's hot path, so everything constant is prepared here.
     Raises MalformedRecord for a topic outside the limits.

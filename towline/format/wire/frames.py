@@ -20,7 +20,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 MAGIC: Final = 0x544F574C  # "TOWL"
 VERSION_MIN: Final = 1
 VERSION_MAX: Final = 1
-LAYOUT_VERSION: Final = 1
 
 
 class Kind(IntEnum):

@@ -62,7 +62,7 @@ _KEYS: Final = _FOUND + 4
 _DELAY: Final = _FOUND + 6
 STATE_SIZE: Final = _FOUND + 8
 
-KEYS_OF_A_RECORD_MAX: Final = PROPERTIES_SIZE_MAX // 2  # an array of KEY must take these, else no scan gets past
+KEYS_OF_A_RECORD_MAX: Final = PROPERTIES_SIZE_MAX // 2  # an array of KEY takes these, else no scan gets past
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 
 

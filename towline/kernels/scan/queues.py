@@ -137,15 +137,6 @@ def group_entries(
     return opened
 
 
-@kernel(I64(NUMBERS_READ, WORDS_READ, I64))
-def contiguous(positions: Numbers, sizes: Words, count: int) -> int:
-    """How many of the first `count` records stand back to back, from the first one on."""
-    number = min(count, 1)
-    while number < count and positions[number] == positions[number - 1] + sizes[number - 1]:
-        number += 1
-    return number
-
-
 @kernel(I64(READ, NUMBERS_READ, WORDS_READ, I64, WRITE))
 def gather(log: Bytes, positions: Numbers, sizes: Words, count: int, target: Bytes) -> int:
     """Copies `count` records at these positions of the array into `target`, back to back; returns the bytes written.

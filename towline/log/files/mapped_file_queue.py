@@ -82,13 +82,6 @@ class MappedFileQueue:
         """End of the last file, written or not; 0 without files."""
         return self._bases[-1] + self.size if self._bases else 0
 
-    def gap(self) -> int | None:
-        """The first offset inside [min_offset, end) that no file holds; None if the files join."""
-        for base, following in zip(self._bases, self._bases[1:], strict=False):
-            if base + self.size != following:
-                return base + self.size
-        return None
-
     def base_of(self, offset: int) -> int | None:
         """Base of the file that holds `offset`; None if none does."""
         index = bisect_right(self._bases, offset) - 1

@@ -294,10 +294,6 @@ class ConsumeQueueFiles:
         while self._open:
             os.close(self._open.popitem()[1][0])
 
-    @property
-    def open_count(self) -> int:
-        return len(self._open)
-
     def _physical(self, topic: str, queue_id: int, offset: int) -> int:
         """The log offset of an entry's record; -1 for a filler or no entry."""
         entries = self.read(topic, queue_id, offset, 1)

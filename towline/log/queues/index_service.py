@@ -76,12 +76,6 @@ class IndexService:
         """File names, oldest first."""
         return tuple(self._files)
 
-    @property
-    def end_timestamp_full(self) -> int:
-        """Store time covered by the files before the active one: indexMsgTimestamp, once they are synced."""
-        full = list(self._files)[:-1]
-        return self.file(full[-1]).header.end_timestamp if full else 0
-
     def file(self, name: str) -> IndexFile:
         """The mapped file of that name."""
         found = self._files[name]

@@ -172,21 +172,3 @@ class Decided:
         if found.text:
             self.notes.append(found.text)
         return found.case.verdict
-
-
-def as_markdown() -> str:
-    """The table, as ARCHITECTURE.md shows it."""
-    lines = [
-        "The durable offset is how far the log was surely on the disk.",
-        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
-        "",
-        *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
-        "",
-        "| file | situation | verdict | kept | remedy | name |",
-        "|---|---|---|---|---|---|",
-    ]
-    for case in Case:
-        row = case.row
-        cells = (f"`{row.file}`", row.situation, row.verdict.name, row.kept, row.remedy, case.name)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
