@@ -87,9 +87,9 @@ def kept(messages: Messages, rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[i
         numbers, offsets = (batch.column(name).to_numpy() for name in ("part", "offset"))
         for part in np.unique(numbers).tolist():
             parts.setdefault(part, []).append(offsets[numbers == part].astype(np.int64))
-    for part, pieces in sorted(parts.items()):
+    for part, chunks in sorted(parts.items()):
         assert part < len(messages.partitions)
-        yield part, np.sort(np.concatenate(pieces))
+        yield part, np.sort(np.concatenate(chunks))
 
 
 def _chosen(messages: Messages, part: int, offsets: Offsets) -> Iterator[pa.RecordBatch]:

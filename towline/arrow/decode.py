@@ -192,9 +192,9 @@ class _Reader:
         while len(heads):
             filled = np.cumsum(heads.size)
             count = max(1, int(np.searchsorted(filled, self.bytes, side="right")))
-            piece, bodies = self._restored(heads if count == len(heads) else heads.keep(slice(0, count)))
-            if len(piece):
-                yield make_batch(piece, self.columns, bodies, self.broker_name, self.delays_ms)
+            restored, bodies = self._restored(heads if count == len(heads) else heads.keep(slice(0, count)))
+            if len(restored):
+                yield make_batch(restored, self.columns, bodies, self.broker_name, self.delays_ms)
             heads = heads.keep(slice(self._taken, None))
 
     def _restored(self, heads: Heads) -> tuple[Heads, Restored]:

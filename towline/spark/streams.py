@@ -18,7 +18,7 @@ from .errors import BadOption, MessagesGone
 from .offsets import Integers, LogOffset, QueueKey, QueueOffsets, share, share_bytes
 from .options import EARLIEST, LATEST, Offsets, SourceOptions
 from .planning import check_offset, grouped, pruned, selection_of, tasks_wanted
-from .reading import LogPartition, LogPiece, Partition, Reading, gone_from_queue
+from .reading import LogPartition, LogSplit, Partition, Reading, gone_from_queue
 from .stores import StoreFacts
 from .tail import Bounds, Queues, RemoteTail, StoreTail
 
@@ -160,18 +160,18 @@ class LogStream:
             facts = _up_to(view.facts(), upto)
         self.how = replace(self.how, delays_ms=self._tail.delays(self.how))
         first = self._from(first, facts.log_min)
-        pieces = [
-            LogPiece(max(first, base), min(upto, base + facts.segment_size))
+        splits = [
+            LogSplit(max(first, base), min(upto, base + facts.segment_size))
             for base in facts.segments
             if base < upto and base + facts.segment_size > first
         ]
-        tasks, total = tasks_wanted(self._options), sum(piece.bytes for piece in pieces)
+        tasks, total = tasks_wanted(self._options), sum(split.bytes for split in splits)
         least = self._options.split_bytes
-        if len(pieces) < tasks and total >= 2 * least:
-            pieces = [part for piece in pieces for part in _split(facts, piece, max(least, -(-total // tasks)))]
+        if len(splits) < tasks and total >= 2 * least:
+            splits = [part for split in splits for part in _divided(facts, split, max(least, -(-total // tasks)))]
         return [
-            LogPartition(facts.only({facts.segment_of(piece.start) for piece in group}), tuple(group))
-            for group in grouped(pieces, least)
+            LogPartition(facts.only({facts.segment_of(split.start) for split in group}), tuple(group))
+            for group in grouped(splits, least)
         ]
 
     def close(self) -> None:
@@ -364,19 +364,19 @@ def _end_of_bytes(facts: StoreFacts, start: int, end: int, size: int) -> int:
     return before if before > start else stop
 
 
-def _split(facts: StoreFacts, piece: LogPiece, size: int) -> list[LogPiece]:
-    """Pieces of about `size` bytes; the scan that finds where they may end begins at a known boundary."""
-    base = facts.segment_of(piece.start)
+def _divided(facts: StoreFacts, split: LogSplit, size: int) -> list[LogSplit]:
+    """Splits of about `size` bytes; the scan that finds where they may end begins at a known boundary."""
+    base = facts.segment_of(split.start)
     try:
         data = facts.array(base)
     except MessagesGone:  # of which the task tells
-        return [piece]
+        return [split]
     found = []
-    start = piece.start
-    while piece.end - start > size + size // 2:
+    start = split.start
+    while split.end - start > size + size // 2:
         border = base + boundaries(data, base, start - base, start + size - base).end
-        if border <= start or border >= piece.end:
+        if border <= start or border >= split.end:
             break
-        found.append(LogPiece(start, border))
+        found.append(LogSplit(start, border))
         start = border
-    return [*found, LogPiece(start, piece.end)]
+    return [*found, LogSplit(start, split.end)]

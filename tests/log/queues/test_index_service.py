@@ -106,7 +106,7 @@ class TestPut:
         single.close()
         many.close()
 
-    def test_a_batch_larger_than_the_scratch_is_put_in_pieces(
+    def test_a_batch_larger_than_the_scratch_is_put_in_parts(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(index_service, "_KEYS_AT_ONCE", 4)

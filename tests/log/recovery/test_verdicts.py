@@ -123,7 +123,7 @@ def test_a_start_goes_on(maker: StoreMaker, case: Case) -> None:
         for offset, data in kept.items():
             held[offset - low : offset - low + len(data)] = data
         assert sum(map(len, kept.values())) == recovered.cut_bytes or case is Case.TRUNCATED
-        if case is not Case.SEGMENT_LOST:  # whose bytes are not all in one piece
+        if case is not Case.SEGMENT_LOST:  # whose bytes are not contiguous
             assert held[recovered.end - low :] == before[recovered.end - low :]
     else:
         assert kept == {}

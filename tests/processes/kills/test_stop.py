@@ -1,4 +1,4 @@
-"""Orderly stops, pieces started by hand, and stores on which a node must not start."""
+"""Orderly stops, processes started by hand, and stores on which a node must not start."""
 
 import os
 import signal
@@ -212,11 +212,11 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
     assert node.stop()
 
 
-# --- pieces started by hand
+# --- processes started by hand
 
 
 @pytest.mark.parametrize("module", BY_HAND)
-def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pair, module: str) -> None:
+def test_a_process_by_hand_is_refused_while_another_process_has_its_duty(pair: Pair, module: str) -> None:
     owner = pair.master.pids()[module]
     with by_hand(module, pair.master.store.root) as process:
         assert process.wait(90) == 1
@@ -227,7 +227,7 @@ def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pai
     assert psutil.pid_exists(owner)
 
 
-def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:
+def test_processes_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:
     node.start(*(word for module in BY_HAND for word in ("--without", module)))
     assert not set(BY_HAND) & set(node.facts["pieces"])
     with ExitStack() as stack:
@@ -244,7 +244,7 @@ def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) ->
     check_nothing_is_left(node)
 
 
-def test_a_start_is_refused_while_a_piece_by_hand_outlives_its_node(node: TestNode) -> None:
+def test_a_start_is_refused_while_a_process_by_hand_outlives_its_node(node: TestNode) -> None:
     node.start("--without", "flush")
     duty = node.positions.duty(Duty.FLUSH)
     with by_hand("flush", node.store.root) as process:

@@ -311,8 +311,8 @@ class LogVerifier:
         start = at + record.SIZE_MIN if size - at > record.SIZE_MIN else at + blank.SIZE
         while start < size:
             stop = min(start + _SEARCH_STEP, size)
-            piece = log[start : min(stop + 8, size)].tobytes()
-            for place in sorted(_found(piece)):
+            window = log[start : min(stop + 8, size)].tobytes()
+            for place in sorted(_found(window)):
                 candidate = start + place - _MAGIC_AT
                 if candidate >= start and candidate < stop and self._is_whole(base, candidate):
                     return candidate
@@ -368,14 +368,14 @@ class LogVerifier:
         self._findings.add(self._log.queue.path_of(base), start - base, end - base, rule, sentence, **other)
 
 
-def _found(piece: bytes) -> list[int]:
+def _found(window: bytes) -> list[int]:
     """Where one of the magic numbers stands."""
     places = []
     for magic in _MAGICS:
-        place = piece.find(magic)
+        place = window.find(magic)
         while place >= 0:
             places.append(place)
-            place = piece.find(magic, place + 1)
+            place = window.find(magic, place + 1)
     return places
 
 
