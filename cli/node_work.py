@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from towline.errors import LinkRefused
-from towline.link.greeting import MAGIC_DIFFERS, VERSION_DIFFERS
+from towline.link.handshake import MAGIC_DIFFERS, VERSION_DIFFERS
 from towline.node.peers.peer_server import SEGMENT_SIZE
 from towline.node.peers.promotion import promote as promote_node
 from towline.node.report.status import node_facts, read_status

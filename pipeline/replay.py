@@ -62,7 +62,7 @@ COLUMNS: Final = (
 
 
 def copy(options: CopyOptions, chosen: FromEither, source: str, tasks: Tasks) -> list[Copied]:
-    """Raises what reading and `Sending` raise."""
+    """Raises what reading and `IdempotentProducer` raise."""
     messages = messages_of(chosen, READ)
     stem = stem_of(options.source or source, options.topic, options.into)
     target, queues = prepared_target(options.endpoint, options.serve, options.into, stem, options.wait_ms)

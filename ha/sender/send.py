@@ -10,7 +10,7 @@ from towline.errors import DiskFull, LinkRefused, MalformedFile, MalformedFrame,
 from towline.format.wire.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expect, json_part, kind_of, read_json
 from towline.limits import MIB, REST_MAX_MS, SLAVES_MAX
 from towline.link.context import close_context, new_context
-from towline.link.greeting import BAD_FRAME, encode_refusal, read_refusal
+from towline.link.handshake import BAD_FRAME, encode_refusal, read_refusal
 from towline.link.keys import HA_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server

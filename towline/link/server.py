@@ -23,7 +23,7 @@ from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESS
 from .context import Context, Socket, set_common
 from .curve_auth import CurveAuth, key_of_frame
 from .endpoints import Endpoint, parse
-from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
+from .handshake import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
 from .keys import NODE_ROLES, AuthorizedKeys
 from .memory_limit import anonymous_bytes, trim_memory
 from .native import ReceivedPart

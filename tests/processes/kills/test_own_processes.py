@@ -22,7 +22,7 @@ from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
-from towline.link.greeting import encode_greeting
+from towline.link.handshake import encode_greeting
 
 DEADLINE_S = 60.0
 HALVES = b"RMQ_SYS_TRANS_HALF_TOPIC"

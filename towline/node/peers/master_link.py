@@ -8,7 +8,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link, await_any
-from towline.link.greeting import LEFT, encode_refusal
+from towline.link.handshake import LEFT, encode_refusal
 from towline.link.poller import Pollable, Poller
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of

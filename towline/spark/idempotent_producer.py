@@ -136,7 +136,7 @@ class _Counts:
     pending: deque[Chunk] = field(default_factory=deque)
 
 
-class Sending:
+class IdempotentProducer:
     """Sends rows to one group of nodes and waits for what they promise. Used by one thread.
 
     `endpoint` is that of put, or of several nodes, as a producer takes it; `serve` where the master answers questions,
