@@ -98,7 +98,7 @@ def no_collector() -> Iterator[None]:
 
 
 def await_dispatched(master: RunningNode, slave: RunningNode, since: float) -> dict[str, float]:
-    """Until both nodes have everything in their queues: ms from `since` (monotonic seconds), as the positions tell."""
+    """Until both nodes have everything in their queues: ms from `since` (monotonic seconds), as the positions say."""
     end = master.position(Position.APPENDED)
     reached: dict[str, float] = {}
 

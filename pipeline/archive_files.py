@@ -60,7 +60,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What one task is told. `facts` has this segment alone; its end is fixed."""
+    """The work of one task. `facts` has this segment alone; its end is fixed."""
 
     facts: StoreFacts
     base: int

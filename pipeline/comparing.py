@@ -48,8 +48,8 @@ class Compared:
 def compare_logs(one: StoreFacts, other: StoreFacts, tasks: Tasks) -> Compared:
     """Both stores may be live: they are compared up to the lesser safe end."""
     start, end = max(one.log_min, other.log_min), min(one.safe_end, other.safe_end)
-    told = tasks.run("both logs", partial(compare, one, other), list(_splits(one.segment_size, start, end)))
-    return Compared(start, end, tuple(told))
+    differences = tasks.run("both logs", partial(compare, one, other), list(_splits(one.segment_size, start, end)))
+    return Compared(start, end, tuple(differences))
 
 
 def compare(one: StoreFacts, other: StoreFacts, split: tuple[int, int]) -> Difference:

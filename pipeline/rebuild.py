@@ -55,7 +55,7 @@ class RebuildOptions:
     store: str = store_option("Store directory of a node that does not run, or of a real broker.")
     parts: Literal["all", "queues", "index"] = option("What is built anew.", default="all")
     old: Literal["keep", "remove"] = option("What stood there before: kept in diverged/, or removed.", default="keep")
-    config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
+    config: str | None = option("The node's configuration, where the files do not show its sizes.", default=None)
 
 
 @dataclass(kw_only=True)

@@ -39,7 +39,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPlan:
-    """What all tasks of a run are told. `end` is that of the log, taken once."""
+    """What all tasks of a run share. `end` is that of the log, taken once."""
 
     store: str
     scratch: Scratch

@@ -37,7 +37,7 @@ class VerifyOptions:
         default=None,
         metavar="DIR",
     )
-    config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
+    config: str | None = option("The node's configuration, where the files do not show its sizes.", default=None)
 
 
 COLUMNS: Final = (

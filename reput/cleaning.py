@@ -143,8 +143,8 @@ class DerivedCleaner:
                 if ARMED:
                     reach("reput.after_trim")
                 self._next_ms = now_ms + self._node.settings.delete_consume_queue_files_interval
-                told = "removed a file of queue %s/%d: the log begins at %d"
-                self._node.log.info(told, topic, end.queue_id, self._removing)
+                text = "removed a file of queue %s/%d: the log begins at %d"
+                self._node.log.info(text, topic, end.queue_id, self._removing)
                 return 1
             low = int(self._lows[place])
             if self._extensions is not None:

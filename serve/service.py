@@ -288,7 +288,7 @@ class ServeAgent:
         self._answer(held.peer, held.pull, result)
 
     def _pull(self, peer: bytes, pull: Pull) -> PullResult | None:
-        """The result of a pull; None when the queue is unreadable: then the peer was told why, and its link ends."""
+        """The result of a pull; None when the queue is unreadable: then the peer got the reason, and its link ends."""
         try:
             record_filter = self._filters.get(pull) if pull.expression else None
         except TowlineError as error:

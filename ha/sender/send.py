@@ -63,7 +63,7 @@ class SendAgent:
         self._epoch = 0
         self._refused: dict[str, str] = {}
         self._checked_ms = 0
-        self._wake_owed_ns = 0  # since when reput and slaves were not told what is confirmed
+        self._wake_owed_ns = 0  # since when reput and slaves have not heard what is confirmed
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Drill:
-    """`facts` is what a drill tells beside the figures that every drill has; `wrong` what it saw that must not be."""
+    """`facts` is what a drill reports beside the figures that every drill has; `wrong` what it saw that must not be."""
 
     ground: Ground
     load: VerifiedLoad

@@ -53,7 +53,7 @@ _WORTH: Final = ("sent", "acknowledged", "stored", "unknown", "lost", "doubled",
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """`shape.disk` is filled in by the drill that needs it; `seed` 0: one is drawn, and told."""
+    """`shape.disk` is filled in by the drill that needs it; `seed` 0: one is drawn, and printed."""
 
     name: str
     rounds: int = 1

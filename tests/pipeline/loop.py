@@ -18,6 +18,6 @@ class Loop:
     def run(self, what: str, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
         done = []
         for number, part in enumerate(parts):
-            self.progress.tell(what, number, len(parts))
+            self.progress.report(what, number, len(parts))
             done.append(pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(part))))))
         return done

@@ -48,7 +48,7 @@ class How(TypedDict, total=False):
     broker_name: str
     decompress: bool  # bodies by SYSFLAG
     delays_ms: tuple[int, ...]  # by level - 1, for the tagsCode of delayed messages; without them they have a tag's
-    on_damage: Callable[[Damage], None] | None  # is told where something is left out, or ends a read
+    on_damage: Callable[[Damage], None] | None  # called where something is left out, or ends a read
 
 
 def decode(
@@ -287,7 +287,7 @@ class _Reader:
         return end
 
     def _report(self, problem: Damage) -> None:
-        """Tells of it, and raises it or notes that it ends the read, as told."""
+        """Reports it, and raises it or notes that it ends the read, as the options say."""
         if self.on_damage is not None:
             self.on_damage(problem)
         if self.on_corruption == "fail":

@@ -314,7 +314,7 @@ class Server:
         self._sessions.pop(peer, None)
 
     def cut(self, peer: bytes) -> None:
-        """Ends the connection on which a peer greeted, so that ZeroMQ lets go of what it keeps for it.
+        """Ends the connection on which a peer greeted, so that ZeroMQ frees what it keeps for it.
 
         A peer that names itself may have come back on another: then it only has to greet again.
         """
@@ -335,7 +335,7 @@ class Server:
         self._evict_and_cut(request.peer, request.frame)
 
     def refuse(self, request: Request, refused: LinkRefused) -> None:
-        """Ends a peer's session and tells it why: it has to greet again before anything else.
+        """Ends a peer's session with the reason: it has to greet again before anything else.
 
         Its connection is left to it, as ZeroMQ would lose the words together with that.
         """
@@ -419,7 +419,7 @@ class Server:
         return [bound[endpoint] for endpoint in endpoints]
 
     def _bind_again(self, now: float) -> None:
-        """On another socket where it fails: libzmq lets go of an address a moment after its socket was closed."""
+        """On another socket where it fails: libzmq frees an address a moment after its socket was closed."""
         try:
             self._bind_all(self.endpoints)
             self._unbound = False
@@ -522,7 +522,7 @@ class Server:
         return True
 
     def _evict_and_cut(self, peer: bytes, frame: ReceivedPart) -> None:
-        """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
+        """ZeroMQ cannot disconnect one peer of a ROUTER, but names the descriptor a frame came from."""
         self._sessions.pop(peer, None)
         connection = self._connection_of(frame)
         if connection is not None:

@@ -117,7 +117,7 @@ class Failpoints:
         self._read = (0, 0)  # inode and change time of the file that was read last
 
     def reach(self, name: str) -> None:
-        """Acts if it is this one's turn. Raises OSError if it is told to."""
+        """Acts if it is this one's turn. Raises OSError if that is its action."""
         if self._path is not None and not self._look(self._path):
             return
         point = self._points.get(name)

@@ -409,7 +409,7 @@ class TowlineKeys(Group):
     lease_ms: int = ms(3000, "a master that cannot renew its lease for so long has lost it", lowest=1000)
     metadata_interval_ms: int = ms(
         1000,
-        "a slave asks its master for topics and offsets so often, and is told of changes at once",
+        "a slave asks its master for topics and offsets so often, and hears of changes at once",
         lowest=1,
         highest=60_000,
     )

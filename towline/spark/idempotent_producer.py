@@ -325,7 +325,7 @@ class IdempotentProducer:
             self._put_right(troubled)
 
     def _is_promised(self, chunk: Chunk) -> bool:
-        """Raises what is wrong with the request itself, NotWritten when the producer tells no outcome of it."""
+        """Raises what is wrong with the request itself, NotWritten when the producer knows no outcome of it."""
         assert chunk.future is not None
         try:
             error = chunk.future.exception(self._timeout_ms)

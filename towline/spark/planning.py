@@ -83,7 +83,7 @@ def selection_of(options: SourceOptions) -> Selection:
 
 
 def tasks_wanted(options: SourceOptions) -> int:
-    """As many as this machine has cores, which local[*] has too, unless it is told."""
+    """As many as this machine has cores, which local[*] has too, unless the option says."""
     return options.min_partitions or len(os.sched_getaffinity(0))
 
 
@@ -152,7 +152,7 @@ def _names_offsets(options: SourceOptions) -> str:
 
 
 def refuse_batch_queues(view: StoreView, selection: Selection, name: str) -> None:
-    """What queues tell would lack all messages of such a topic. Raises BadOption with the option that wants queues."""
+    """What queues show would lack all messages of such a topic. Raises BadOption with the option that wants queues."""
     for topic in sorted(filter(selection.wants_topic, view.batch_topics)):
         raise BadOption(name, "", f"topic {topic} has batch consume queues, which are not read: use readMode=scan")
 
@@ -272,7 +272,7 @@ def in_time(view: StoreView, ranges: QueueRanges, selection: Selection) -> Queue
             search = partial(_search_time, view, files, queue, start, end)
             first = start if selection.start_ms is None else search(selection.start_ms - CLOCK_SLACK_MS)
             if first > start and not _is_there(view, files, queue, start):
-                first = start  # of what is deleted nobody knows that it was older: the task tells
+                first = start  # of what is deleted nobody knows that it was older: the task reports it
             last = end if selection.end_ms is None else search(selection.end_ms + CLOCK_SLACK_MS)
             if first < last:
                 found[queue] = (first, last)

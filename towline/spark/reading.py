@@ -94,7 +94,7 @@ class Reading:
         )
 
     def decoding(self, broker_name: str, *, whole: bool = False, force_property_crc: bool = False) -> How:
-        """The same for the decoder; what it leaves out is told. `whole`: the bytes end where no record is cut off.
+        """The same for the decoder; what it leaves out is reported. `whole`: the bytes end where no record is cut off.
 
         `force_property_crc`: where CRCs are compared, the store's operator insists on property CRCs.
         """
@@ -119,7 +119,7 @@ class Reading:
 
 
 def lose(gone: MessagesGone, *, fails: bool) -> None:
-    """Raises it, or tells how much is left out: never silent."""
+    """Raises it, or reports how much is left out: never silent."""
     if fails:
         raise gone
     log.warning("left out, as failOnDataLoss=false allows: %s", gone.describe())

@@ -231,8 +231,8 @@ class _Target:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None, "rows are written by Spark's tasks"
-        told = context.getLocalProperty(QUERY_ID) or ""
-        app = self._options.app or told or self._drawn
+        query = context.getLocalProperty(QUERY_ID) or ""
+        app = self._options.app or query or self._drawn
         version = self._options.version
         batch = version if version >= 0 else int(context.getLocalProperty(BATCH_ID) or 0)
         partition, attempt = context.partitionId(), context.attemptNumber()

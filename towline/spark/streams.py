@@ -178,7 +178,7 @@ class LogStream:
         self._tail.close()
 
     def _from(self, position: int, log_min: int) -> int:
-        """Where there is something to read at or behind `position`. Raises MessagesGone, or tells what is left out."""
+        """Where there is something to read at or behind `position`. Raises MessagesGone, or reports what is lost."""
         if position < log_min:
             amount = f"{log_min - position} bytes of the log from {position} on"
             self.how.lost(MessagesGone("the next part of the stream", amount, f"the log begins at {log_min} by now"))
@@ -201,7 +201,7 @@ class LogStream:
             base = facts.segment_of(at)
             data, upto = facts.array(base), min(end, base + facts.segment_size)
             stop = base + boundaries(data, base, at - base, min(at + WINDOW, upto) - base).end
-            stop = upto if stop <= at else stop  # a blank, or damage, of which reading makes what it is told to
+            stop = upto if stop <= at else stop  # a blank, or damage, of which reading makes what its options say
             for batch in self._rows(facts, base, at, stop):
                 if batch.num_rows >= count:
                     offsets, sizes = batch.columns
@@ -297,7 +297,7 @@ class QueueStream:
                 _raise_cut(f"queue {queue_id} of {topic}", first, now.get((topic, queue_id), (0, first))[1])
 
     def _check(self, ranges: Bounds, bounds: Bounds) -> None:
-        """Raises MessagesGone for what is to be read and was deleted, or tells what is left out."""
+        """Raises MessagesGone for what is to be read and was deleted, or reports what is left out."""
         for (topic, queue_id), (first, end) in ranges.items():
             low = min(bounds.get((topic, queue_id), (first, 0))[0], end)
             if first < low:
@@ -356,7 +356,7 @@ def _end_of_bytes(facts: StoreFacts, start: int, end: int, size: int) -> int:
     data = facts.array(base)
     found = boundaries(data, base, at - base, limit - base)
     stop = base + found.end
-    if found.blank or found.rule is not Rule.OK:  # of damage reading makes what it is told to, to the segment's end
+    if found.blank or found.rule is not Rule.OK:  # of damage reading makes what its options say, to the segment's end
         return min(end, base + facts.segment_size)
     if stop <= limit:
         return max(stop, at)
@@ -369,7 +369,7 @@ def _divided(facts: StoreFacts, split: LogSplit, size: int) -> list[LogSplit]:
     base = facts.segment_of(split.start)
     try:
         data = facts.array(base)
-    except MessagesGone:  # of which the task tells
+    except MessagesGone:  # which the task reports
         return [split]
     found = []
     start = split.start

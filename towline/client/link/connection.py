@@ -39,8 +39,8 @@ class Connection:
 
     endpoints  of one service of the nodes, or a function that names them whenever a node is looked for
     key        shown at TCP endpoints; by default the one that the environment variable TOWLINE_KEYS names
-    fit        tells of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
-               before is none either, and nodes that are no masters tell where theirs is
+    fit        says of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
+               before is none either, and nodes that are no masters say where theirs is
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a greeting has passed. `link.lost` tells of a later loss."""
+        """Whether a greeting has passed. `link.lost` shows a later loss."""
         return self.link is not None
 
     @property
@@ -115,7 +115,7 @@ class Connection:
         return self.link or self._search(timeout_ms)
 
     def server_now_ms(self) -> int:
-        """The node's clock as its welcome told it; a step of our own clock does not change it."""
+        """The node's clock as its welcome gave it; a step of our own clock does not change it."""
         return self._zero_ms + _monotonic_ms()
 
     def set_clock(self, node_ms: int) -> None:

@@ -442,7 +442,7 @@ class IoThread(threading.Thread):
         self._accumulator.finish(batches, status)
 
     def _release(self, now: float) -> None:
-        """What is held goes again to a later master; where there is none, it is told as it was answered."""
+        """What is held goes again to a later master; where there is none, its outcome is what was answered."""
         unpromised, self._unpromised = self._unpromised, []
         for each in unpromised:
             linked = self._connection.is_open

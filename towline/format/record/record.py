@@ -20,7 +20,7 @@
     84  4  body_size                    bytes of body that follow
 
 Then the body, the topic behind its length (one byte in V1, two in V2), the properties behind their length (two bytes).
-An IPv6 address takes 16 bytes in place of 4: SYSFLAG bit 0x10 tells it of the born host, 0x20 of the store host.
+An IPv6 address takes 16 bytes in place of 4: SYSFLAG bit 0x10 says so of the born host, 0x20 of the store host.
 Records stand back to back without alignment; TOTALSIZE is the sum of the parts.
 """
 

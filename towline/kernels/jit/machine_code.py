@@ -88,7 +88,7 @@ def is_kept(folder: Path) -> bool:
 
 
 def _is_set_up_otherwise() -> bool:
-    """numba is told by its environment to compile in another way than ours."""
+    """The environment makes numba compile in another way than ours."""
     return any(name.startswith("NUMBA_") and name not in _HARMLESS for name in os.environ)
 
 

@@ -242,7 +242,7 @@ def scan_dispatch(
 
     log[0] has log offset `base`; `slots`, `queues`, `arena` are a QueueDirectory's; `delays` ms by level - 1. Returns
     0 at `stop`, or the Stop or Rule of the record it stopped at. FULL: a row or the record's keys do not fit.
-    UNKNOWN_QUEUE: the row at COUNT tells where its topic stands. In both cases call again from REACHED. Sizes are
+    UNKNOWN_QUEUE: the row at COUNT says where its topic stands. In both cases call again from REACHED. Sizes are
     checked, body CRC and text are not. `state` (STATE_SIZE) gets REACHED, COUNT, TIMESTAMP and KEY_COUNT.
     """
     at = start

@@ -46,7 +46,7 @@ class MappedFileQueue:
         assert open_max > 0
         self.directory, self.size, self.writable = directory, size, writable
         self._open_max = open_max
-        self.on_open: Callable[[int, MappedFile], None] | None = None  # told base and mapping of what is opened
+        self.on_open: Callable[[int, MappedFile], None] | None = None  # called with base and mapping of what is opened
         self._bases: list[int] = []
         self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
         self._used: set[int] = set()  # asked for since the last `age`

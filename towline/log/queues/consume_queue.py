@@ -54,7 +54,7 @@ class ConsumeQueueFiles:
         assert open_max > 0
         self.root, self.file_size, self._apart = root, file_size, apart
         self._open_max = open_max
-        self._root_fd = -1  # errors of write-back are told to whoever has a file open
+        self._root_fd = -1  # the kernel reports errors of write-back to whoever has a file open
         self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
         self._durable_names: set[Path] = set()  # their directory entries were synced by this object
 
@@ -184,7 +184,7 @@ class ConsumeQueueFiles:
                 begin_write_back(fd)
 
     def watch(self) -> None:
-        """From here on no error of write-back is missed by `sync_all`, whoever else was told of it (H5)."""
+        """From here on no error of write-back is missed by `sync_all`, whoever else it was reported to (H5)."""
         if self._root_fd < 0:
             self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

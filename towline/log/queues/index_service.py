@@ -110,7 +110,7 @@ class IndexService:
     def query(self, topic: str, key: str, begin: int, end: int, limit: int = QUERY_COUNT) -> list[int]:
         """Log offsets of records of that topic and key, or of another with the same hash, newest first (spec 4.5).
 
-        Stored within [begin, end] ms, as precisely as the whole seconds of the entries tell; at most `limit`.
+        Stored within [begin, end] ms, as precisely as the whole seconds of the entries allow; at most `limit`.
         """
         self.refresh()
         hashed = key_hash(topic, key)

@@ -95,7 +95,7 @@ class QueueEntries:
         self._kept: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
 
     def keep(self) -> None:
-        """What is expected now is come back to by `restore`, but for runs that `settle` was told of meanwhile."""
+        """What is expected now is come back to by `restore`, but for runs that `settle` was given meanwhile."""
         self._kept = self._expected.copy(), self._reached.copy()
 
     def settle(self, runs: npt.NDArray[np.void]) -> None:

@@ -1,6 +1,6 @@
 """The recovery table: one row for each situation in which a start may find a file, with the verdict on it.
 
-The observers of `state_files`, `observe_log`, `recover_derived` and `truncation` tell which row applies, and recovery
+The observers of `state_files`, `observe_log`, `recover_derived` and `truncation` find which row applies, and recovery
 carries out that row's verdict. Torn and corrupt are different verdicts: bytes that were never promised are cut off and
 kept in `diverged/`, damage of durable bytes is refused. Queues and index are derived from the log, so nothing of them
 is lost that the log still holds.

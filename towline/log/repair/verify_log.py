@@ -108,7 +108,7 @@ class LogBounds:
     """`durable` is what the file said, None without one; `limit` the end to stop at while a node runs, else None.
 
     `named` are records to be stepped over though they keep every rule of their own.
-    `surely` is the offset below which a bad record is damage. `dispatched` tells for a log offset to where the queues
+    `surely` is the offset below which a bad record is damage. `dispatched` gives for a log offset to where the queues
     of a store that was closed point, None if none points to it; not asked of a store that was not closed.
     """
 
