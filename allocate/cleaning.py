@@ -55,8 +55,8 @@ from towline.runtime.settings import Settings
 
 from .space import DiskSpace
 
-PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
-STEP_MS: Final = 50  # between two looks at what a deletion waits for
+PRESSED_MS: Final = 250  # between two checks while the disk is too full, or the log too large
+STEP_MS: Final = 50  # between two checks of what a deletion waits for
 RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to close it
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000

@@ -151,7 +151,7 @@ def _written(order: Order, log: NDArray[np.uint8], found: Found, *, plain: bool)
 
 
 def _completed(batch: pa.RecordBatch, known: Mapping[str, str]) -> pa.RecordBatch:
-    """All columns: those with one value in the file as a dictionary, which is written without a look at any row."""
+    """All columns: those with one value in the file as a dictionary, which is written without reading any row."""
     first = pa.array(np.zeros(batch.num_rows, np.int8))
     columns = [
         pa.DictionaryArray.from_arrays(first, pa.array([known[name]], pa.string())) if name in known else batch[name]

@@ -39,7 +39,7 @@ _WORD: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Wanted:
-    """The keys that are looked for, none twice; `body`: the messages' bodies, too."""
+    """The keys that are searched for, none twice; `body`: the messages' bodies, too."""
 
     keys: tuple[str, ...]
     body: bool

@@ -40,7 +40,7 @@ class CopyOptions(Care):
         metavar="NAME",
     )
     wait_ms: int = option(
-        "Milliseconds before what the topic holds is looked at: so long a request of a run that was killed may be "
+        "Milliseconds before what the topic holds is read: so long a request of a run that was killed may be "
         "under way to the node. A topic that is new is not waited for.",
         default=REPLAY_WAIT_MS,
         least=0,

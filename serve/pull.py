@@ -38,7 +38,7 @@ from .selection import (
 )
 from .topics import TopicsView
 
-BLOCK: Final = 4_096  # entries that a filtered pull looks at in one go: with their units they fit the cache of a core
+BLOCK: Final = 4_096  # entries that a filtered pull reads in one go: with their units they fit the cache of a core
 EVALUATED: Final = 1_024  # records whose properties are evaluated in one go
 READ_MAX: Final = 8 * MIB  # their bytes in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
@@ -75,7 +75,7 @@ class PullRules:
     memory: Limits
     disk: Limits
     in_memory_bytes: int
-    scan_entries: int  # a filtered pull looks at so many entries at most, or at as many as it wants records
+    scan_entries: int  # a filtered pull reads so many entries at most, or at as many as it wants records
     corrects: bool  # a wrong offset is answered with a right one
     written: Position = Position.APPENDED  # up to where the segment files hold the log
 

@@ -72,7 +72,7 @@ class ReceiveAgent:
         node = self._node
         settings = node.settings
         at_once = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH or settings.wake_flush_when_put_message
-        self._flush_doorbell = node.ringer(*((Duty.FLUSH,) if at_once else ()))  # else it looks by the clock
+        self._flush_doorbell = node.ringer(*((Duty.FLUSH,) if at_once else ()))  # else it checks by the clock
         self._reput_doorbell = node.ringer(Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._appended.advance(max(self._appended.get(), self._log_min.get()))

@@ -61,7 +61,7 @@ SLAVES_MAX: Final = 16
 
 # --- waiting
 SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
-REST_MAX_MS: Final = 5 * SLEEP_MAX_MS  # with nothing due for so long, several sleeps follow each other without a look
+REST_MAX_MS: Final = 5 * SLEEP_MAX_MS  # with nothing due for so long, several sleeps follow each other without a check
 
 assert SEGMENT_SIZE_DEFAULT % PAGE == 0
 assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX

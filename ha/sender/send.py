@@ -44,7 +44,7 @@ SILENT_MS: Final = 3000  # a slave acknowledges every second
 FLOW_MS: Final = 10  # until a slave whose flow is limited is sent more
 # Clients wait for REPLICATED, and whoever else is woken at that moment takes a core from put and from them.
 WAKE_AFTER_NS: Final = 1_000_000
-CHECK_EVERY_MS: Final = 250  # between two looks for segments that went while a slave still wanted them
+CHECK_EVERY_MS: Final = 250  # between two checks for segments that went while a slave still wanted them
 
 
 class SendAgent:

@@ -91,7 +91,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
 
 
 def columnar(columns: Columns) -> int:
-    """What a columnar consumer looks at: where the bodies stand, offsets and times."""
+    """What a columnar consumer reads: where the bodies stand, offsets and times."""
     return int(columns.body_size.sum()) + int(columns.queue_offset[-1]) + int(columns.store_timestamp[-1])
 
 

@@ -35,7 +35,7 @@ from .shapes import Shape, load_of
 FILLED: Final = Shape(500, KIB)
 PUT: Final = Shape(16, KIB)
 RATE: Final = 500  # requests a second
-SLICE_S: Final = 1.0  # of load, between two looks at the memory
+SLICE_S: Final = 1.0  # of load, between two checks of the memory
 IN_MEMORY_PERCENT: Final = 1  # of the machine's memory, which is the log's end: the rest counts as cold
 COLD_MAX_S: Final = 60.0
 COLD_SHARE: Final = 0.02

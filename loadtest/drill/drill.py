@@ -76,5 +76,5 @@ class Drill:
             self.wrong.append(otherwise)
 
     def must_be_slave(self, number: int) -> None:
-        seen = self.ground.node(number).look()
+        seen = self.ground.node(number).observe()
         self.expect(seen is not None and seen.role != MASTER, f"node {number} came back as a master")

@@ -164,7 +164,7 @@ def _create_topics(endpoints: str, topics: list[str]) -> None:
 def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path) -> None:
     watch.save(root)
     stores = {f"node {node.number}": str(node.store.root) for node in ground.nodes}
-    away = [f"node {number}" for number, seen in ground.look().items() if seen is None]
+    away = [f"node {number}" for number, seen in ground.observe().items() if seen is None]
     said = {"segment_size": ground.segment_size, "topics": load.topics, "stores": stores, "away": away}
     (root / STORES).write_bytes(orjson.dumps(said))
 

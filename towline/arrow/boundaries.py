@@ -37,14 +37,14 @@ CHAINS_MAX: Final = 2048  # more do not hide more of the memory's latency
 STRIDE_MIN: Final = 32 * KIB  # bytes of a chain: shorter ones do not pay for the search of their beginning
 SEARCH_MAX: Final = 8 * KIB  # bytes that are searched for a beginning; larger records have few chains, and need few
 _BEYOND: Final = 2**32  # no segment is so long
-_CANDIDATES_MAX: Final = 8  # beginnings that are looked at in them
+_CANDIDATES_MAX: Final = 8  # beginnings that are tried in them
 _BLOCK: Final = 4096  # heads of so many records stay in the cache of a core
 _AT_ONCE: Final = 1 << 16  # positions that a kernel is asked for
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _HEAD: Final = struct.Struct(">iI")  # TOTALSIZE, MAGICCODE
 _OFFSET: Final = struct.Struct(">q")
 _KINDS: Final = {"total_size": ">i4", "magic": ">u4", "physical_offset": ">i8", "sys_flag": ">u4"}
-_CHECKED: Final = np.dtype(  # what is looked at of a head
+_CHECKED: Final = np.dtype(  # what is checked of a head
     {
         "names": list(_KINDS),
         "formats": list(_KINDS.values()),

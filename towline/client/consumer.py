@@ -29,7 +29,7 @@ from .message import ANY_TAG, ReceivedMessage
 
 TAG_SEPARATOR: Final = "||"
 ITERATION_MS: Final = 1_000
-SUSPENDED_S: Final = 1.0  # before a group without the topic, or without a node that answers, is looked at again
+SUSPENDED_S: Final = 1.0  # before a group without the topic, or without a node that answers, is tried again
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ LOOPBACK_SEND_BUFFER: Final = MIB
 SYSTEM_CHOOSES: Final = -1
 NAME_MAX: Final = 100  # characters of what a peer calls itself, in the log
 AGAIN_S: Final = 0.02  # between two attempts to bind again
-TEND_S: Final = 1.0  # between two looks at the memory and at keys that were revoked
+TEND_S: Final = 1.0  # between two checks of the memory and at keys that were revoked
 _GIVEN: Final = b"\0"  # how names begin that ZeroMQ gave
 _LAST: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -133,7 +133,7 @@ class Server:
         self._refused = refused
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._draining = False
-        self._cut = False  # every peer was, and the memory was not looked at since
+        self._cut = False  # every peer was, and the memory was not checked since
         self._unbound = False  # between a cut of every peer and the next bind
         self._make_socket()
         try:

@@ -36,7 +36,7 @@ from .memory_limit import anonymous_bytes, trim_memory
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
 OWED_MAX: Final = LINK_SHARE_MAX // 3  # bytes of answers that were copied for one peer, and that it has not read
-LOOK_S: Final = 0.01  # between two looks while something comes; a flood brings some 10 MiB meanwhile
+LOOK_S: Final = 0.01  # between two checks while something comes; a flood brings some 10 MiB meanwhile
 HELD_LOOK_MS: Final = 100  # and while something is held
 FREED_S: Final = 0.2  # libzmq needs so long to free what a peer left
 LEFTOVERS_S: Final = 3.0  # for so long what a peer that was cut has left is thought to be what is held

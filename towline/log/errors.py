@@ -53,7 +53,7 @@ class PoolEmpty(TowlineError, remedy=Remedy.RETRY):
 
 
 class PoolElsewhere(TowlineError, remedy=Remedy.FIX_CALL):
-    """A killed node left bytes in a transient pool that this start would not look into."""
+    """A killed node left bytes in a transient pool that this start would not read."""
 
     path: str
     expected: str

@@ -5,8 +5,8 @@ may have been here before asks `there` first. A miss counts only when everything
 began was dispatched (H22): a message that is stored and not dispatched yet is one that nobody finds.
 
 A request whose outcome is not known is treated alike: its deadline is waited for, behind which the node takes it no
-more, then its messages are looked for, and only what is missing is sent again. So a lost answer makes no doubles. What
-is found was dispatched, and what is dispatched is confirmed: it also holds what was stored without a promise.
+more, then its messages are searched for, and only what is missing is sent again. So a lost answer makes no doubles.
+What is found was dispatched, and what is dispatched is confirmed: it also holds what was stored without a promise.
 
 Nothing is waited for without an end: a question ends after ANSWER_MS; waiting for the node to come somewhere, and all
 of putting right together, after the time that the caller gives, by an error that says where it stood.
@@ -164,7 +164,7 @@ class IdempotentProducer:
             send_timeout_ms=SEND_TIMEOUT_MS,
             take_timeout_ms=TAKE_TIMEOUT_MS,
             delivery_timeout_ms=ANSWER_MS,
-            retries=0,  # what has no known outcome is looked for before it is sent again
+            retries=0,  # what has no known outcome is searched for first
             compression=compression,
             serve=serve,
         )
@@ -256,7 +256,7 @@ class IdempotentProducer:
     def send(self, topic: str, batch: pa.RecordBatch, keys: pa.Array, there: There | None = None) -> None:
         """Puts the rows on their way, except those that are `there`; `finish` waits for them.
 
-        The columns are those of `towline.spark.rows`, of which `topic` is not looked at; `keys` the unique key of each
+        The columns are those of `towline.spark.rows`, of which `topic` is not read; `keys` the unique key of each
         row. Rows without a queueId go to the queues in turn, many at a time; the order of a queue is that of the rows.
         Raises UnwritableRow, UnwritableType, NotTheSameRows, PutRefused, NotWritten, MessageTooLarge, MalformedRecord,
         UnknownTopic, NoAnswer, LinkRefused, SeveralGroups.

@@ -179,7 +179,7 @@ def dispatched(view: StoreView) -> int | None:
     """Up to where in the log the queues have every message: behind the newest record that one of them names.
 
     Entries are written in the log's order. What stands behind is read from the log: reput may be far from the safe end.
-    It goes on while queue after queue is looked at, so what a queue holds before this place is to be asked after it.
+    It goes on while queue after queue is read, so what a queue holds before this place is to be asked after it.
     None where the newest entry does not lead to its record.
     """
     files = view.facts().queue_files()
@@ -262,7 +262,7 @@ def _lose(queue: QueueBounds, start: int, end: int, options: SourceOptions) -> N
 
 
 def in_time(view: StoreView, ranges: QueueRanges, selection: Selection) -> QueueRanges:
-    """The ranges without what a search by store time shows to lie outside; each message is looked at all the same."""
+    """The ranges without what a search by store time shows to lie outside; each message is checked all the same."""
     if selection.start_ms is None and selection.end_ms is None:
         return ranges
     found = {}

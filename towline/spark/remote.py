@@ -177,7 +177,7 @@ class Group:
         return found
 
     def in_time(self, queue: tuple[str, int], start: int, end: int) -> tuple[int, int]:
-        """By the broker's search; each message is looked at all the same."""
+        """By the broker's search; each message is checked all the same."""
         selection = self._selection
         if selection.start_ms is not None:
             start = max(start, self._admin.offset_at(*queue, max(0, selection.start_ms - CLOCK_SLACK_MS)))

@@ -11,7 +11,7 @@ dispatched, is the first; whoever finds it reads what the topic has got since th
 
 Requests that an attempt leaves behind when it is cut off are taken by the node for another second, and one that runs on
 (speculation, an executor that is thought lost) is to stop. So whoever finds that rows are missing behind row 0, or is a
-later attempt, raises a fence (`fencing`) and waits (replayWaitMs) before it looks again; nobody else pays for it.
+later attempt, raises a fence (`fencing`) and waits (replayWaitMs) before it reads again; nobody else pays for it.
 
 What is left of at-least-once: row 0 alone is written twice when the request with it is all that a driver left behind,
 and the next one was there before the node took it.

@@ -435,7 +435,7 @@ def _refuse_gap(facts: StoreFacts, start: int, end: int) -> None:
 
 
 def _written(files: ConsumeQueueFiles, topic: str, queue_id: int) -> tuple[int, int]:
-    """(first entry, behind the last one) of a queue's files. What entries hold is not looked at: recovery ends a queue
+    """(first entry, behind the last one) of a queue's files. What entries hold is not read: recovery ends a queue
     at the first that is none, but a reader has to say that one is damaged.
     """
     bases = files.bases(topic, queue_id)

@@ -22,7 +22,7 @@ from .reading import LogPartition, LogSplit, Partition, Reading, gone_from_queue
 from .stores import StoreFacts
 from .tail import Bounds, Queues, RemoteTail, StoreTail
 
-WINDOW: Final = 8 * MIB  # of the log, looked at in one step when messages are counted
+WINDOW: Final = 8 * MIB  # of the log, read in one step when messages are counted
 _PLACES: Final = ("commitLogOffset", "size")
 _NOT_OF_STREAMS: Final = {
     "endingOffsets": "ending_offsets",
@@ -291,7 +291,7 @@ class QueueStream:
         """Raises MessagesGone for a queue that was cut off behind where the stream stands."""
         behind = [key for key, (_, high) in bounds.items() if high < offsets.ends.get(key, 0)]
         if behind and self.how.fail_on_data_loss and self._tail.is_settled():
-            now = self._tail.queues()  # what was looked at before may have been from before the node had settled
+            now = self._tail.queues()  # what was read before may have been from before the node had settled
             for topic, queue_id in behind:
                 first = offsets.ends[topic, queue_id]
                 _raise_cut(f"queue {queue_id} of {topic}", first, now.get((topic, queue_id), (0, first))[1])

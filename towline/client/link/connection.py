@@ -37,7 +37,7 @@ def own_facts(role: str, name: str, cluster: str) -> dict[str, str]:
 class Connection:
     """A connection to the node that fits. `link` is None between a loss and the next `open`.
 
-    endpoints  of one service of the nodes, or a function that names them whenever a node is looked for
+    endpoints  of one service of the nodes, or a function that names them whenever a node is searched for
     key        shown at TCP endpoints; by default the one that the environment variable TOWLINE_KEYS names
     fit        says of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
                before is none either, and nodes that are no masters say where theirs is
@@ -61,7 +61,7 @@ class Connection:
         self._fit = fit
         self._learned: dict[str, None] = {}
         self._last = ""  # the endpoint of the newest welcome
-        self._shunned = ""  # it comes last when a node is looked for
+        self._shunned = ""  # it comes last when a node is searched for
         self._trying: dict[str, Link] = {}
         self._not_before: dict[str, float] = {}
         self._troubles: dict[str, str] = {}
@@ -174,7 +174,7 @@ class Connection:
         self.link = None
         self._trying.clear()
 
-    # --- looking for the node
+    # --- search for the node
 
     def _search(self, timeout_ms: int) -> Link:
         if self._find is not None:

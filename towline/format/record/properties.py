@@ -97,7 +97,7 @@ def encode(pairs: Iterable[tuple[str, str | None]]) -> bytes:
     if TRANSIENT_PREFIX in text:
         kept = [pair for pair in kept if not pair[0].startswith(TRANSIENT_PREFIX)]
         text = "".join([f"{name}\x01{value}\x02" for name, value in kept])
-    # The text is checked once for all pairs; only when it is not sound is the guilty pair looked for.
+    # The text is checked once for all pairs; only when it is not sound is the guilty pair searched for.
     sound = text.count(NAME_END) == len(kept) == text.count(PAIR_END) and "\x00" not in text
     if not sound or "\x01\x02" in text or "\x02\x01" in text or text.startswith(NAME_END):
         raise _illegal(kept)

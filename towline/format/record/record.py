@@ -203,7 +203,7 @@ def decode(
     """The record at byte `at` of `buffer`, which may go on behind it. Body, topic and properties are copies.
 
     Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC; for who insists on it the
-    property CRC. What else the topic and the properties hold is not looked at.
+    property CRC. What else the topic and the properties hold is not checked.
     """
     room = len(buffer) - at
     if room < SIZE_MIN:

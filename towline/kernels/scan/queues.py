@@ -26,7 +26,7 @@ from towline.kernels.jit.compiled import (
 NEW_QUEUE: Final = -1  # as an expected offset: the queue's first entry may have any
 
 # State of `group_entries`, as indexes: all out.
-ROWS: Final = 0  # first row not looked at; the given end when all were
+ROWS: Final = 0  # first row not read; the given end when all were
 GAP: Final = 1  # queue index of the row whose number stopped it; -1 when none did
 GROUP_STATE_SIZE: Final = 2
 

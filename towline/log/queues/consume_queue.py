@@ -34,7 +34,7 @@ from towline.log.files.sparse_file import written
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
 QUEUE_ID_MAX: Final = 2**31 - 1
-_BLOCK: Final = 4096  # entries that recovery looks at in one read
+_BLOCK: Final = 4096  # entries that recovery reads at once
 
 
 class Boundary(Enum):
@@ -390,7 +390,7 @@ class ConsumeQueueFiles:
         try:
             self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
         except DiskFull:
-            self._close(key)  # the next try must look for what is missing again
+            self._close(key)  # the next try must find again what is missing
             raise
 
     def _descriptor(

@@ -1,6 +1,6 @@
 """IndexService: the IndexFiles of a store, `index/<17 digits of local time>`, oldest first (spec 4.2-4.5).
 
-One process writes (reput, before it recovery); readers look at the directory with each query.
+One process writes (reput, before it recovery); readers list the directory with each query.
 """
 
 from collections.abc import Callable

@@ -126,7 +126,7 @@ class QueueEntries:
         yield from self._grouped(batch, first, len(batch.rows))
 
     def runs(self, batch: Batch) -> Iterator[QueueRun]:
-        """The same run by run, for who looks at each queue by itself."""
+        """The same run by run, for who checks each queue by itself."""
         for one in self.rounds(batch):
             for run in one.runs:
                 number, start, count, offset = (

@@ -350,7 +350,7 @@ class IndexVerifier:
     def finish(self, *, whole: bool, chains: bool = True) -> None:
         """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too.
 
-        Without `chains` the files are left to be looked at one by one, and to be closed.
+        Without `chains` the files are left to be checked one by one, and to be closed.
         """
         while whole and (file := self._current()) is not None:
             if self._again(file):

@@ -150,7 +150,7 @@ class LogVerifier:
 
     @property
     def bases(self) -> range:
-        """Of the segments that are to be looked at, whether their files exist or not."""
+        """Of the segments that are to be checked, whether their files exist or not."""
         size, bounds = self._log.segment_size, self._bounds
         last = max((*self._log.queue.bases, bounds.surely - 1))
         stop = last + 1 if bounds.limit is None else min(last + 1, bounds.limit)

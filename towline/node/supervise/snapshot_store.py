@@ -146,7 +146,7 @@ def _best_effort(log: logging.Logger) -> Iterator[None]:
     try:
         yield
     except (OSError, DiskFull, StoreNotWritable, SyncFailed) as error:
-        log.warning("the next start may have to look at everything: %s", error)
+        log.warning("the next start may have to read everything: %s", error)
 
 
 def _last(store: Store) -> Path:
