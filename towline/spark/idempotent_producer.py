@@ -175,10 +175,6 @@ class IdempotentProducer:
 
     # --- what is there
 
-    def settle(self) -> None:
-        """Waits until everything that the log holds now was dispatched. Raises NotWritten, NoAnswer, LinkRefused."""
-        self._settled("dispatched", self._deadline())
-
     def lookup(self, topic: str, unique_key: str) -> ReceivedMessage | None:
         """The message with this key, after everything that the log holds now was indexed.
 
@@ -193,7 +189,8 @@ class IdempotentProducer:
         return found[0] if found else None
 
     def there(self, topic: str, prefix: bytes, since_ms: int = 0) -> There:
-        """What the topic holds under unique keys with this prefix, stored at or after `since_ms`; settles first.
+        """What the topic holds under unique keys with this prefix, stored at or after `since_ms`, after everything that
+        the log holds now was dispatched.
 
         Raises NotWritten when the node does not get that far in time, or a queue gives nothing for so long.
         """
