@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.format.files.test_index_file import time_diff
 from towline.format.files import index_file
 from towline.format.files.index_file import Entry, Header
 from towline.format.java_hash import string_hash
@@ -85,7 +86,7 @@ def model(file: File, puts: list[Put]) -> bytes:
         hashed = index_file.key_hash(topic, key)
         slot = index_file.slot_of(hashed, file.slots)
         previous = cells[slot]
-        diff = index_file.time_diff(stored, header.begin_timestamp)
+        diff = time_diff(stored, header.begin_timestamp)
         entries[count] = index_file.encode_entry(Entry(hashed, phy, diff, previous))
         cells[slot] = count
         first = count <= 1
