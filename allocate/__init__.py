@@ -5,6 +5,6 @@ owns     allocate: ALLOCATED, MAKING, WARM, LOG_MIN, the flags DISK_FULL and SEG
          free buffers
 reads    WANTED: the base of the segment the writer is in; APPENDED, the durable file and what slaves hold, to clean
 asks     nobody
-answers  nobody; the writer looks for the file
+answers  nobody; the writer finds the file
 dies     safely at any point: a segment is built in staging/ and linked into commitlog/ whole
 """

@@ -11,7 +11,7 @@ from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
 CHECK_EVERY_MS: Final = 1000
-STEP: Final = 64 * MIB  # 1 GiB takes 50 ms. Pieces of 2 MiB or more: the kernel drops no part of a large page
+STEP: Final = 64 * MIB  # 1 GiB takes 50 ms. Steps of 2 MiB or more: the kernel drops no part of a large page
 EVICT_EVERY_MS: Final = 60_000  # late readers bring pages back
 RETRY_MS: Final = 10_000  # pages that a reader maps cannot be dropped; it unmaps them in as many seconds
 RESIDENT_MAX: Final = 0.01  # share of a dropped segment that may stay

@@ -2,7 +2,7 @@
 
 What `towline.log.commitlog.cleaning` chooses is done in this order; a kill between any two steps leaves a whole store:
 
-1. LOG_MIN is published: readers are told, reput moves the queues' minima.
+1. LOG_MIN is published: readers see it at once, reput moves the queues' minima.
 2. flush writes LOG_MIN into the durable file. Only then anything is deleted, here and by reput, so a start never
    begins below what is gone.
 3. A connected slave that has not the segment yet is waited for, `destroy_mapped_file_interval_forcibly` at most.
@@ -10,7 +10,7 @@ What `towline.log.commitlog.cleaning` chooses is done in this order; a kill betw
 
 Who reads, and what it meets when segments go:
 
-| reader | cleaning waits | it is told |
+| reader | cleaning waits | its answer |
 |---|---|---|
 | flush, reput (queues and index) | always: nothing goes that is not synced, dispatched and indexed, durably | - |
 | put at its restart | always: it reads from DISPATCHED on | - |
@@ -55,8 +55,8 @@ from towline.runtime.settings import Settings
 
 from .space import DiskSpace
 
-PRESSED_MS: Final = 250  # between two looks while the disk is too full, or the log too large
-STEP_MS: Final = 50  # between two looks at what a deletion waits for
+PRESSED_MS: Final = 250  # between two checks while the disk is too full, or the log too large
+STEP_MS: Final = 50  # between two checks of what a deletion waits for
 RETURN_MS: Final = 1000  # before more goes, after a deletion that freed nothing yet: its last reader has to close it
 MANUAL_ROUNDS: Final = 20
 MS_PER_HOUR: Final = 3_600_000

@@ -275,8 +275,8 @@ class SegmentsAhead:
         if took_ms <= SLOW_SEGMENT_MS:
             return
         self._line.count(Counter.LATE)
-        tell = self._node.log.warning if request.base <= self._wanted() else self._node.log.info
-        tell("making segment %s took %d ms", segment_name(request.base), took_ms)
+        write = self._node.log.warning if request.base <= self._wanted() else self._node.log.info
+        write("making segment %s took %d ms", segment_name(request.base), took_ms)
 
     def _wanted(self) -> int:
         return self._node.positions.get(Position.WANTED)

@@ -43,7 +43,7 @@ def _measured(
 def bench_put(
     seconds: Annotated[float, typer.Option(min=0.1, help="Seconds per measurement.")] = 2.0,
     rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 7,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure the append and stamp kernel, and client to acknowledgement over ipc and tcp."""
@@ -54,7 +54,7 @@ def bench_put(
 def bench_recovery(
     sizes: Annotated[str, typer.Option(help="Sizes of the stores in GiB, separated by commas.")] = "1,4,16",
     rounds: Annotated[int, typer.Option(min=1, help="How often each start is measured; figures are medians.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="Small stores; a first look in half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small stores; a short run of half a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure kill -9 to the first acknowledgement, a clean start, a full walk beside a plain read, many queues.
@@ -69,7 +69,7 @@ def bench_reput(
     records: Annotated[int, typer.Option(min=100_000, help="Records of the log.")] = 3_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured; figures are medians.")] = 5,
     queues: Annotated[int, typer.Option(min=20, help="How many are many queues, beside 10.")] = 10_000,
-    quick: Annotated[bool, typer.Option("--quick", help="A small log; a first look in a quarter of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small log; a short run of a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure how fast reput derives queues and index from a log, with few queues and with many.
@@ -83,7 +83,7 @@ def bench_reput(
 def bench_consume(
     rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
     replay: Annotated[float, typer.Option(min=0, help="GiB of a cold store that are replayed beside puts.")] = 2.0,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of half a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure one consumer from the page cache, and what producers notice of a cold store's replay.
@@ -96,7 +96,7 @@ def bench_consume(
 @app.command("filter")
 def bench_filter(
     rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure a filter that keeps 1% of a queue: by tag and by SQL92 at the node, and at the client."""
@@ -108,7 +108,7 @@ def bench_delay(
     rate: Annotated[int, typer.Option(min=100, help="Messages that are due in a second.")] = 10_000,
     burst: Annotated[int, typer.Option(min=100, help="Messages that are due in a single second.")] = 100_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each is measured; figures are medians.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in a quarter of a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of a quarter of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure how late delayed messages are delivered: by a level, and with times of their own."""
@@ -119,7 +119,7 @@ def bench_delay(
 def bench_segments(
     rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of load on a node in each of them.")] = 10.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small segments; a first look in half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small segments; a short run of half a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure what a segment switch costs a put, and what warm-up buys.
@@ -135,7 +135,7 @@ def bench_ha(
     seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each steady load.")] = 10.0,
     behind: Annotated[float, typer.Option(min=0.1, help="GiB that a slave is behind, which then catches up.")] = 10.0,
     rate: Annotated[int, typer.Option(min=1, help="MB a second of the steady load.")] = 100,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look in a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of a minute.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure replication: its speed beside raw ZeroMQ, its lag, what SYNC_MASTER costs, a slave that catches up.
@@ -151,7 +151,7 @@ def bench_ha(
 def bench_spark(
     rounds: Annotated[int, typer.Option(min=1, help="Turns that every measurement takes; figures are medians.")] = 5,
     large: Annotated[float, typer.Option(min=0.5, help="GiB of the log whose rebuild is measured end to end.")] = 16.0,
-    quick: Annotated[bool, typer.Option("--quick", help="Small logs; a first look in two minutes.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small logs; a short run of two minutes.")] = False,
     as_json: Json = False,
 ) -> int:
     """Measure Spark on a store: decode, rebuild, archive and stream, each beside what it is to be faster than.

@@ -7,7 +7,7 @@ import typer
 
 from .output import Json, load_module
 
-app = typer.Typer(help="Start, look at and change a cluster that a file describes.", no_args_is_help=True)
+app = typer.Typer(help="Start, inspect and change a cluster that a file describes.", no_args_is_help=True)
 
 File = Annotated[
     Path, typer.Option("--file", "-f", help="The cluster file; `towline cluster init` writes one.", dir_okay=False)

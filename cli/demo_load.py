@@ -24,7 +24,7 @@ from .output import progress_console
 DISPATCH_MAX_S = 60.0
 OUTCOME_MAX_S = 5.0
 _LAST = 10_000  # messages
-_LOOK_EVERY = 1000  # messages between two looks at progress and lag
+_LOOK_EVERY = 1000  # messages between two checks of progress and lag
 
 
 @dataclass
@@ -98,7 +98,7 @@ def no_collector() -> Iterator[None]:
 
 
 def await_dispatched(master: RunningNode, slave: RunningNode, since: float) -> dict[str, float]:
-    """Until both nodes have everything in their queues: ms from `since` (monotonic seconds), as the positions tell."""
+    """Until both nodes have everything in their queues: ms from `since` (monotonic seconds), as the positions say."""
     end = master.position(Position.APPENDED)
     reached: dict[str, float] = {}
 

@@ -23,7 +23,7 @@ from towline.runtime.positions import Duty, Position
 from .interrupts import Interrupts
 
 LOOPBACK: Final = "127.0.0.1"
-STEP_S: Final = 0.0005  # between two looks at the positions
+STEP_S: Final = 0.0005  # between two checks of the positions
 JOIN_MAX_S: Final = 30.0
 STOP_MAX_S: Final = 20.0
 GONE_MAX_S: Final = 5.0

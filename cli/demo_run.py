@@ -71,5 +71,7 @@ def _create_topic(master: RunningNode, slave: RunningNode) -> None:
 
 
 def _shortened(status: dict[str, Any]) -> dict[str, Any]:
-    pieces = [{name: piece[name] for name in ("duty", "pid", "pss", "uss", "cpu_s")} for piece in status["pieces"]]
-    return {"pieces": pieces, "pss": status["pss"], "disk": status["disk"]}
+    processes = [
+        {name: process[name] for name in ("duty", "pid", "pss", "uss", "cpu_s")} for process in status["pieces"]
+    ]
+    return {"pieces": processes, "pss": status["pss"], "disk": status["disk"]}

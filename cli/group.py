@@ -69,8 +69,8 @@ def list_groups(endpoint: Endpoint = None, store: LocalStore = None, as_json: Js
             add_row(made, *_cell(found, row.get("broker_name", "")), row["group"], *values)
         console.print(made)
         if clamped:
-            told = f"{clamped} offsets were beyond the ends of their queues and went back; the node's log names them"
-            console.print(told, markup=False)
+            text = f"{clamped} offsets were beyond the ends of their queues and went back; the node's log names them"
+            console.print(text, markup=False)
 
     show({"groups": groups, "clamped": clamped, "backups": backups}, as_json, render)
 
@@ -149,7 +149,7 @@ def configure(
     store: LocalStore = None,
     as_json: Json = False,
 ) -> None:
-    """Set what a group may do; it is made where there is none. Its consumers are told at once."""
+    """Set what a group may do; it is made where there is none. Its consumers hear of it at once."""
     given = dict(zip(SETTINGS, (consume, broadcast, retry_max, retry_queues), strict=True))
     settings = {name: value for name, value in given.items() if value is not None}
     if not settings:
@@ -196,8 +196,8 @@ def _describe(console: Console, title: str, facts: dict[str, Any]) -> None:
 
 
 def _print_settings(console: Console, title: str, settings: dict[str, Any]) -> None:
-    told = ", ".join(f"{name} {json.dumps(settings[name])}" for name in SETTINGS if name in settings)
-    console.print(f"{title}: {told or 'those of a new group'}", markup=False)
+    changed = ", ".join(f"{name} {json.dumps(settings[name])}" for name in SETTINGS if name in settings)
+    console.print(f"{title}: {changed or 'those of a new group'}", markup=False)
 
 
 @contextmanager

@@ -77,5 +77,5 @@ def list_all(directory: Ring, as_json: Json = False) -> None:
 def revoke(name: Name, directory: Ring, as_json: Json = False) -> None:
     """Let a key open nothing any more. Nodes that have this ring cut its holder off within a second."""
     revoke_key(directory, name)
-    told = f"{name} is revoked in {directory}; other copies of the ring have to be changed too"
-    show({"name": name, "revoked": True}, as_json, lambda console: console.print(told, markup=False))
+    sentence = f"{name} is revoked in {directory}; other copies of the ring have to be changed too"
+    show({"name": name, "revoked": True}, as_json, lambda console: console.print(sentence, markup=False))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from towline.errors import LinkRefused
-from towline.link.greeting import MAGIC_DIFFERS, VERSION_DIFFERS
+from towline.link.handshake import MAGIC_DIFFERS, VERSION_DIFFERS
 from towline.node.peers.peer_server import SEGMENT_SIZE
 from towline.node.peers.promotion import promote as promote_node
 from towline.node.report.status import node_facts, read_status
@@ -114,13 +114,22 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     head = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
     console.print(head, markup=False)
     _render_durability(console, read)
-    pieces = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
-    for piece in read["pieces"]:
-        counters = piece.get("counters", {})
+    processes = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
+    for process in read["pieces"]:
+        counters = process.get("counters", {})
         counts = [counters.get(name, "") for name in ("messages", "bytes", "refused")]
-        beat = piece.get("beat_age_ms", "")
-        add_row(pieces, piece["duty"], piece["pid"], piece["state"], beat, sized(piece["pss"]), piece["cpu_s"], *counts)
-    console.print(pieces)
+        beat = process.get("beat_age_ms", "")
+        add_row(
+            processes,
+            process["duty"],
+            process["pid"],
+            process["state"],
+            beat,
+            sized(process["pss"]),
+            process["cpu_s"],
+            *counts,
+        )
+    console.print(processes)
     for still in read["standing_still"]:
         console.print(still["sentence"], style="bold", markup=False)
     positions = table("position", "#value")
@@ -136,7 +145,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     _render_refusals(console, read)
     if (delayed := read["delayed"]) is not None and delayed["waiting"]:
         console.print(_delayed(delayed))
-    if lost := sum(piece.get("lost", 0) for piece in read["pieces"]):
+    if lost := sum(process.get("lost", 0) for process in read["pieces"]):
         console.print(f"{lost:,} delayed messages or halves were lost; the log of schedule says why")
     if (agreed := read["agreed"]) is not None and agreed["role"] == read["role"]:
         console.print(f"it is a {agreed['role']}: {agreed['why']}", markup=False)
@@ -240,9 +249,9 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
         console.print(f"dispatching has stopped before the record in {where}:", markup=False)
         console.print(f"  {stopped['rule']}: {stopped['sentence']}", markup=False)
         console.print(f"  puts are refused until it is repaired: {stopped['remedy']}", markup=False)
-    for piece in read["pieces"]:
-        if piece.get("turn_ms", 0) >= TURN_SHOWN_MS:
-            console.print(f"{piece['duty']} has been in an append for {piece['turn_ms']} ms")
+    for process in read["pieces"]:
+        if process.get("turn_ms", 0) >= TURN_SHOWN_MS:
+            console.print(f"{process['duty']} has been in an append for {process['turn_ms']} ms")
     refused = read["refused"]
     if not refused["total"]:
         return

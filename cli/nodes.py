@@ -1,4 +1,4 @@
-"""`towline master`, `towline slave`, `towline promote`: start, stop, look at and change a node.
+"""`towline master`, `towline slave`, `towline promote`: start, stop, inspect and change a node.
 
 A node changes its role while it runs, so `stop` and `status` of both find it. The work is in `node_work`.
 """
@@ -11,8 +11,8 @@ import typer
 
 from .output import Json, StoreDir, load_module
 
-master = typer.Typer(help="Start, stop and look at a master.", no_args_is_help=True)
-slave = typer.Typer(help="Start, stop and look at a slave.", no_args_is_help=True)
+master = typer.Typer(help="Start, stop and inspect a master.", no_args_is_help=True)
+slave = typer.Typer(help="Start, stop and inspect a slave.", no_args_is_help=True)
 
 
 class FlushDiskType(StrEnum):

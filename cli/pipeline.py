@@ -94,7 +94,7 @@ def _command_of(name: str) -> TyperCommand:
 
     common = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
     parameters = [_parameter(facts) for facts in facts_of(job.options)]
-    # Typer looks at both.
+    # Typer reads both.
     command.__signature__ = inspect.Signature([*parameters, *common])  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in [*parameters, *common]}
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -40,14 +40,14 @@ def _progress() -> Iterator[Progress]:
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         steps = {"": bar.add_task("starting", total=None)}
 
-        def tell(what: str, done: int, total: int | None) -> None:
+        def report(what: str, done: int, total: int | None) -> None:
             if what not in steps:
                 for step in steps.values():
                     bar.update(step, visible=False)
                 steps[what] = bar.add_task(what)
             bar.update(steps[what], completed=done, total=total)
 
-        yield Progress(tell)
+        yield Progress(report)
 
 
 def _render(console: Console, outcome: Outcome, rows: int, report: Path | None) -> None:

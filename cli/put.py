@@ -19,7 +19,7 @@ from towline.errors import TowlineError
 from .endpoints import Endpoint, LocalStore, endpoint_of
 from .output import FAILED, Json, progress_console, show
 
-_LOOK_EVERY = 1000  # messages between two looks at the statistics
+_LOOK_EVERY = 1000  # messages between two checks of the statistics
 _FROM_NOW = re.compile(r"\+(\d+)([smhd])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -1,4 +1,4 @@
-"""`towline query`: look messages up by key, unique key, message id, place or time."""
+"""`towline query`: search messages by key, unique key, message id, place or time."""
 
 from datetime import datetime
 from typing import Annotated

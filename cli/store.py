@@ -10,7 +10,7 @@ from .output import Json, StoreDir, load_module
 
 app = typer.Typer(help="Look after the files of a store.", no_args_is_help=True)
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be done is told.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be done is said.")]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -35,7 +35,7 @@ def mend(store: StoreDir, yes: Yes = False, as_json: Json = False) -> None:
 
 @app.command("verify")
 def verify(store: StoreDir, config: Config = None, as_json: Json = False) -> int:
-    """Read every file and tell what is wrong. Status 0: sound; 1: a start or a repair heals it; 2: damage."""
+    """Read every file and report what is wrong. Status 0: sound; 1: a start or a repair heals it; 2: damage."""
     return int(load_module("cli.store_verify", "server").verify_store(store, config, as_json))
 
 

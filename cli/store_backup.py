@@ -75,15 +75,15 @@ def verify_backup(target: Path, as_json: bool) -> int:
 def restore_store(source: Path, root: Path, role: str, as_json: bool) -> int:
     store, backup = Store(root.resolve()), BackupDirectory(source)
     manifest, seconds = restore_into(store, backup)
-    told = f"towline {role} start --store {store.root}"
-    result = _manifest_row(source, manifest) | {"store": str(store.root), "seconds": round(seconds, 3), "next": told}
+    command = f"towline {role} start --store {store.root}"
+    result = _manifest_row(source, manifest) | {"store": str(store.root), "seconds": round(seconds, 3), "next": command}
     text = f"{store.root} holds the log from {manifest.start:,} to {manifest.end:,} of backup {manifest.number}"
 
     def render(console: Console) -> None:
         console.print(f"{text}, every byte and record checked, in {seconds:.1f} s", markup=False)
         if role == MASTER:
             console.print("its start as a master begins a new epoch; a node of the old group that is ahead replaces it")
-        console.print(f"next: {told}", markup=False, soft_wrap=True)
+        console.print(f"next: {command}", markup=False, soft_wrap=True)
 
     show(result, as_json, render)
     return 0

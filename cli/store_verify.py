@@ -82,8 +82,8 @@ def render(console: Console, found: Verified) -> None:
 
 def render_findings(console: Console, found: Verified) -> None:
     for row in found.findings.rows:
-        told = f"{row.path} bytes {row.at} to {row.end}: {row.rule}, {row.sentence}; {row.remedy}"
-        console.print(f"{row.weight.name.lower()}: {told}", soft_wrap=True, markup=False)
+        sentence = f"{row.path} bytes {row.at} to {row.end}: {row.rule}, {row.sentence}; {row.remedy}"
+        console.print(f"{row.weight.name.lower()}: {sentence}", soft_wrap=True, markup=False)
     for (path, rule), count in found.findings.dropped.items():
         console.print(f"{path}: {count:,} more of {rule}", markup=False)
 
@@ -115,8 +115,8 @@ def repair_store(root: Path, config: Path | None, skip: Sequence[int], yes: bool
             with reading(store, "verifying") as progress:
                 after = verify(store, settings, delays_ms=delays_ms, progress=progress)
     if pooled:
-        told = "were committed" if yes else "stand in the pool of a killed node alone; --yes commits them first"
-        plan.notes.append(f"{pooled} bytes behind the log's end {told}")
+        fate = "were committed" if yes else "stand in the pool of a killed node alone; --yes commits them first"
+        plan.notes.append(f"{pooled} bytes behind the log's end {fate}")
     status = int(after.weight) if after is not None else int(_weight(plan))
     result = _repair_document(plan, done, after) | {"status": status}
     show(result, as_json, lambda console: _print_repair(console, plan, done, after))
@@ -146,8 +146,8 @@ def _print_repair(console: Console, plan: RepairPlan, done: Sequence[Step], afte
         console.print(f"refused: {error}", soft_wrap=True, markup=False)
     for step in done or plan.steps:
         kept = f"; kept in {step.kept}" if step.kept else ""
-        told = f"{'done' if done else 'would do'}: {step.path} byte {step.at}: {step.sentence}{kept}"
-        console.print(told, soft_wrap=True, markup=False)
+        sentence = f"{'done' if done else 'would do'}: {step.path} byte {step.at}: {step.sentence}{kept}"
+        console.print(sentence, soft_wrap=True, markup=False)
     if after is not None:
         render_findings(console, after)
         console.print("the store is sound again" if not after.weight else "verify still finds something")

@@ -67,5 +67,5 @@ def clean_store(root: Path, as_json: bool) -> None:
         time.sleep(STEP_S)
     hours = node.settings.file_reserved_time
     result = {"asked": True, "log_min": low, "file_reserved_time": hours}
-    told = f"segments older than {hours} h go now, the log began at {low:,}; run/node.log names each"
-    show(result, as_json, lambda console: console.print(told))
+    sentence = f"segments older than {hours} h go now, the log began at {low:,}; run/node.log names each"
+    show(result, as_json, lambda console: console.print(sentence))

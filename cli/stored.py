@@ -117,7 +117,7 @@ def queues_of(store: Store) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """One entry of a chain with its number; `same_hash` tells it from others of the slot."""
+    """One entry of a chain with its number; `same_hash` separates it from others of the slot."""
 
     number: int
     entry: index_file.Entry

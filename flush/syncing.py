@@ -20,7 +20,7 @@ from .policy import FlushRealTime, GroupCommit
 JOIN_MAX_S: Final = 10.0
 # Whoever is woken at each of thousands of syncs a second takes a core from those who wait for the next one.
 WAKE_EVERY_NS: Final = 1_000_000
-SLAVE_CHECK_EVERY_NS: Final = 5_000_000  # between two looks whether a slave is connected
+SLAVE_CHECK_EVERY_NS: Final = 5_000_000  # between two checks whether a slave is connected
 
 
 class Syncer:

@@ -37,8 +37,8 @@ PROGRAMS: Final = {"towline": "towlines", "towline-ring": "rings", "nats": "nats
 def main() -> None:
     program = cast(Program, import_module(f"{__package__}.{PROGRAMS[sys.argv[1]]}"))
     while line := sys.stdin.readline():
-        told = json.loads(line)
-        address, work = told["address"], Work.read(told["work"])
+        order = json.loads(line)
+        address, work = order["address"], Work.read(order["work"])
         try:
             found = _tail(program, address, work) if work.kind is Kind.TAIL else program.run(address, work, _go)
             _say(asdict(found))

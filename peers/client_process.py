@@ -1,7 +1,7 @@
 """A client process: starts it, sends it orders and reads its answers. Its code is `client.py`, or a Java program.
 
-One JSON value a line. It is told {"address", "work"}, says "ready" when it is prepared, is told "go", works, and says
-what it found: the fields of an Answer, or {"error"}. Then it may be told of another work; it ends with its input.
+One JSON value a line. It reads {"address", "work"}, says "ready" when it is prepared, reads "go", works, and says
+what it found: the fields of an Answer, or {"error"}. Then it may read another work; it ends with its input.
 """
 
 import json

@@ -87,7 +87,7 @@ def _curve(field: Axes, systems: Mapping[str, Mapping[str, Any]]) -> None:
 def _time(field: Axes, systems: Mapping[str, Mapping[str, Any]]) -> None:
     for system, figures in systems.items():
         curve = np.array(figures["by_time"], dtype=np.float64) / BUCKET_S / 1e3
-        whole = curve[:-1] if len(curve) > 1 else curve  # the last piece is not a whole one
+        whole = curve[:-1] if len(curve) > 1 else curve  # the last bucket is not a whole one
         field.plot(BUCKET_S * np.arange(len(whole)), whole, label=system, color=_colour(system), linewidth=1.2)
     field.set_ylabel("thousand/s", fontsize=7)
     field.set_xlabel("seconds", fontsize=7)

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     FIRST = "first"  # to a server that may not listen yet: tries until one is acknowledged, which goes elsewhere
     SEND_ASYNC = "send_async"  # by Python code, a call for each message, for `seconds`
     SEND_BODIES = "send_bodies"  # the same, a call for a thousand
-    OBJECTS = "objects"  # REPLAY by Python code that looks at each message
+    OBJECTS = "objects"  # REPLAY by Python code that reads each message
     STORED = "stored"  # by the harness: FILL; memory and disk; kill -9, restart, FIRST; REPLAY
 
 

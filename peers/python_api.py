@@ -16,7 +16,7 @@ from towline.limits import MIB
 
 from .plan import Answer, Kind, Work, body_of
 
-CALLS: Final = 1000  # between two looks at the clock
+CALLS: Final = 1000  # between two checks of the clock
 SILENT_MS: Final = 5_000
 
 

@@ -21,7 +21,7 @@ from .plan import Answer, Kind, Setup, Work
 from .towline_node import TowlineNode
 
 NAME: Final = "Towline, shared memory"
-CHUNK: Final = {Kind.SINGLE: 2_000, Kind.PUT: 500, Kind.FILL: 500}  # requests of one call; the clock is looked at then
+CHUNK: Final = {Kind.SINGLE: 2_000, Kind.PUT: 500, Kind.FILL: 500}  # requests of one call; the clock is read then
 
 
 def version() -> str:

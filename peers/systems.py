@@ -12,7 +12,7 @@ class Server(Protocol):
 
     @property
     def address(self) -> str:
-        """What its clients are told."""
+        """What its clients get."""
 
     def pids(self) -> list[int]:
         """All its processes."""

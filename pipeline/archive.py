@@ -118,7 +118,7 @@ class _Run:
             self._leave_word()
             for bases in waves(wanted, self._tasks):
                 self._wave(scratch, bases)
-                progress.tell("published", len(done.made) + len(done.refused), len(wanted))
+                progress.report("published", len(done.made) + len(done.refused), len(wanted))
         finally:
             shutil.rmtree(
                 scratch.path, ignore_errors=True

@@ -60,7 +60,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What one task is told. `facts` has this segment alone; its end is fixed."""
+    """The work of one task. `facts` has this segment alone; its end is fixed."""
 
     facts: StoreFacts
     base: int
@@ -151,7 +151,7 @@ def _written(order: Order, log: NDArray[np.uint8], found: Found, *, plain: bool)
 
 
 def _completed(batch: pa.RecordBatch, known: Mapping[str, str]) -> pa.RecordBatch:
-    """All columns: those with one value in the file as a dictionary, which is written without a look at any row."""
+    """All columns: those with one value in the file as a dictionary, which is written without reading any row."""
     first = pa.array(np.zeros(batch.num_rows, np.int8))
     columns = [
         pa.DictionaryArray.from_arrays(first, pa.array([known[name]], pa.string())) if name in known else batch[name]

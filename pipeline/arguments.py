@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         outcome = execute(name, asked, **common)
     except TowlineError as error:
         sys.stderr.write(f"towline: {error}\n")
-        told = {"error": type(error).__name__, "sentence": error.describe(), "remedy": error.advice}
-        sys.stdout.write(json.dumps(told) + "\n")
+        failure = {"error": type(error).__name__, "sentence": error.describe(), "remedy": error.advice}
+        sys.stdout.write(json.dumps(failure) + "\n")
         return FAILED
     except ModuleNotFoundError as error:
         sys.stderr.write(f"towline: the package {error.name} is not installed: pip install 'towline[spark]'\n")
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _add(made: argparse.ArgumentParser, facts: OptionFacts) -> None:
     dest, more = facts.name, f" Default: {facts.default}." if facts.default not in (None, ()) else ""
-    told = (facts.help + ("" if facts.required else more)).replace("%", "%%")
+    text = (facts.help + ("" if facts.required else more)).replace("%", "%%")
     if facts.type is bool:
-        made.add_argument(facts.flag, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=told)
+        made.add_argument(facts.flag, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=text)
         return
     made.add_argument(
         facts.flag,
@@ -69,7 +69,7 @@ def _add(made: argparse.ArgumentParser, facts: OptionFacts) -> None:
         action="append" if facts.many else "store",
         choices=facts.choices or None,
         metavar=facts.metavar,
-        help=told,
+        help=text,
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from towline.spark.sending import Sending
+from towline.spark.idempotent_producer import IdempotentProducer
 
 from .archive_files import crc_of_file, write_parquet
 from .copying import Target, attempt, sendable, unique_keys
@@ -87,9 +87,9 @@ def kept(messages: Messages, rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[i
         numbers, offsets = (batch.column(name).to_numpy() for name in ("part", "offset"))
         for part in np.unique(numbers).tolist():
             parts.setdefault(part, []).append(offsets[numbers == part].astype(np.int64))
-    for part, pieces in sorted(parts.items()):
+    for part, chunks in sorted(parts.items()):
         assert part < len(messages.partitions)
-        yield part, np.sort(np.concatenate(pieces))
+        yield part, np.sort(np.concatenate(chunks))
 
 
 def _chosen(messages: Messages, part: int, offsets: Offsets) -> Iterator[pa.RecordBatch]:
@@ -111,15 +111,15 @@ def write_kept(messages: Messages, scratch: Scratch, rows: Iterable[pa.RecordBat
 
 def send_kept(messages: Messages, target: Target, rows: Iterable[pa.RecordBatch]) -> Iterator[Written]:
     """Sends what is not there yet; `rows` of the answer counts what this run sent, `size` what was there."""
-    with Sending(target.endpoint, serve=target.serve, name="compact") as sending:
-        queues = sending.write_queues(target.topic)
+    with IdempotentProducer(target.endpoint, serve=target.serve, name="compact") as producer:
+        queues = producer.write_queues(target.topic)
         if attempt():
-            sending.wait_for_others(target.wait_ms)
-        there = sending.there(target.topic, target.stem.encode())
+            producer.wait_for_others(target.wait_ms)
+        there = producer.there(target.topic, target.stem.encode())
         for part, offsets in kept(messages, rows):
             for batch in _chosen(messages, part, offsets):
-                sending.send(target.topic, sendable(batch, queues), unique_keys(target.stem, batch), there)
-        done = sending.finish()
+                producer.send(target.topic, sendable(batch, queues), unique_keys(target.stem, batch), there)
+        done = producer.finish()
     yield Written("", done.sent, done.there, 0)
 
 

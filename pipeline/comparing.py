@@ -13,7 +13,7 @@ from towline.spark.stores import StoreFacts
 
 from .tasks import Tasks
 
-PIECE_BYTES = 256 * MIB
+SPLIT_BYTES = 256 * MIB
 _STEP = 16 * MIB
 
 
@@ -48,13 +48,13 @@ class Compared:
 def compare_logs(one: StoreFacts, other: StoreFacts, tasks: Tasks) -> Compared:
     """Both stores may be live: they are compared up to the lesser safe end."""
     start, end = max(one.log_min, other.log_min), min(one.safe_end, other.safe_end)
-    told = tasks.run("both logs", partial(compare, one, other), list(_pieces(one.segment_size, start, end)))
-    return Compared(start, end, tuple(told))
+    differences = tasks.run("both logs", partial(compare, one, other), list(_splits(one.segment_size, start, end)))
+    return Compared(start, end, tuple(differences))
 
 
-def compare(one: StoreFacts, other: StoreFacts, piece: tuple[int, int]) -> Difference:
+def compare(one: StoreFacts, other: StoreFacts, split: tuple[int, int]) -> Difference:
     """One task."""
-    start, end = piece
+    start, end = split
     first, last, count = -1, -1, 0
     at = start
     try:
@@ -82,10 +82,10 @@ def report(compared: Compared, one: StoreFacts, other: StoreFacts, findings: Fin
             findings.add(one.path_of(base), each.first - base, each.last + 1 - base, "LOG_DIFFERS", said)
 
 
-def _pieces(segment_size: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _splits(segment_size: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Parts of segments."""
     while start < end:
         border = start - start % segment_size + segment_size
-        stop = min(start + PIECE_BYTES, border, end)
+        stop = min(start + SPLIT_BYTES, border, end)
         yield start, stop
         start = stop

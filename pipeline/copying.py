@@ -1,8 +1,8 @@
 """Messages of one topic sent into a topic of a running node, each once however often the job is run. Needs no Spark.
 
-Every message has a unique key that is made of its source and its place in the log, so a message that is there can be
-told from one that is missing; `towline.spark.sending` does that. A lane is one task: all queues whose number leaves the
-same rest, in the log's order, so the order within each queue is kept.
+Every message has a unique key that is made of its source and its place in the log, so that
+`towline.spark.idempotent_producer` knows a message that is there already. A lane is one task: all queues whose number
+leaves the same rest, in the log's order, so the order within each queue is kept.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 
 from towline.format.record.properties import ORIGIN_MESSAGE_ID
-from towline.spark.sending import Sending
+from towline.spark.idempotent_producer import IdempotentProducer
 
 from .sources import Messages
 
@@ -67,27 +67,27 @@ def stem_of(source: str, topic: str, target: str) -> str:
 def prepared_target(endpoint: str, serve: str, topic: str, stem: str, wait_ms: int) -> tuple[Target, int]:
     """The target and its queues, when no earlier run can have a request under way; makes the topic where there is none.
 
-    Raises what `Sending` does.
+    Raises what `IdempotentProducer` does.
     """
-    with Sending(endpoint, serve=serve, name="copy") as sending:
-        if sending.has_topic(topic):
-            sending.wait_for_others(wait_ms)
-        queues = sending.write_queues(topic)
+    with IdempotentProducer(endpoint, serve=serve, name="copy") as producer:
+        if producer.has_topic(topic):
+            producer.wait_for_others(wait_ms)
+        queues = producer.write_queues(topic)
     return Target(endpoint=endpoint, serve=serve, topic=topic, stem=stem, wait_ms=wait_ms), queues
 
 
 def send_lane(lane: Lane) -> Copied:
-    """Sends what of a lane is not there yet. Raises what `Sending` does."""
+    """Sends what of a lane is not there yet. Raises what `IdempotentProducer` does."""
     target, read = lane.target, 0
-    with Sending(target.endpoint, serve=target.serve, name=f"copy-{lane.number}") as sending:
-        queues = sending.write_queues(target.topic)
+    with IdempotentProducer(target.endpoint, serve=target.serve, name=f"copy-{lane.number}") as producer:
+        queues = producer.write_queues(target.topic)
         if attempt():
-            sending.wait_for_others(target.wait_ms)
-        there = sending.there(target.topic, target.stem.encode())
+            producer.wait_for_others(target.wait_ms)
+        there = producer.there(target.topic, target.stem.encode())
         for batch in _of_lane(lane):
             read += batch.num_rows
-            sending.send(target.topic, sendable(batch, queues), unique_keys(target.stem, batch), there)
-        done = sending.finish()
+            producer.send(target.topic, sendable(batch, queues), unique_keys(target.stem, batch), there)
+        done = producer.finish()
     return Copied(lane.number, read, done.sent, done.there)
 
 

@@ -91,9 +91,9 @@ class HeavyHitters:
 
     def add(self, table: pa.Table) -> None:
         """The keys of messages; those without any do not count."""
-        pieces = pc.split_pattern(table["keys"].combine_chunks(), KEY_SEPARATOR)
-        topics = table["topic"].take(pc.list_parent_indices(pieces))
-        found = pa.table([topics, pieces.flatten()], ["topic", "text"])
+        words = pc.split_pattern(table["keys"].combine_chunks(), KEY_SEPARATOR)
+        topics = table["topic"].take(pc.list_parent_indices(words))
+        found = pa.table([topics, words.flatten()], ["topic", "text"])
         found = found.filter(pc.not_equal(found["text"], ""))
         rows = found.num_rows
         nothing = pa.nulls(rows, pa.int64())

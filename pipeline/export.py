@@ -60,7 +60,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """What all tasks are told."""
+    """What all tasks share."""
 
     messages: Messages
     columns: tuple[str, ...]

@@ -39,7 +39,7 @@ _WORD: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Wanted:
-    """The keys that are looked for, none twice; `body`: the messages' bodies, too."""
+    """The keys that are searched for, none twice; `body`: the messages' bodies, too."""
 
     keys: tuple[str, ...]
     body: bool
@@ -59,8 +59,8 @@ class Wanted:
     def hits(self, batch: pa.RecordBatch) -> pa.Table:
         """Of messages with LOOKED_AT: (asked, kind, row), a row for each asked key that a message has."""
         unique = np.flatnonzero(self._among(batch["uniqKey"]))
-        pieces = pc.split_pattern(batch["keys"], BETWEEN_KEYS)
-        owners, texts = pc.list_parent_indices(pieces).to_numpy(zero_copy_only=False), pieces.flatten()
+        words = pc.split_pattern(batch["keys"], BETWEEN_KEYS)
+        owners, texts = pc.list_parent_indices(words).to_numpy(zero_copy_only=False), words.flatten()
         plain = np.flatnonzero(self._among(texts))
         rows = np.concatenate([unique, owners[plain]]).astype(np.int64)
         kinds = pa.array([UNIQUE_KEY] * len(unique) + [KEY] * len(plain), pa.string())

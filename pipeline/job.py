@@ -41,7 +41,7 @@ class Result:
     """Rows as `Job.columns` names them; a summary for JSON; pictures for the report.
 
     `status` is the exit status: 0 when the store is as it should be, 1 or 2 for what the job's own table says.
-    `sentence` tells people what to make of it.
+    `sentence` is its meaning for people.
     """
 
     rows: Sequence[tuple[Any, ...]]

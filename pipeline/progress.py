@@ -15,12 +15,12 @@ Show = Callable[[str, int, int | None], None]  # what is done, how many of it, o
 
 
 class Progress:
-    """Given to every job. Without `show` nothing is told, and nothing is asked of Spark."""
+    """Given to every job. Without `show` nothing is reported, and nothing is asked of Spark."""
 
     def __init__(self, show: Show | None = None) -> None:
         self._show = show
 
-    def tell(self, what: str, done: int, total: int | None = None) -> None:
+    def report(self, what: str, done: int, total: int | None = None) -> None:
         """The count of a step, from 0 to `total`; the next step has another name."""
         if self._show is not None:
             self._show(what, done, total)
@@ -56,5 +56,5 @@ class Progress:
                 known = [stage for stage in stages if stage is not None]
                 done += sum(stage.numCompletedTasks for stage in known)
                 total += sum(stage.numTasks for stage in known)
-            self.tell(what, done, total or None)
-        self.tell(what, total, total or None)
+            self.report(what, done, total or None)
+        self.report(what, total, total or None)

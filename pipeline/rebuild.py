@@ -37,7 +37,7 @@ from .errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt
 from .job import Column, Job, Result, many
 from .options import option, store_option
 from .progress import Progress
-from .rebuild_tasks import IndexWork, Piece, RebuildPlan, build_index, build_piece
+from .rebuild_tasks import IndexWork, RebuildPlan, Split, build_index, build_split
 from .rebuild_units import build_units, subscriptions, work_of
 from .scratch import Scratch, fence, make_scratch
 from .tasks import SparkTasks, Tasks
@@ -45,7 +45,7 @@ from .tasks import SparkTasks, Tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PIECE_BYTES: Final = GIB  # of the log for one task: a task costs some 70 ms, in which a core reads 250 MB
+SPLIT_BYTES: Final = GIB  # of the log for one task: a task costs some 70 ms, in which a core reads 250 MB
 FENCE_S: Final = 60.0
 _NAME: Final = "rebuild"
 
@@ -55,7 +55,7 @@ class RebuildOptions:
     store: str = store_option("Store directory of a node that does not run, or of a real broker.")
     parts: Literal["all", "queues", "index"] = option("What is built anew.", default="all")
     old: Literal["keep", "remove"] = option("What stood there before: kept in diverged/, or removed.", default="keep")
-    config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
+    config: str | None = option("The node's configuration, where the files do not show its sizes.", default=None)
 
 
 @dataclass(kw_only=True)
@@ -111,14 +111,14 @@ def rebuild(options: RebuildOptions, tasks: Tasks) -> Rebuilt:
     return done
 
 
-def pieces_of(found: FoundLog, segment_size: int, parallel: int) -> tuple[Piece, ...]:
-    """The log in pieces of whole segments, about PIECE_BYTES each, so that all who work at once have as much."""
+def splits_of(found: FoundLog, segment_size: int, parallel: int) -> tuple[Split, ...]:
+    """The log in splits of whole segments, about SPLIT_BYTES each, so that all who work at once have as much."""
     base = found.log_min - found.log_min % segment_size
-    rounds = max(1, round((found.end - base) / (PIECE_BYTES * parallel)))
+    rounds = max(1, round((found.end - base) / (SPLIT_BYTES * parallel)))
     segments = -(-(found.end - base) // segment_size)
     count = min(rounds * parallel, segments)
     borders = [base + -(-number * segments // count) * segment_size for number in range(count + 1)] if count else []
-    return tuple(Piece(max(start, found.log_min), min(end, found.end)) for start, end in pairwise(borders))
+    return tuple(Split(max(start, found.log_min), min(end, found.end)) for start, end in pairwise(borders))
 
 
 def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> None:
@@ -126,10 +126,10 @@ def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> No
     for directory in dict.fromkeys((plan.built_queues, plan.whole_queues, plan.built_index)):
         directory.mkdir()
     files.watch()  # no error of write-back is missed by the last sync
-    pieces = pieces_of(done.found, plan.settings.segment_size, tasks.parallel)
+    splits = splits_of(done.found, plan.settings.segment_size, tasks.parallel)
     try:
         with done.lap("queues"):
-            log = tasks.run("the log", partial(build_piece, plan), pieces)
+            log = tasks.run("the log", partial(build_split, plan), splits)
         if refused := [part.refused for part in log if part.refused]:
             raise NotRebuilt(refused[0])
         done.records, done.keys = sum(part.records for part in log), sum(part.keys for part in log)
@@ -140,7 +140,7 @@ def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> No
                 _build_units(plan, tasks, [whole.built for whole in wholes])
         if index:
             with done.lap("index"):
-                done.index_files = _build_index(plan, tasks, pieces, [part.keys for part in log])
+                done.index_files = _build_index(plan, tasks, splits, [part.keys for part in log])
         with done.lap("finish"):
             fence(plan.scratch, FENCE_S)
             if plan.queues:
@@ -150,11 +150,11 @@ def _build(plan: RebuildPlan, tasks: Tasks, done: Rebuilt, *, index: bool) -> No
         files.close()
 
 
-def _build_index(plan: RebuildPlan, tasks: Tasks, pieces: Sequence[Piece], keys: Sequence[int]) -> int:
+def _build_index(plan: RebuildPlan, tasks: Tasks, splits: Sequence[Split], keys: Sequence[int]) -> int:
     now = datetime.now()
     work = [
         IndexWork(part, file_name(now + timedelta(milliseconds=part.number)))
-        for part in index_parts([piece.start for piece in pieces], keys, plan.settings.index_indexes)
+        for part in index_parts([split.start for split in splits], keys, plan.settings.index_indexes)
     ]
     refused = [said for said in tasks.run("index files", partial(build_index, plan), work) if said]
     if refused:

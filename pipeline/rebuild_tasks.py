@@ -1,6 +1,6 @@
 """The tasks of `rebuild`, without Spark. Executors need the package, numba and the store's files.
 
-A task decodes a piece of the log and writes; what it returns says what it wrote. The log below its end does not change,
+A task decodes a split of the log and writes; what it returns says what it wrote. The log below its end does not change,
 and an entry's place follows from its record, so an attempt that is repeated, doubled or late writes the same bytes.
 """
 
@@ -30,7 +30,7 @@ WRITE_BACK_MIN: Final = 256 * KIB  # of one queue
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Piece:
+class Split:
     """Log offsets [start, end), whole segments but for the log's own ends; `start` is a record's start."""
 
     start: int
@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPlan:
-    """What all tasks of a run are told. `end` is that of the log, taken once."""
+    """What all tasks of a run share. `end` is that of the log, taken once."""
 
     store: str
     scratch: Scratch
@@ -79,7 +79,7 @@ class RebuildPlan:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a task wrote of a piece; or what it met and refused, which a retry would meet again."""
+    """What a task wrote of a split; or what it met and refused, which a retry would meet again."""
 
     records: int = 0
     keys: int = 0
@@ -88,16 +88,16 @@ class Built:
     refused: str = ""
 
 
-def build_piece(plan: RebuildPlan, piece: Piece) -> Built:
-    """The queues of a piece, written to their places. What is no error of the store is raised, for Spark to retry."""
+def build_split(plan: RebuildPlan, split: Split) -> Built:
+    """The queues of a split, written to their places. What is no error of the store is raised, for Spark to retry."""
     reader = plan.reader()
     build = QueueBuild(reader, plan.delays_ms, apart=True)
     files = ConsumeQueueFiles(plan.built_queues, plan.settings.queue_file_size, FILES_OPEN_MAX, apart=True)
     try:
         with plan.scratch.attempt():
             files.watch()
-            built = build_queues(build, files, piece.start, piece.end)
-            for _ in built if plan.queues else build.batches(piece.start, piece.end):
+            built = build_queues(build, files, split.start, split.end)
+            for _ in built if plan.queues else build.batches(split.start, split.end):
                 pass
             if plan.scratch.elsewhere:
                 files.sync_all()
@@ -114,7 +114,7 @@ def build_piece(plan: RebuildPlan, piece: Piece) -> Built:
 
 
 def _begin_write_back(files: ConsumeQueueFiles, stretches: Iterable[Stretch]) -> None:
-    """The disk works while tasks do; of queues that got little in this piece the last sync writes more at once."""
+    """The disk works while tasks do; of queues that got little in this split the last sync writes more at once."""
     for stretch in stretches:
         if (stretch.end - stretch.first) * SIZE >= WRITE_BACK_MIN:
             files.begin_write_back(stretch.name, stretch.queue_id, stretch.first, stretch.end)

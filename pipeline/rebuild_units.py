@@ -33,8 +33,6 @@ from .rebuild_tasks import RebuildPlan
 _BLOCK: Final = 65_536  # entries
 _TASKS: Final = 4  # for each core
 
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class UnitWork:

@@ -40,7 +40,7 @@ class CopyOptions(Care):
         metavar="NAME",
     )
     wait_ms: int = option(
-        "Milliseconds before what the topic holds is looked at: so long a request of a run that was killed may be "
+        "Milliseconds before what the topic holds is read: so long a request of a run that was killed may be "
         "under way to the node. A topic that is new is not waited for.",
         default=REPLAY_WAIT_MS,
         least=0,
@@ -62,7 +62,7 @@ COLUMNS: Final = (
 
 
 def copy(options: CopyOptions, chosen: FromEither, source: str, tasks: Tasks) -> list[Copied]:
-    """Raises what reading and `Sending` raise."""
+    """Raises what reading and `IdempotentProducer` raise."""
     messages = messages_of(chosen, READ)
     stem = stem_of(options.source or source, options.topic, options.into)
     target, queues = prepared_target(options.endpoint, options.serve, options.into, stem, options.wait_ms)

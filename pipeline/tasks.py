@@ -24,7 +24,7 @@ Done = TypeVar("Done")
 
 
 class Tasks(Protocol):
-    """What runs tasks: Spark, or a loop."""
+    """What runs tasks."""
 
     @property
     def parallel(self) -> int:
@@ -34,21 +34,6 @@ class Tasks(Protocol):
     def run(self, what: str, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
         """`work` of each part, in order. Function and parts are pickled; a part may be worked on more than once."""
         ...
-
-
-@dataclass(frozen=True)
-class Loop:
-    """In this process, one after the other."""
-
-    progress: Progress = Progress()  # noqa: RUF009 - it has no state
-    parallel: int = 1
-
-    def run(self, what: str, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-        done = []
-        for number, part in enumerate(parts):
-            self.progress.tell(what, number, len(parts))
-            done.append(pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(part))))))
-        return done
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class VerifyOptions:
         default=None,
         metavar="DIR",
     )
-    config: str | None = option("The node's configuration, where the files do not tell its sizes.", default=None)
+    config: str | None = option("The node's configuration, where the files do not show its sizes.", default=None)
 
 
 COLUMNS: Final = (
@@ -68,8 +68,8 @@ class Checked:
         return found
 
     def _other(self, base: int, size: int) -> str:
-        pieces = self.compared.differences if self.compared is not None else ()
-        found = [each for each in pieces if base <= each.start < base + size]
+        differences = self.compared.differences if self.compared is not None else ()
+        found = [each for each in differences if base <= each.start < base + size]
         if not found:
             return NOT_COMPARED
         return DIFFERS if any(each.count for each in found) else GONE if any(each.gone for each in found) else SAME

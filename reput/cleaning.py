@@ -26,7 +26,7 @@ from .indexing import IndexDispatcher
 
 QUEUES_PER_TURN: Final = 16
 FILES_OPEN_MAX: Final = 16
-GATE_MS: Final = 250  # between two looks at what flush has recorded
+GATE_MS: Final = 250  # between two checks of what flush has recorded
 
 
 class DerivedCleaner:
@@ -51,7 +51,7 @@ class DerivedCleaner:
         self._per_file = files.file_size // SIZE
         self._let_go = 0  # segments that end before it are not mapped here
         self._begins = 0  # where the log begins for the minima, which are moved or being moved
-        self._minima: deque[int] = deque()  # places of queues whose minimum is still to be looked at
+        self._minima: deque[int] = deque()  # places of queues whose minimum is still to be checked
         self._removing = 0  # where the log begins for the files: what is wholly before it goes
         self._trimming: deque[int] = deque()  # places of queues with files to remove
         self._lows: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # by place: minima that belong to `_removing`
@@ -143,8 +143,8 @@ class DerivedCleaner:
                 if ARMED:
                     reach("reput.after_trim")
                 self._next_ms = now_ms + self._node.settings.delete_consume_queue_files_interval
-                told = "removed a file of queue %s/%d: the log begins at %d"
-                self._node.log.info(told, topic, end.queue_id, self._removing)
+                text = "removed a file of queue %s/%d: the log begins at %d"
+                self._node.log.info(text, topic, end.queue_id, self._removing)
                 return 1
             low = int(self._lows[place])
             if self._extensions is not None:

@@ -93,8 +93,8 @@ class DeletedQueues:
                 continue
             done += 1
             self._last[topic, queue_id] = floor, log_offset
-            told = "queue %s/%d was deleted: it goes on at %d, %d of its files were removed"
-            self._node.log.info(told, topic, queue_id, floor, count)
+            text = "queue %s/%d was deleted: it goes on at %d, %d of its files were removed"
+            self._node.log.info(text, topic, queue_id, floor, count)
         return done
 
     def _remove_last(self) -> int:

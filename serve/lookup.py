@@ -44,9 +44,9 @@ from .topics import TopicsView
 
 TIME_MAX: Final = 2**63 - 1
 LOOKUP_RECORDS_MAX: Final = 4_096  # records that a lookup by key may read, while everybody else waits
-DAMAGED_MAX: Final = 65_536  # damaged records that are told apart
+DAMAGED_MAX: Final = 65_536  # damaged records that are counted one by one
 _MORE: Final = 8  # times as many hits as the time before
-_GRID_MS: Final = 1000  # an index entry tells its time in whole seconds, rounded down
+_GRID_MS: Final = 1000  # an index entry gives its time in whole seconds, rounded down
 _NOT_QUEUED: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 

@@ -38,7 +38,7 @@ from .selection import (
 )
 from .topics import TopicsView
 
-BLOCK: Final = 4_096  # entries that a filtered pull looks at in one go: with their units they fit the cache of a core
+BLOCK: Final = 4_096  # entries that a filtered pull reads in one go: with their units they fit the cache of a core
 EVALUATED: Final = 1_024  # records whose properties are evaluated in one go
 READ_MAX: Final = 8 * MIB  # their bytes in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
@@ -75,7 +75,7 @@ class PullRules:
     memory: Limits
     disk: Limits
     in_memory_bytes: int
-    scan_entries: int  # a filtered pull looks at so many entries at most, or at as many as it wants records
+    scan_entries: int  # a filtered pull reads so many entries at most, or at as many as it wants records
     corrects: bool  # a wrong offset is answered with a right one
     written: Position = Position.APPENDED  # up to where the segment files hold the log
 
@@ -191,7 +191,7 @@ class Puller:
         return joined(found, at)
 
     def _worth_reading(self, pull: Pull, high: int, count: int) -> int:
-        """How many entries an answer may hold, as far as the size of the first tells."""
+        """How many entries an answer may hold, as far as the size of the first shows."""
         count = max(1, min(count, pull.max_bytes // SIZE_MIN + 1))
         if count <= FEW:
             return count
@@ -315,7 +315,7 @@ class Puller:
         kept = chosen.first(count)
         self._check(pull, kept, base)
         self._expect(kept.physical, kept.sizes)
-        records, stretch, copied = self._records(segment, kept, base, told=pull.reads_files)
+        records, stretch, copied = self._records(segment, kept, base, reads_files=pull.reads_files)
         return replace(
             nothing,
             status=GetStatus.FOUND,
@@ -328,12 +328,14 @@ class Puller:
             behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
         )
 
-    def _records(self, segment: Bytes, kept: ChosenEntries, base: int, *, told: bool) -> tuple[Buffer, bytes, bool]:
+    def _records(
+        self, segment: Bytes, kept: ChosenEntries, base: int, *, reads_files: bool
+    ) -> tuple[Buffer, bytes, bool]:
         """A view of the log where the records stand back to back, else a copy; the STRETCH of a view, if wanted;
         whether copied."""
         start, end = int(kept.physical[0]), int(kept.physical[-1] + kept.sizes[-1])
         if adjoining(kept.physical, kept.sizes):
-            file = self._log.file_of(base) if told and end - start >= STRETCH_MIN else None
+            file = self._log.file_of(base) if reads_files and end - start >= STRETCH_MIN else None
             stretch = STRETCH.pack(*file, base, start, end - start) if file is not None else b""
             return self._log.slice(start, end), stretch, False
         target = np.empty(int(kept.sizes.sum()), dtype=np.uint8)

@@ -29,7 +29,7 @@ from towline.format.wire.frames import (
 from towline.format.wire.status import GetStatus
 from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
-from towline.link.greeting import encode_refusal
+from towline.link.handshake import encode_refusal
 from towline.link.keys import SERVE_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
@@ -288,7 +288,7 @@ class ServeAgent:
         self._answer(held.peer, held.pull, result)
 
     def _pull(self, peer: bytes, pull: Pull) -> PullResult | None:
-        """The result of a pull; None when the queue is unreadable: then the peer was told why, and its link ends."""
+        """The result of a pull; None when the queue is unreadable: then the peer got the reason, and its link ends."""
         try:
             record_filter = self._filters.get(pull) if pull.expression else None
         except TowlineError as error:

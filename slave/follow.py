@@ -21,7 +21,7 @@ from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kin
 from towline.limits import MIB, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.endpoints import parse, tcp_endpoint
-from towline.link.greeting import BAD_FRAME
+from towline.link.handshake import BAD_FRAME
 from towline.link.keys import HA_ROLES, PUT_ROLES
 from towline.link.server import Request, Sent, Server
 from towline.log.files.config_file import ConfigFile

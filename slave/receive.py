@@ -71,8 +71,8 @@ class ReceiveAgent:
     def on_start(self, bell: Doorbell) -> None:
         node = self._node
         settings = node.settings
-        told = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH or settings.wake_flush_when_put_message
-        self._flush_doorbell = node.ringer(*((Duty.FLUSH,) if told else ()))  # else it looks by the clock
+        at_once = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH or settings.wake_flush_when_put_message
+        self._flush_doorbell = node.ringer(*((Duty.FLUSH,) if at_once else ()))  # else it checks by the clock
         self._reput_doorbell = node.ringer(Duty.REPUT)
         self._reader = CommitLogReader(node.store.commitlog, node.settings.mapped_file_size_commit_log)
         self._appended.advance(max(self._appended.get(), self._log_min.get()))
@@ -219,7 +219,7 @@ class ReceiveAgent:
     def _apply(self, parts: list[Buffer]) -> int:
         """Appends one slice. Anything but the next byte of our log from the greeted master ends the link.
 
-        After a stop was requested slices are left to the next start; they only tell what is confirmed.
+        After a stop was requested slices are left to the next start; they only say what is confirmed.
         """
         if kind_of(parts[0]) == Kind.HA_SET:
             self._record_set(parts[0])
@@ -266,8 +266,8 @@ class ReceiveAgent:
         if known != record:
             self._in_sync.save(record)
         self._in_sync_published.replace(record.members)
-        # A promise that was given meanwhile may have told of the set before this one, and whoever asked for it goes by
-        # that. Checked after the write: one that is not seen here has told of this set.
+        # A promise that was given meanwhile may have named the set before this one, and whoever asked for it goes by
+        # that. Checked after the write: one that is not seen here has named this set.
         if outdated := self._handshake.outdated():
             raise LinkRefused("EPOCH", outdated)
         self._link.send([HA_SET.pack(Kind.HA_SET_ACK, *fields)])

@@ -132,13 +132,6 @@ class NotTheWriter(TowlineError):
     advice = "let the owner write it; the table is in ARCHITECTURE.md"
 
 
-class WrongGeneration(TowlineError):
-    mine: int
-    current: int
-    template = "this process belongs to start {mine} of the node, which is at {current}"
-    advice = "nothing to do: a process of an earlier start leaves by itself"
-
-
 class DutyTaken(TowlineError, remedy=Remedy.FIX_CALL):
     duty: str
     pid: int

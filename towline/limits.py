@@ -25,7 +25,7 @@ BLANK_SIZE_MIN: Final = 8
 KERNEL_BYTES_MAX: Final = 16 * MIB  # a kernel call never walks more, so a heartbeat is never late (H9)
 REQUEST_SIZE_MAX: Final = 8 * MIB  # record bytes of one put request
 REQUEST_GROUPS_MAX: Final = 1024  # (topic, queue) groups of one put request
-LARGE_PAGE: Final = 2 * MIB  # of x86-64; what a file system may keep in one piece is then mapped by one entry
+LARGE_PAGE: Final = 2 * MIB  # of x86-64; what a file system may keep contiguous is then mapped by one entry
 POPULATE_STEP: Final = 512 * KIB  # put populates its mapping ahead in steps of this size (H6; decisions/0012)
 PARTS_MAX: Final = 4  # ZeroMQ parts of one message, identity not counted; more drops the peer (H21)
 
@@ -61,7 +61,7 @@ SLAVES_MAX: Final = 16
 
 # --- waiting
 SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
-REST_MAX_MS: Final = 5 * SLEEP_MAX_MS  # with nothing due for so long, several sleeps follow each other without a look
+REST_MAX_MS: Final = 5 * SLEEP_MAX_MS  # with nothing due for so long, several sleeps follow each other without a check
 
 assert SEGMENT_SIZE_DEFAULT % PAGE == 0
 assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX

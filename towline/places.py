@@ -114,7 +114,7 @@ class Store:
 
     @property
     def order(self) -> Path:
-        """What the supervisor is told to do next: promote, agree, truncate."""
+        """What the supervisor has to do next: promote, agree, truncate."""
         return self.run / "order.json"
 
     @property
@@ -147,7 +147,7 @@ class Store:
 
     @property
     def known(self) -> Path:
-        """What a node that was stopped in order tells the next start."""
+        """What a node that was stopped in order leaves to the next start."""
         return self.run / "known.json"
 
     @property

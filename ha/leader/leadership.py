@@ -28,7 +28,7 @@ from towline.runtime.settings_model import BrokerRole
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The leader's key. `created` tells one leadership from the next; `changed` counts updates of the key.
+    """The leader's key. `created` distinguishes one leadership from the next; `changed` counts updates of the key.
 
     `role`: its broker_role; SLAVE while it is being promoted.
     """

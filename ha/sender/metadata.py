@@ -10,7 +10,7 @@ from towline.log.files.config_file import encode
 from towline.log.state.floors import QUEUE_FLOORS, floors_at
 from towline.places import Store
 
-CHECK_EVERY_MS: Final = 20  # between two looks at the files, while somebody waits for a change
+CHECK_EVERY_MS: Final = 20  # between two checks of the files, while somebody waits for a change
 HOLD_MAX_MS: Final = 60_000
 
 FOLLOWED: Final = (

@@ -10,7 +10,7 @@ from towline.errors import DiskFull, LinkRefused, MalformedFile, MalformedFrame,
 from towline.format.wire.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expect, json_part, kind_of, read_json
 from towline.limits import MIB, REST_MAX_MS, SLAVES_MAX
 from towline.link.context import close_context, new_context
-from towline.link.greeting import BAD_FRAME, encode_refusal, read_refusal
+from towline.link.handshake import BAD_FRAME, encode_refusal, read_refusal
 from towline.link.keys import HA_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
@@ -44,7 +44,7 @@ SILENT_MS: Final = 3000  # a slave acknowledges every second
 FLOW_MS: Final = 10  # until a slave whose flow is limited is sent more
 # Clients wait for REPLICATED, and whoever else is woken at that moment takes a core from put and from them.
 WAKE_AFTER_NS: Final = 1_000_000
-CHECK_EVERY_MS: Final = 250  # between two looks for segments that went while a slave still wanted them
+CHECK_EVERY_MS: Final = 250  # between two checks for segments that went while a slave still wanted them
 
 
 class SendAgent:
@@ -63,7 +63,7 @@ class SendAgent:
         self._epoch = 0
         self._refused: dict[str, str] = {}
         self._checked_ms = 0
-        self._wake_owed_ns = 0  # since when reput and slaves were not told what is confirmed
+        self._wake_owed_ns = 0  # since when reput and slaves have not heard what is confirmed
         self._drain_until: int | None = None
 
     def on_start(self, bell: Doorbell) -> None:

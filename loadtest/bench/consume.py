@@ -31,7 +31,7 @@ from .shapes import TOPIC, Shape, load_of
 
 BODY: Final = 100
 RECORDS: Final = 500
-OBJECTS_BYTES: Final = MIB  # what a consumer asks for unless it is told otherwise
+OBJECTS_BYTES: Final = MIB  # what a consumer asks for by default
 GOALS: Final = {"columns": 3_000_000.0, "objects": 300_000.0}
 FACTS: Final = {"role": "consumer", "cluster": "", "store": "", "name": "bench"}
 
@@ -53,7 +53,7 @@ QUICK: Final = Plan(messages=400_000, objects=100_000, rounds=2, segment_size=25
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
-    """The whole document. `note` is told what is being done, for people who wait."""
+    """The whole document. `note` is called with each step, for people who wait."""
     started, load = time.perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-bench-")))
@@ -91,7 +91,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
 
 
 def columnar(columns: Columns) -> int:
-    """What a columnar consumer looks at: where the bodies stand, offsets and times."""
+    """What a columnar consumer reads: where the bodies stand, offsets and times."""
     return int(columns.body_size.sum()) + int(columns.queue_offset[-1]) + int(columns.store_timestamp[-1])
 
 

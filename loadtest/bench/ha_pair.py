@@ -159,9 +159,9 @@ class Watch(threading.Thread):
 
 
 def lags_ms(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """At each look, how old the oldest byte was that the slave lacked: since when the master had been beyond it."""
+    """At each sample, how old the oldest byte was that the slave lacked: since when the master had been beyond it."""
     times, ends, held = rows.T
-    began = np.searchsorted(ends, held, side="right")  # the first look at which the master had more
+    began = np.searchsorted(ends, held, side="right")  # the first sample at which the master had more
     found: npt.NDArray[np.float64] = np.zeros(len(rows))
     behind = np.flatnonzero(ends > held)
     found[behind] = (times[behind] - times[began[behind]]) / 1e6

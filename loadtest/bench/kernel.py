@@ -104,7 +104,7 @@ class Appends:
         tail.moved(state.at)
 
     def _from_the_start(self) -> LogTail:
-        """The tail at byte 0. It neither populates nor lets go: the mapping holds every page, and keeps it."""
+        """The tail at byte 0. It neither populates nor unmaps: the mapping holds every page, and keeps it."""
         return LogTail(self._segment, self._segment.size, 0, _no_next, populate_ahead=0)
 
 

@@ -70,7 +70,7 @@ class Series:
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
-    """The whole document. `note` is told what is being done, for people who wait."""
+    """The whole document. `note` is called with each step, for people who wait."""
     started, load = time.perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-bench-")))

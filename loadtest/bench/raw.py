@@ -1,7 +1,7 @@
 """Raw pyzmq push-pull of the same frames between two processes: the limit of everything that travels by ZeroMQ.
 
-This module is also the receiving process. It is told on standard input and answers on standard output, one JSON value
-a line, so it ends when its parent does.
+This module is also the receiving process. It takes orders on standard input and answers on standard output, one JSON
+value a line, so it ends when its parent does.
 """
 
 import json

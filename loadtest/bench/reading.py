@@ -17,7 +17,7 @@ from .shapes import TOPIC, Load
 SILENT_MS: Final = 20_000
 BATCH_BYTES: Final = 4 * MIB
 BATCH_COUNT: Final = 65_536
-AT_ONCE: Final = 64  # requests between two looks at the room that is left
+AT_ONCE: Final = 64  # requests between two checks of the room that is left
 
 Use = Callable[[Columns], int]
 

@@ -176,7 +176,7 @@ class BenchStore:
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
-    """The whole document. `note` is told what is being done, for people who wait."""
+    """The whole document. `note` is called with each step, for people who wait."""
     started, load = time.perf_counter(), os.getloadavg()[0]
     rows = []
     with ExitStack() as stack:

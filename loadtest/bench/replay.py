@@ -35,7 +35,7 @@ from .shapes import Shape, load_of
 FILLED: Final = Shape(500, KIB)
 PUT: Final = Shape(16, KIB)
 RATE: Final = 500  # requests a second
-SLICE_S: Final = 1.0  # of load, between two looks at the memory
+SLICE_S: Final = 1.0  # of load, between two checks of the memory
 IN_MEMORY_PERCENT: Final = 1  # of the machine's memory, which is the log's end: the rest counts as cold
 COLD_MAX_S: Final = 60.0
 COLD_SHARE: Final = 0.02
@@ -57,7 +57,7 @@ QUICK: Final = Plan(size=512 * MIB, quiet_s=3.0, segment_size=64 * MIB)
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
-    """The whole document. `note` is told what is being done, for people who wait."""
+    """The whole document. `note` is called with each step, for people who wait."""
     started, load = time.perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-bench-")))
@@ -139,7 +139,7 @@ def _count(columns: Columns) -> int:
 
 
 def _make_cold(commitlog: Path, size: int) -> list[int]:
-    """Drops every full segment from memory, once its readers have let go of it; their bases."""
+    """Drops every full segment from memory, once its readers have unmapped it; their bases."""
     bases = list_segments(commitlog, size)
     written = [base for base in bases if _is_written(commitlog, base)]
     full = written[:-1]

@@ -4,7 +4,7 @@ The log is made here, segment by segment: records with a body of 100 bytes, TAGS
 them. Reput itself works on it in this process, as the agent that a node runs, with its own positions in memory. What is
 timed begins when every queue has its first entry: making 10,000 queue files is measured by itself. Rates are of CPU
 time of the thread, system time included, so that other work on the machine does not count; `wall` is beside them.
-Then a whole node is put under a steady load, and how far reput trails the writer is looked at all the time.
+Then a whole node is put under a steady load, and how far reput trails the writer is sampled all the time.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Plan:
 
 QUICK: Final = Plan(
     records=400_000, rounds=1, many=1000, segment_size=64 * MIB, lag_seconds=2.0, index_entries=1_000_000
-)  # a first look in a quarter of a minute
+)  # a short run of a quarter of a minute
 
 
 def measure(plan: Plan, note: Note) -> dict[str, Any]:

@@ -48,7 +48,7 @@ QUICK: Final = Plan(rounds=2, switches=Switches(32 * MIB, 2), segment_size=16 * 
 
 
 def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
-    """The whole document. `note` is told what is being done, for people who wait."""
+    """The whole document. `note` is called with each step, for people who wait."""
     started, load = time.perf_counter(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="towline-bench-") as name:
         directory = Path(name)

@@ -2,7 +2,7 @@
 
 Both write the same messages of full segments, all columns, zstd of the same level. What `archive` does besides is not
 taken off: it checks every CRC, sorts by topic and day, syncs its files, reads them back, publishes manifests. Once
-`df.write.parquet` is told to part by topic and day, too, which then leaves the same files.
+`df.write.parquet` parts by topic and day, too, which then leaves the same files.
 """
 
 import os

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.rebuild_tasks import Built, Piece, RebuildPlan, build_piece, link_whole
+from pipeline.rebuild_tasks import Built, RebuildPlan, Split, build_split, link_whole
 from pipeline.tasks import SparkTasks
 from towline.errors import TowlineError
 from towline.format.files.consume_queue import ENTRY, SIZE
@@ -24,14 +24,14 @@ from towline.log.queues.consume_queue import places_of, queue_directory
 from towline.log.queues.queue_build import LeadingHole, QueueBuild, Stretch
 
 LOG, QUEUE, HOLE, REFUSED = "log", "queue", "hole", "refused"
-# What the shuffle hands on: a row for each piece of the log, each queue in it, each leading hole, and what was refused.
+# What the shuffle hands on: a row for each split of the log, each queue in it, each leading hole, and what was refused.
 MANIFEST: Final = pa.schema(
     [
         pa.field("kind", pa.string(), nullable=False),
         pa.field("topic", pa.binary(), nullable=False),
         pa.field("queue_id", pa.int32(), nullable=False),
         pa.field("at", pa.int64(), nullable=False),  # log offset
-        pa.field("first", pa.int64(), nullable=False),  # of a piece: log offsets; of a queue: its numbers
+        pa.field("first", pa.int64(), nullable=False),  # of a split: log offsets; of a queue: its numbers
         pa.field("end", pa.int64(), nullable=False),
         pa.field("records", pa.int64(), nullable=False),
         pa.field("keys", pa.int64(), nullable=False),
@@ -39,7 +39,7 @@ MANIFEST: Final = pa.schema(
     ]
 )
 # What it carries: a manifest's row and, of a queue, entries of one file, whose first byte is `base` of the queue's.
-PIECES: Final = pa.schema(
+SPLITS: Final = pa.schema(
     [pa.field("base", pa.int64(), nullable=False), pa.field("entries", pa.binary(), nullable=False), *MANIFEST]
 )
 _SHUFFLE_BYTES: Final = 64 * MIB  # of entries that a task holds before it hands them on
@@ -47,7 +47,7 @@ _MANIFEST_COLUMNS: Final = (
     "kind string, topic binary, queue_id int, at bigint, first bigint, end bigint, records bigint, keys bigint, "
     "said string"
 )
-_PIECES_COLUMNS: Final = f"base bigint, entries binary, {_MANIFEST_COLUMNS}"
+_SPLITS_COLUMNS: Final = f"base bigint, entries binary, {_MANIFEST_COLUMNS}"
 _KEY: Final = ("topic", "queue_id", "base")
 Row = dict[str, Any]
 
@@ -61,7 +61,7 @@ class ShuffledTasks(SparkTasks):
             return super().run(what, work, parts)
         with self.progress.stage(self.spark, f"{what}, shuffled"):
             numbers = self.spark.range(0, len(parts), 1, len(parts))
-            gathered = numbers.mapInArrow(partial(gather_pieces, plan, parts), _PIECES_COLUMNS)
+            gathered = numbers.mapInArrow(partial(gather_splits, plan, parts), _SPLITS_COLUMNS)
             by_file = gathered.repartition(self.parallel, *_KEY).sortWithinPartitions(*_KEY, "first")
             made = by_file.mapInArrow(partial(write_files, plan), _MANIFEST_COLUMNS)
             return built_of(parts, made.toArrow().to_pylist())
@@ -69,28 +69,28 @@ class ShuffledTasks(SparkTasks):
 
 def plan_of(work: Callable[[Any], Any]) -> RebuildPlan | None:
     """The plan of tasks that write queues; None for all others."""
-    if not isinstance(work, partial) or work.func is not build_piece:
+    if not isinstance(work, partial) or work.func is not build_split:
         return None
     plan: RebuildPlan = work.args[0]
     return plan if plan.queues else None
 
 
-def gather_pieces(
-    plan: RebuildPlan, pieces: Sequence[Piece], batches: Iterable[pa.RecordBatch]
+def gather_splits(
+    plan: RebuildPlan, splits: Sequence[Split], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The entries of the pieces whose numbers come, by queue file: what is shuffled. Nothing is written."""
+    """The entries of the splits whose numbers come, by queue file: what is shuffled. Nothing is written."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             try:
-                for rows in _entries_of(plan, pieces[number]):
-                    yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
+                for rows in _entries_of(plan, splits[number]):
+                    yield pa.RecordBatch.from_pylist(rows, schema=SPLITS)
             except TowlineError as error:
-                refused = _row(REFUSED, first=pieces[number].start, said=str(error)) | _NO_ENTRIES
-                yield pa.RecordBatch.from_pylist([refused], schema=PIECES)
+                refused = _row(REFUSED, first=splits[number].start, said=str(error)) | _NO_ENTRIES
+                yield pa.RecordBatch.from_pylist([refused], schema=SPLITS)
 
 
 def write_files(plan: RebuildPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Whole queue files of rows of PIECES, which come sorted by topic, queue, file and number. Each is written once."""
+    """Whole queue files of rows of SPLITS, which come sorted by topic, queue, file and number. Each is written once."""
     with plan.scratch.attempt() as own:
         file = _WholeFile(plan, own)
         for batch in batches:
@@ -103,10 +103,10 @@ def write_files(plan: RebuildPlan, batches: Iterable[pa.RecordBatch]) -> Iterato
         file.publish()
 
 
-def built_of(pieces: Sequence[Piece], rows: list[Row]) -> list[Built]:
-    """The manifest as the tasks of the other way would hand it back; the first piece has all queues."""
+def built_of(splits: Sequence[Split], rows: list[Row]) -> list[Built]:
+    """The manifest as the tasks of the other way would hand it back; the first split has all queues."""
     logs = {row["first"]: row for row in rows if row["kind"] in (LOG, REFUSED)}
-    found = [logs[piece.start] for piece in pieces]
+    found = [logs[split.start] for split in splits]
     built = [Built(row["records"], row["keys"], refused=row["said"]) for row in found]
     built[0] = replace(built[0], stretches=_parts(rows, QUEUE, Stretch), holes=_parts(rows, HOLE, LeadingHole))
     return built
@@ -117,18 +117,18 @@ def _parts(rows: list[Row], kind: str, made: Callable[..., Any]) -> tuple[Any, .
     return tuple(made(*(row[name] for name in names)) for row in rows if row["kind"] == kind)
 
 
-def _entries_of(plan: RebuildPlan, piece: Piece) -> Iterator[list[Row]]:
+def _entries_of(plan: RebuildPlan, split: Split) -> Iterator[list[Row]]:
     reader = plan.reader()
     build = QueueBuild(reader, plan.delays_ms, apart=True)
     held = _Held(plan.settings.queue_file_size)
     try:
-        for batch in build.batches(piece.start, piece.end):
+        for batch in build.batches(split.start, split.end):
             held.take(build, batch)
             if held.size >= _SHUFFLE_BYTES:
                 yield held.rows()
     finally:
         reader.close()
-    log = _row(LOG, first=piece.start, end=piece.end, records=build.records, keys=build.keys)
+    log = _row(LOG, first=split.start, end=split.end, records=build.records, keys=build.keys)
     yield [*held.rows(), *(row | _NO_ENTRIES for row in (log, *map(_part_row, build.holes)))]
 
 

@@ -181,6 +181,6 @@ def _raise_from(query: Any) -> None:
 
 def _parts(query: Any) -> dict[str, float]:
     """Of the newest micro-batches that Spark keeps the progress of, a hundred by default."""
-    told = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
-    names = sorted({name for parts in told for name in parts})
-    return {f"{name}_ms": float(np.median([parts.get(name, 0) for parts in told])) for name in names}
+    durations = [progress.durationMs for progress in query.recentProgress if progress.numInputRows]
+    names = sorted({name for parts in durations for name in parts})
+    return {f"{name}_ms": float(np.median([parts.get(name, 0) for parts in durations])) for name in names}

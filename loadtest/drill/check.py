@@ -140,7 +140,7 @@ class Judge:
         self._fault("sent under one key twice", self._keys[:-1][self._keys[:-1] == self._keys[1:]])
         self.verdict.without_service_s = self._longest_gap()
 
-    def look(self, name: str, found: Found) -> None:
+    def check(self, name: str, found: Found) -> None:
         """One node's log against the history."""
         known, places = _lookup(self._keys, found.keys)
         verdict = self.verdict
@@ -251,7 +251,7 @@ def check(directory: Path) -> DrillVerdict:
         logs[name] = store.commitlog
         found[name] = read_found(store, said["segment_size"], said["topics"])
         if name not in said["away"]:
-            judge.look(name, found[name])
+            judge.check(name, found[name])
     compare(judge.verdict, logs, found, said["segment_size"])
     ends = {name: one.end for name, one in found.items() if name not in said["away"]}
     if len(set(ends.values())) > 1:

@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Drill:
-    """`facts` is what a drill tells beside the figures that every drill has; `wrong` what it saw that must not be."""
+    """`facts` is what a drill reports beside the figures that every drill has; `wrong` what it saw that must not be."""
 
     ground: Ground
     load: VerifiedLoad
@@ -76,5 +76,5 @@ class Drill:
             self.wrong.append(otherwise)
 
     def must_be_slave(self, number: int) -> None:
-        seen = self.ground.node(number).look()
+        seen = self.ground.node(number).observe()
         self.expect(seen is not None and seen.role != MASTER, f"node {number} came back as a master")

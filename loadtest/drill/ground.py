@@ -161,23 +161,23 @@ class Ground:
             self.etcd.end()
         self.network.close()
 
-    # --- looking
+    # --- observing
 
-    def look(self) -> dict[int, Seen | None]:
-        return {node.number: node.look() for node in self.nodes}
+    def observe(self) -> dict[int, Seen | None]:
+        return {node.number: node.observe() for node in self.nodes}
 
     def master(self, among: Sequence[int] | None = None) -> int | None:
         """The node that takes puts as the master of the greatest epoch."""
         found = [
             (seen.epoch, number)
-            for number, seen in self.look().items()
+            for number, seen in self.observe().items()
             if seen is not None and seen.role == MASTER and seen.serves and (among is None or number in among)
         ]
         return max(found)[1] if found else None
 
     def slaves(self) -> list[int]:
         """Every node that is not master, the running ones that hold most in front."""
-        master, seen = self.master(), self.look()
+        master, seen = self.master(), self.observe()
         rest = [number for number in self.numbers if number != master]
         return sorted(rest, key=lambda number: -(one.appended if (one := seen[number]) is not None else -1))
 
@@ -190,7 +190,7 @@ class Ground:
         """Until the master's recorded set has every node. Raises DrillFailed."""
 
         def whole() -> bool:
-            seen, master = self.look(), self.master()
+            seen, master = self.observe(), self.master()
             found = seen[master] if master is not None else None
             others = [one for one in seen.values() if one is not None and one.role == SLAVE]
             return found is not None and sorted(found.in_sync) == self.numbers and len(others) == len(self.nodes) - 1
@@ -203,13 +203,13 @@ class Ground:
         def level() -> bool:
             parts = [
                 part
-                for one in self.look().values()
+                for one in self.observe().values()
                 for part in ((one.appended, one.flushed, one.dispatched) if one is not None else (-1,))
             ]
             return len(set(parts)) == 1 and parts[0] >= 0
 
         await_(level, LEVEL_MAX_S, "all nodes hold, sync and dispatch the same")
-        seen = self.nodes[0].look()
+        seen = self.nodes[0].observe()
         assert seen is not None
         return seen.appended
 
@@ -233,7 +233,7 @@ class Ground:
 
         def promoted() -> list[int]:
             for number in self.slaves():
-                if number == old or self.node(number).look() is None:
+                if number == old or self.node(number).observe() is None:
                     continue
                 try:
                     done = promote(self.node(number).store.root, timeout_s=PROMOTE_MAX_S)
@@ -312,7 +312,7 @@ def given_ground(file: Path, name: str | None, held: Held) -> Ground:
         environment = None if node.runtime is None else os.environ | {"XDG_RUNTIME_DIR": str(node.runtime)}
         flags = flags_of(given_to(cluster, group, node, role, group.first_master))
         made = DrillNode(node.id, node.store, role, flags, tied=False, environment=environment, held=held)
-        if made.look() is None:
+        if made.observe() is None:
             raise DrillImpossible("--cluster", f"node {node.label} does not run here; `towline cluster up -f {file}`")
         nodes.append(made)
     size = int(dict(group.settings).get("mapped_file_size_commit_log", 1 << 30))

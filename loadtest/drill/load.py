@@ -138,13 +138,13 @@ class SendingThread(threading.Thread):
 
 
 class VerifiedLoad:
-    """A lane for each of `endpoints`, `rate` messages a second together. `flush` writes what has ended."""
+    """A sending thread for each of `endpoints`, `rate` messages a second together. `flush` writes what has ended."""
 
     def __init__(self, directory: Path, endpoints: Sequence[str], began: float, *, rate: int, seed: int) -> None:
         draw = random.Random(seed)
         run, share = draw.getrandbits(32), rate / len(endpoints)
         self.topics = [topic_of(run, number) for number in range(len(endpoints))]
-        self._lanes = [
+        self._threads = [
             SendingThread(number, endpoint, began, share, run, draw.getrandbits(32))
             for number, endpoint in enumerate(endpoints)
         ]
@@ -152,49 +152,49 @@ class VerifiedLoad:
         self._file = (directory / HISTORY).open("ab")
 
     def start(self) -> None:
-        for lane in self._lanes:
-            lane.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def counts(self) -> Counter[str]:
         """Messages by status, so far."""
-        return sum((lane.counts for lane in self._lanes), Counter())
+        return sum((thread.counts for thread in self._threads), Counter())
 
     @property
     def reasons(self) -> Counter[str]:
         """Messages that were not acknowledged, by status or error."""
-        return sum((lane.reasons for lane in self._lanes), Counter())
+        return sum((thread.reasons for thread in self._threads), Counter())
 
     @property
     def acknowledged(self) -> int:
-        return sum(lane.counts[ACKNOWLEDGED] for lane in self._lanes)
+        return sum(thread.counts[ACKNOWLEDGED] for thread in self._threads)
 
     def check(self) -> None:
         """Raises DrillFailed when the load itself has broken."""
-        for lane in self._lanes:
-            if lane.error is not None:
-                raise DrillFailed(f"the load ended with {type(lane.error).__name__}: {lane.error}")
+        for thread in self._threads:
+            if thread.error is not None:
+                raise DrillFailed(f"the load ended with {type(thread.error).__name__}: {thread.error}")
 
     def flush(self) -> None:
         """By any thread; nothing after `close`."""
         with self._writing:
-            for lane in [] if self._file.closed else self._lanes:
-                self._file.write(b"".join(line_of(lane.ended.popleft()) for _ in range(len(lane.ended))))
+            for thread in [] if self._file.closed else self._threads:
+                self._file.write(b"".join(line_of(thread.ended.popleft()) for _ in range(len(thread.ended))))
 
     def finish(self) -> None:
         """Sends nothing more and waits until every message has its outcome. Raises DrillFailed."""
         deadline = time.monotonic() + FINISH_MAX_S
-        for lane in self._lanes:
-            lane.stop()
-        whole = [lane.await_outcomes(deadline) for lane in self._lanes]
+        for thread in self._threads:
+            thread.stop()
+        whole = [thread.await_outcomes(deadline) for thread in self._threads]
         self.close()
         self.check()
         if not all(whole):
             raise DrillFailed(f"messages of the load have no outcome after {FINISH_MAX_S:.0f} s")
 
     def close(self) -> None:
-        for lane in self._lanes:
-            lane.close()
+        for thread in self._threads:
+            thread.close()
         self.flush()
         with self._writing:
             self._file.close()

@@ -138,7 +138,7 @@ class DrillNode:
         facts = self.facts
         return {"supervisor": facts["pid"], "zygote": facts["zygote"], **facts["pieces"]}
 
-    def look(self) -> Seen | None:
+    def observe(self) -> Seen | None:
         """None for a node that does not run, or is between two generations."""
         try:
             role, view = str(self.facts["role"]), open_node(self.store.root)

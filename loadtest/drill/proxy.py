@@ -80,7 +80,7 @@ class Proxy(threading.Thread):
             self._selector.close()
 
     def _pause(self) -> float:
-        """Until delayed bytes are due; a direction that cannot pass is looked at every turn."""
+        """Until delayed bytes are due; a direction that cannot pass is checked every turn."""
         soon = [half.waiting[0][0] for half in self._halves if half.waiting and half.passes]
         return min([TURN_S, *(max(0.001, due - time.monotonic()) for due in soon)])
 

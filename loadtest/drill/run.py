@@ -53,7 +53,7 @@ _WORTH: Final = ("sent", "acknowledged", "stored", "unknown", "lost", "doubled",
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """`shape.disk` is filled in by the drill that needs it; `seed` 0: one is drawn, and told."""
+    """`shape.disk` is filled in by the drill that needs it; `seed` 0: one is drawn, and printed."""
 
     name: str
     rounds: int = 1
@@ -164,7 +164,7 @@ def _create_topics(endpoints: str, topics: list[str]) -> None:
 def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path) -> None:
     watch.save(root)
     stores = {f"node {node.number}": str(node.store.root) for node in ground.nodes}
-    away = [f"node {number}" for number, seen in ground.look().items() if seen is None]
+    away = [f"node {number}" for number, seen in ground.observe().items() if seen is None]
     said = {"segment_size": ground.segment_size, "topics": load.topics, "stores": stores, "away": away}
     (root / STORES).write_bytes(orjson.dumps(said))
 

@@ -139,7 +139,7 @@ def partition(drill: Drill) -> None:
     ways = [pair for other in others for pair in ((old, other), (other, old))]
     ways += [(old, ETCD), (CLIENTS, old), (old, old)]
     drill.run_for(BEFORE_S)
-    before = ground.node(old).look()
+    before = ground.node(old).observe()
     fault = drill.fault(
         f"node {old}, the master, is cut off ({network.kind})", explains_doubles=True, node=old, network=network.kind
     )
@@ -150,7 +150,7 @@ def partition(drill: Drill) -> None:
         new, how = replaced.master, replaced.how
         drill.served(fault)
         drill.run_for(drill.seconds)
-        alone = ground.node(old).look()
+        alone = ground.node(old).observe()
         if before is not None and alone is not None:
             fault.facts["appended_alone"] = alone.appended - before.appended
     except BaseException:
@@ -171,7 +171,7 @@ def rejoin_diverged(drill: Drill) -> None:
     sender = node.pause("send")
 
     def has_tail() -> bool:
-        seen = node.look()  # what is dispatched is confirmed: everything behind it may be a tail
+        seen = node.observe()  # what is dispatched is confirmed: everything behind it may be a tail
         return seen is not None and tail_of(node.store, ground.segment_size, seen.dispatched, seen.appended) >= (
             2 * TAIL_RECORDS
         )

@@ -72,7 +72,7 @@ class Watch(threading.Thread):
             self.error = error
 
     def _sample(self) -> None:
-        seen, at = self._ground.look(), self.now()
+        seen, at = self._ground.observe(), self.now()
         masters = [one for one in seen.values() if one is not None and one.role == MASTER]
         leader = max(masters, key=lambda one: one.epoch, default=None)
         lag = {}

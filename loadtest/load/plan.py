@@ -8,7 +8,6 @@ from typing import Final, Self
 
 PREFIX: Final = "TOWLINE_LOAD_"
 USERS: Final = {"put": "PutUser", "batch": "BatchPutUser", "pull": "PullUser", "mixed": "MixedUser", "slow": "SlowUser"}
-SHAPES: Final = ("none", "ramp", "plateau", "burst", "soak")
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ def _locust(
 
 
 def _watch(main: subprocess.Popen[bytes], seconds: float, progress: Progress) -> None:
-    """Until it ends; tells the progress twice a second."""
+    """Until it ends; reports the progress twice a second."""
     step = 0.5
     passed = 0.0
     while True:

@@ -1,4 +1,4 @@
-"""Users that Locust runs: each has clients of its own, the public ones, and tells Locust of every request.
+"""Users that Locust runs: each has clients of its own, the public ones, and reports every request to Locust.
 
 A request that was stored but not promised (FLUSH_DISK_TIMEOUT and the like) is a failure named by its status. A batch
 is one request, and its messages are counted beside it.
@@ -27,7 +27,7 @@ from .plan import LoadPlan
 
 PLAN: Final = LoadPlan.read()
 KEYS: Final = "acknowledged-{}.txt"  # one unique key in a line
-MESSAGES: Final[Counter[str]] = Counter()  # kind of request -> messages, of this process, not yet told to the master
+MESSAGES: Final[Counter[str]] = Counter()  # kind of request -> messages, of this process, not at the master yet
 POLL_MS: Final = 500
 SLOW_COUNT: Final = 32
 SLOW_S: Final = 0.5
@@ -92,10 +92,10 @@ class TowlineUser(User):
             yield done
         except (TowlineError, NotPromised) as error:
             failure = error
-        self.tell(kind, (time.perf_counter() - begun) * MS, done["bytes"], failure)
+        self.report(kind, (time.perf_counter() - begun) * MS, done["bytes"], failure)
         MESSAGES[kind] += done["messages"]
 
-    def tell(self, kind: str, ms: float, size: int = 0, failure: Exception | None = None) -> None:
+    def report(self, kind: str, ms: float, size: int = 0, failure: Exception | None = None) -> None:
         self.environment.events.request.fire(
             request_type=kind, name=PLAN.topic, response_time=ms, response_length=size, exception=failure, context={}
         )
@@ -122,7 +122,7 @@ class TowlineUser(User):
         """END_TO_END is how long ago the oldest message of an answer was born."""
         columns = self.pull(self.consumer("last"))
         if columns is not None:
-            self.tell("END_TO_END", max(0.0, time.time() * MS - float(columns.born_timestamp.min())))
+            self.report("END_TO_END", max(0.0, time.time() * MS - float(columns.born_timestamp.min())))
 
 
 def _promised(results: list[SendResult], done: dict[str, int]) -> None:

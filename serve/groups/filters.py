@@ -16,7 +16,7 @@ from .errors import GroupRefused, Refusal
 from .members import Group, Subscription
 from .questions import SQL92
 
-CLEAN_MS: Final = 60_000  # between two looks at what has been dead for long
+CLEAN_MS: Final = 60_000  # between two checks of what has been dead for long
 
 
 def check(topics: Mapping[str, Subscription], *, enabled: bool) -> None:

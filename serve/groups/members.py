@@ -30,7 +30,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A member's own description. `instance` tells a returning member from another one with the same id.
+    """A member's own description. `instance` distinguishes a returning member from another one with the same id.
 
     `generation` is the newest it knows, from this process or an earlier one; 0 for none.
     """
@@ -239,7 +239,7 @@ class Membership:
         return group.generation
 
     def touch(self, name: str) -> None:
-        """Begins a generation after a change of the group's settings, so that its members are told."""
+        """Begins a generation after a change of the group's settings, so that its members hear of it."""
         group = self._groups.get(name)
         if group is not None:
             self._grow(group)

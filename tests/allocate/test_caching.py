@@ -92,7 +92,7 @@ def test_what_everybody_has_is_dropped_and_what_is_written_to_stays(node):
     assert resident(node)[3] == 1
 
 
-def test_a_segment_is_dropped_in_pieces(node, monkeypatch):
+def test_a_segment_is_dropped_in_steps(node, monkeypatch):
     monkeypatch.setattr(caching, "STEP", 2 * MIB)
     assert work(PageCacheEvictor(node), node) == 3 * 4
     assert max(resident(node)[:3]) <= 0.01

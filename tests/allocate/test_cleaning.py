@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
@@ -92,7 +93,7 @@ class Bench:
         files = ConsumeQueueFiles(self.store.consumequeue, self.node.settings.mapped_file_size_consume_queue, 1)
         files.write(topic, 0, 0, encode(at, 200, NOON))
         files.close()
-        self.ends.move(self.ends.add(topic.encode(), 0, 0, 0, 0), 1, at + 200)
+        self.ends.move_all(*np.array([[self.ends.add(topic.encode(), 0, 0, 0, 0)], [1], [at + 200]]))
 
     def start(self) -> None:
         """A process that begins anew."""

@@ -63,19 +63,19 @@ def test_a_full_segment(sizes: range) -> None:
 
 
 @each_shape
-@pytest.mark.parametrize("pieces", [2, 3, 7, 31, 100])
-def test_splits_wherever_they_are_give_each_record_once(sizes: range, pieces: int) -> None:
+@pytest.mark.parametrize("splits", [2, 3, 7, 31, 100])
+def test_splits_wherever_they_are_give_each_record_once(sizes: range, splits: int) -> None:
     """A split ends anywhere; the next begins where it says that its last record ended."""
-    log = filled(sizes, seed=pieces)
+    log = filled(sizes, seed=splits)
     at, found = 0, []
-    for end in range(len(log) // pieces, len(log) + pieces, len(log) // pieces):
-        piece = boundaries(array(log), BASE, at, min(end, len(log)))
-        assert all(at <= position < end for position in piece.positions.tolist())
-        found += piece.positions.tolist()
-        if piece.blank:
+    for end in range(len(log) // splits, len(log) + splits, len(log) // splits):
+        split = boundaries(array(log), BASE, at, min(end, len(log)))
+        assert all(at <= position < end for position in split.positions.tolist())
+        found += split.positions.tolist()
+        if split.blank:
             break
-        assert piece.rule is Rule.OK
-        at = piece.end
+        assert split.rule is Rule.OK
+        at = split.end
     assert found == walked(log)
 
 
@@ -138,8 +138,8 @@ def test_a_segment_that_is_nearly_empty_takes_no_walk_over_its_zeros(monkeypatch
     asked = []
     judge = chains.judge
     monkeypatch.setattr(chains, "judge", lambda *call: asked.append(call) or judge(*call))
-    pieces = [len(piece) for piece, _ in chains._pieces(array(log), BASE, 0, len(log) - 91)]
-    assert sum(pieces) == 4
+    counts = [len(batch) for batch, _ in chains._batches(array(log), BASE, 0, len(log) - 91)]
+    assert sum(counts) == 4
     assert boundaries(array(log), BASE, 0, len(log)).waits
     assert len(asked) == 1
 

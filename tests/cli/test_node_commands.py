@@ -303,13 +303,13 @@ class TestStats:
 
 
 class TestStatus:
-    def test_shows_pieces_positions_memory_and_disk(self, master, towline):
+    def test_shows_processes_positions_memory_and_disk(self, master, towline):
         status = towline("master", "status", "--store", master, "--json").document
-        duties = {piece["duty"]: piece for piece in status["pieces"]}
-        pieces = {"put", "allocate", "flush", "reput", "serve", "send", "schedule"}
-        assert set(duties) == {"supervise", "zygote", *pieces}
-        assert all(piece["state"] == "RUNNING" and piece["uss"] <= piece["pss"] for piece in duties.values())
-        assert status["pss"] == sum(piece["pss"] for piece in duties.values()) > 0
+        duties = {process["duty"]: process for process in status["pieces"]}
+        processes = {"put", "allocate", "flush", "reput", "serve", "send", "schedule"}
+        assert set(duties) == {"supervise", "zygote", *processes}
+        assert all(process["state"] == "RUNNING" and process["uss"] <= process["pss"] for process in duties.values())
+        assert status["pss"] == sum(process["pss"] for process in duties.values()) > 0
         assert status["positions"]["appended"] >= status["positions"]["flushed"] >= status["visible_end"] >= 0
         assert status["disk"]["commitlog"]["size"] % 1_048_576 == 0
         assert status["endpoints"]["put"][0].startswith("ipc://")

@@ -3,6 +3,8 @@
 import logging
 from pathlib import Path
 
+import numpy as np
+
 from flush.service import FlushAgent
 from towline.format.files.checkpoint import Checkpoint
 from towline.format.files.durable import Durable
@@ -82,7 +84,7 @@ class Bench:
         first = 0 if place < 0 else self.ends.max_offset(place)
         self.files.write(topic.decode(), 0, first, ENTRY * count)
         place = self.ends.add(topic, 0, first, first, 0) if place < 0 else place
-        self.ends.move(place, first + count, end)
+        self.ends.move_all(*np.array([[place], [first + count], [end]]))
         self.move(Position.INDEXED, end, Duty.REPUT)
         self.move(Position.DISPATCHED_TIMESTAMP, timestamp, Duty.REPUT)
         self.move(Position.DISPATCHED, end, Duty.REPUT)

@@ -94,8 +94,8 @@ def test_a_rest_that_rocketmq_ignores_is_refused(filters):
 
 def test_tags_agree(filters):
     rng = random.Random(4)
-    pieces = ("a", "b", "Aa", "BB", "||", "|", " ", "\t", "*", "中文", "😀", "\u3000", "\x01")
-    texts = ["", "*", "||", "|| ||", " ", *("".join(rng.choices(pieces, k=rng.randint(1, 8))) for _ in range(500))]
+    words = ("a", "b", "Aa", "BB", "||", "|", " ", "\t", "*", "中文", "😀", "\u3000", "\x01")
+    texts = ["", "*", "||", "|| ||", " ", *("".join(rng.choices(words, k=rng.randint(1, 8))) for _ in range(500))]
     for text, real in zip(texts, filters.listed(texts, op="tags")[1], strict=True):
         if real is None:
             with pytest.raises(BadExpression):

@@ -44,7 +44,7 @@ def test_the_real_store_goes_on_with_it_and_towline_takes_it_back(release, real,
     store = Store(towline.root)
     at = damaged(store, segment)
     plan = make_plan(store, SETTINGS, [at])
-    (lost,) = [lost for _, lost in plan.stretches[0].pieces]
+    (lost,) = [lost for _, lost in plan.stretches[0].spans]
     Repair(store, SETTINGS, plan).run()
     assert verify(store, SETTINGS).weight == 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.format.record.hash_map import java_hash_map_order
 from towline.format.java_hash import index_hash
 from towline.format.record import blank, properties
 from towline.format.record.record import decode, layout_of
@@ -161,7 +162,7 @@ def test_both_write_and_read_properties_alike(release, jvms):
     with_mark = "a\x01b\x01c\x02"  # which no client of ours writes
     assert jvms(release).ask(op="properties", texts=[with_mark])["read"] == [properties.decode(with_mark.encode())]
     capacity = 128 if release is NEW else 16
-    ordered = [properties.encode(properties.java_hash_map_order(each.items(), capacity)).decode() for each in read]
+    ordered = [properties.encode(java_hash_map_order(each.items(), capacity)).decode() for each in read]
     assert [text.removesuffix("\x02") for text in answer["written"]] == [text.removesuffix("\x02") for text in ordered]
     last = {text[-1] == "\x02" for text in answer["written"] if text}
     assert last == {release is NEW}

@@ -1,4 +1,4 @@
-"""In which order a kernel stores to two pieces of memory: the store to the second ends the process that makes it."""
+"""In which order a kernel stores to two blocks of memory: the store to the second ends the process that makes it."""
 
 import ctypes
 import faulthandler

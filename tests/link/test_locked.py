@@ -265,15 +265,19 @@ def test_a_session_is_not_for_another_key_of_the_same_name(
     thief.close()
 
 
+def times_all_were_cut(caplog: pytest.LogCaptureFixture) -> int:
+    return sum("every peer is cut off" in message for message in caplog.messages)
+
+
 def test_two_pollers_of_one_server_both_follow_its_new_socket(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Put's front has a poller of its own."""
     monkeypatch.setattr(shares_module.PeerShares, "memory_max", 1)
     server = Server(context, [ipc_endpoint(tmp_path, "put")], own=OWN)
     pollers = Poller(server), Poller(server)
     pollers[0].poll(0)
-    assert server.dropped_all == 1
+    assert times_all_were_cut(caplog) == 1
     pollers[1].poll(0)
     until(lambda: not (pollers[0].poll(5) or server._unbound), "the address")
     link = Link(context, server.endpoints[0], facts("producer"))
@@ -296,7 +300,7 @@ def unfinished(server: Server) -> sockets.socket:
 
 
 def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = server_module.anonymous_bytes()
     monkeypatch.setattr(shares_module.PeerShares, "memory_max", before + (64 << 20))
@@ -316,15 +320,15 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
     def cut() -> bool:
         nonlocal sent
         poller.poll(0)
-        if not server.dropped_all and writable.poll(20):
+        if not times_all_were_cut(caplog) and writable.poll(20):
             sent += raw.send(part[sent % len(part) :])
-        return server.dropped_all > 0
+        return times_all_were_cut(caplog) > 0
 
     until(cut, "the end of the flood")
     assert sent < 200 << 20, "it took far more than the limit"
     assert server.endpoints == endpoints
     until(lambda: poller.poll(0) or server_module.anonymous_bytes() < before + (32 << 20), "the memory")
-    assert server.dropped_all == 1
+    assert times_all_were_cut(caplog) == 1
     link = Link(context, server.endpoints[1], facts("producer"))
 
     def welcomed() -> bool:

@@ -44,7 +44,7 @@ def found_of(*numbers: int, crcs: dict[int, int] | None = None) -> Found:
 
 def judged(directory: Path, outcomes: list[Outcome], found: Found, windows=()) -> DrillVerdict:
     judge = Judge(history_of(directory, *outcomes), windows)
-    judge.look("node 0", found)
+    judge.check("node 0", found)
     return judge.verdict
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from loadtest.bench.spark_shuffle import PIECES, Row, built_of, gather_pieces, plan_of, write_files
+from loadtest.bench.spark_shuffle import SPLITS, Row, built_of, gather_splits, plan_of, write_files
 from pipeline import rebuild as job
 from pipeline.errors import NotRebuilt
 from pipeline.rebuild import RebuildOptions, rebuild
@@ -21,9 +21,9 @@ from tests.pipeline.test_rebuild import FIRST, by_reput, derived, prepared
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each segment is a piece; nobody leaves files open."""
-    monkeypatch.setattr(job, "PIECE_BYTES", SEGMENT // 8)
+def _small_splits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each segment is a split; nobody leaves files open."""
+    monkeypatch.setattr(job, "SPLIT_BYTES", SEGMENT // 8)
     yield from closed_afterwards()
 
 
@@ -35,9 +35,9 @@ class Shuffled(PlainTasks):
         if plan is None or not parts:
             return super().run(what, work, parts)
         numbers = [pa.RecordBatch.from_pydict({"id": [number]}) for number in reversed(range(len(parts)))]
-        rows = [row for number in numbers for row in self._rows(gather_pieces, plan, parts, [number])]
+        rows = [row for number in numbers for row in self._rows(gather_splits, plan, parts, [number])]
         rows.sort(key=lambda row: (row["topic"], row["queue_id"], row["base"], row["first"]))
-        batches = [pa.RecordBatch.from_pylist(rows[at : at + 3], schema=PIECES) for at in range(0, len(rows), 3)]
+        batches = [pa.RecordBatch.from_pylist(rows[at : at + 3], schema=SPLITS) for at in range(0, len(rows), 3)]
         self._rows(write_files, plan, batches)  # a repeated task finds its files published
         return built_of(parts, self._rows(write_files, plan, batches))
 

@@ -1,5 +1,6 @@
 """Writes stores as a broker does, and keeps what it wrote: the model that recovery's tests compare with."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -191,3 +192,9 @@ def contents(store: Store) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def open_files(root: Path) -> list[Path]:
+    """Files below `root` that this process has open, one for each descriptor."""
+    found = (Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir())
+    return [path for path in found if path.is_relative_to(root.resolve()) and path != root.resolve()]

@@ -84,8 +84,8 @@ def at_once() -> None:
 
 def test_marks_that_are_torn_between_two_readings_are_counted_once(pair):
     near, far = pair
-    for piece in (b"a", b"ba", b"b..a", b"bab"):
-        far.send(piece)
+    for chunk in (b"a", b"ba", b"b..a", b"bab"):
+        far.send(chunk)
     work = Work(kind=Kind.RATE, body=1, rate=1000.0, seconds=0.004)
     found = StreamClient(near, Wire((b"x",), b"ab", b"no")).run(work, at_once)
     assert found.count == 4

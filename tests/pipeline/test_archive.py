@@ -17,7 +17,7 @@ from pipeline import archive_files
 from pipeline.archive import ARCHIVED, REFUSED, THERE, ArchiveOptions, archive
 from pipeline.archive_manifest import STAGING, SUFFIX, Archive, data_name, read_manifest
 from pipeline.errors import ArchiveOfAnother, NotAnArchive, NotVerified
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS, SCHEMA
 from towline.errors import MalformedFile, StoreTaken
@@ -175,7 +175,7 @@ def test_a_killed_driver_leaves_no_double_and_no_orphan(store, tmp_path, point):
 import os, signal, sys
 from pathlib import Path
 from pipeline import archive as job, archive_files
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 steps = 0
 def counted(function):
     def call(*arguments):

@@ -16,7 +16,7 @@ from pipeline.errors import IllegalOption
 from pipeline.progress import Progress
 from pipeline.scratch import make_scratch
 from pipeline.sources import FromEither, messages_of
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 
 TOPIC = "Prices"

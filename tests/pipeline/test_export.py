@@ -21,7 +21,7 @@ from pipeline.errors import ArchiveDamaged, BodyNotText, IllegalOption, NoSuchMe
 from pipeline.export import ExportOptions, export
 from pipeline.export_text import NotUtf8, csv_lines, in_base64, in_hex, json_lines, utf8
 from pipeline.options import made as options_of
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS
 from towline.format.record.record import COMPRESSED

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from pipeline import rebuild as job
 from pipeline import rebuild_tasks
 from pipeline.errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt, ScratchNotSeen
-from pipeline.rebuild import RebuildOptions, Rebuilt, pieces_of, rebuild
+from pipeline.rebuild import RebuildOptions, Rebuilt, rebuild, splits_of
 from pipeline.scratch import Scratch, fence, make_scratch
 from tests.closing import closed_afterwards
 from tests.log.sound import look
@@ -67,9 +67,9 @@ def run(store: Store, tasks: PlainTasks | None = None, **options: object) -> Reb
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each segment is a piece; nobody leaves files open."""
-    monkeypatch.setattr(job, "PIECE_BYTES", SEGMENT // 8)
+def _small_splits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each segment is a split; nobody leaves files open."""
+    monkeypatch.setattr(job, "SPLIT_BYTES", SEGMENT // 8)
     yield from closed_afterwards()
 
 
@@ -360,23 +360,23 @@ class TestARefusal:
         run(maker.store)
 
     @pytest.mark.parametrize("number", [150, 290])
-    def test_of_a_number_that_is_missing_inside_of_a_piece(self, maker: StoreMaker, number: int) -> None:
+    def test_of_a_number_that_is_missing_inside_of_a_split(self, maker: StoreMaker, number: int) -> None:
         due = maker.records[number].queue_offset
         self.replace(maker, number, due + 5)
         self.check(maker, NotRebuilt, f"is number {due + 5} of queue .*, where number {due} is due")
 
-    def test_of_a_number_that_is_missing_between_two_pieces(self, maker: StoreMaker) -> None:
+    def test_of_a_number_that_is_missing_between_two_splits(self, maker: StoreMaker) -> None:
         first = next(n for n, stored in enumerate(maker.records) if stored.at >= SEGMENT)
         self.replace(maker, first, 900)
         self.check(maker, NotRebuilt, "is number .* of queue .*, where number 901 is due")
 
-    def test_of_a_number_that_two_records_have_within_a_piece(self, maker: StoreMaker) -> None:
+    def test_of_a_number_that_two_records_have_within_a_split(self, maker: StoreMaker) -> None:
         twice = maker.records[96].queue_offset
         for number in range(100, 300, 4):
             self.replace(maker, number, maker.records[number].queue_offset - 1)
         self.check(maker, NotRebuilt, f"is number {twice} of queue 0 of TopicA, where number")
 
-    def test_of_a_number_that_records_of_two_pieces_have(self, maker: StoreMaker) -> None:
+    def test_of_a_number_that_records_of_two_splits_have(self, maker: StoreMaker) -> None:
         later = [n for n, stored in enumerate(maker.records) if stored.at >= SEGMENT]
         for place, number in enumerate(later):
             self.replace(maker, number, place // 4)
@@ -427,7 +427,7 @@ import os, signal, sys
 from pipeline import rebuild as job
 from tests.log.stores import SEGMENT
 from tests.pipeline.logs import PlainTasks
-job.PIECE_BYTES = SEGMENT // 8
+job.SPLIT_BYTES = SEGMENT // 8
 def die(number):
     if number == 0:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -518,13 +518,13 @@ class TestTheFence:
             pass
 
 
-class TestPieces:
+class TestSplits:
     def found(self, log_min: int, end: int) -> FoundLog:
         return FoundLog(log_min, end, None)
 
     def test_are_whole_segments_and_end_where_the_log_does(self) -> None:
-        pieces = pieces_of(self.found(SEGMENT, 4 * SEGMENT + 10), SEGMENT, 2)
-        assert [(piece.start, piece.end) for piece in pieces] == [
+        splits = splits_of(self.found(SEGMENT, 4 * SEGMENT + 10), SEGMENT, 2)
+        assert [(split.start, split.end) for split in splits] == [
             (SEGMENT, 2 * SEGMENT),
             (2 * SEGMENT, 3 * SEGMENT),
             (3 * SEGMENT, 4 * SEGMENT),
@@ -546,11 +546,11 @@ class TestPieces:
     def test_give_all_who_work_at_once_as_much(
         self, monkeypatch: pytest.MonkeyPatch, segments: int, parallel: int, sizes: list[int]
     ) -> None:
-        monkeypatch.setattr(job, "PIECE_BYTES", 10 * SEGMENT)
-        pieces = pieces_of(self.found(0, segments * SEGMENT), SEGMENT, parallel)
-        assert [(piece.end - piece.start) // SEGMENT for piece in pieces] == sizes
+        monkeypatch.setattr(job, "SPLIT_BYTES", 10 * SEGMENT)
+        splits = splits_of(self.found(0, segments * SEGMENT), SEGMENT, parallel)
+        assert [(split.end - split.start) // SEGMENT for split in splits] == sizes
 
     def test_of_an_empty_log_are_none(self, maker: StoreMaker, tmp_path: Path) -> None:
-        assert pieces_of(self.found(0, 0), SEGMENT, 2) == ()
+        assert splits_of(self.found(0, 0), SEGMENT, 2) == ()
         empty = prepared(tmp_path / "empty")
         assert run(empty.store).queues == []

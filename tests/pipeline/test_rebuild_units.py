@@ -30,8 +30,8 @@ LOG[200:200] = [Sent(kind, 3, 300, ("x",)) for kind in ("half", "rollback", "com
 
 
 @pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "PIECE_BYTES", SEGMENT // 8)
+def _small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "SPLIT_BYTES", SEGMENT // 8)
 
 
 def files_of(store: Store) -> dict[str, bytes]:

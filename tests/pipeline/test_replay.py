@@ -18,7 +18,7 @@ from pipeline.copying import stem_of
 from pipeline.errors import IllegalOption
 from pipeline.replay import ReplayOptions, copy, from_either, result_of, source_of, source_of_archive
 from pipeline.restore import RestoreOptions
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
 from tests.spark.stores import SEGMENT, MadeStore
@@ -27,7 +27,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import ReceivedMessage
 from towline.errors import InvalidEndpoint, NoAnswer
 from towline.runtime.positions import Position
-from towline.spark import sending
+from towline.spark import idempotent_producer
 
 WAIT_S = 60.0
 WAIT_MS = 3_500  # a request's deadline, and what the node's own settings add to it
@@ -155,17 +155,17 @@ PROGRAM = """
 import os, signal, sys
 from pipeline.progress import Progress
 from pipeline.replay import ReplayOptions, copy, from_either, source_of
-from pipeline.tasks import Loop
-from towline.spark.sending import Sending
+from tests.pipeline.loop import Loop
+from towline.spark.idempotent_producer import IdempotentProducer
 store, endpoint, into, last = sys.argv[1:]
-sends, send = 0, Sending.send
+sends, send = 0, IdempotentProducer.send
 def counted(self, *arguments):
     global sends
     sends += 1
     send(self, *arguments)
     if sends == int(last):
         os.kill(os.getpid(), signal.SIGKILL)
-Sending.send = counted
+IdempotentProducer.send = counted
 asked = ReplayOptions(store=store, topic="Orders", into=into, endpoint=endpoint, lanes=2, wait_ms=3_500)
 copy(asked, from_either(asked, store=store), source_of(store), Loop())
 """
@@ -218,7 +218,7 @@ def test_what_cannot_be_done_once_is_refused(node, source):
 
 
 def test_where_nobody_answers_a_copy_ends_by_name(source, monkeypatch):
-    monkeypatch.setattr(sending, "ANSWER_MS", 300)
+    monkeypatch.setattr(idempotent_producer, "ANSWER_MS", 300)
     asked = ReplayOptions(
         store=str(source.root), topic=TOPIC, into="nowhere", endpoint=f"tcp://127.0.0.1:{free_port()}", wait_ms=0
     )

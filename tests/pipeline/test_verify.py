@@ -106,7 +106,7 @@ class TestTwoStores:
     def test_that_differ_in_one_byte(
         self, maker: StoreMaker, other: StoreMaker, monkeypatch: pytest.MonkeyPatch, at: int
     ) -> None:
-        monkeypatch.setattr(comparing, "PIECE_BYTES", SEGMENT // 2)
+        monkeypatch.setattr(comparing, "SPLIT_BYTES", SEGMENT // 2)
         path = other.path(at)
         data = bytearray(path.read_bytes())
         data[at % SEGMENT] ^= 1

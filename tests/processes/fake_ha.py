@@ -8,7 +8,7 @@ from towline.errors import LinkRefused
 from towline.format.wire.frames import HA_ACK, HA_DATA, Buffer, Kind, expect, expect_set, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
-from towline.link.greeting import LEFT, encode_refusal, read_refusal
+from towline.link.handshake import LEFT, encode_refusal, read_refusal
 from towline.link.poller import Poller
 from towline.link.server import Request, Server
 

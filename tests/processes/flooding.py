@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 from towline.format.wire.frames import ASK, Group, Kind, encode_put, json_part
-from towline.link.greeting import encode_greeting
+from towline.link.handshake import encode_greeting
 
 from .wire import records_of
 

@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 class TestNode:
-    """A node that can be started again on its store, and killed piece by piece."""
+    """A node that can be started again on its store, and killed process by process."""
 
     __test__ = False
 
@@ -128,7 +128,7 @@ class TestNode:
         return {"supervisor": facts["pid"], ZYGOTE: facts["zygote"], **facts["pieces"]}
 
     def kill_supervisor(self) -> float:
-        """SIGKILL to the supervisor alone; seconds until its zygote and every piece had gone too."""
+        """SIGKILL to the supervisor alone; seconds until its zygote and every process had gone too."""
         assert self.launched is not None
         orphans = Watch(pid for label, pid in self.pids().items() if label != "supervisor")
         self.launched.kill()
@@ -149,14 +149,14 @@ class TestNode:
         watch.await_gone(60.0)
 
     def await_restarted(self, label: str, before: dict[str, int]) -> float:
-        """Until `label`, and for the zygote every piece, runs as another process; seconds."""
+        """Until `label`, and for the zygote every process, runs as another process; seconds."""
         started = time.monotonic()
         duties = [duty for duty in Duty if duty.label in before and label in (duty.label, ZYGOTE)]
 
         def again() -> bool:
             lines = [self.positions.duty(duty) for duty in duties]
             fresh = all(line.pid != before[line.duty.label] and line.state is State.RUNNING for line in lines)
-            known = self.pids()  # node.json is written after the piece was forked: a moment later
+            known = self.pids()  # node.json is written after the process was forked: a moment later
             fresh = fresh and all(known[line.duty.label] == line.pid for line in lines)
             return fresh and (label != ZYGOTE or known[ZYGOTE] != before[ZYGOTE])
 

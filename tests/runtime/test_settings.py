@@ -227,12 +227,11 @@ class TestValues:
 class TestRelations:
     def test_a_small_segment_lowers_the_request_limit_and_refuses_nothing(self):
         settings = read_settings(None, {"mapped_file_size_commit_log": 64 * KIB}, {})
-        assert settings.request_limit == settings.record_limit == 64 * KIB - 8
+        assert settings.request_limit == 64 * KIB - 8
         assert settings.request_size_max == 8 * MIB
 
-    def test_with_whole_segments_a_record_may_exceed_its_body_by_64_kib(self):
-        settings = read_settings(None, {}, {})
-        assert (settings.request_limit, settings.record_limit) == (8 * MIB, 4 * MIB + 64 * KIB)
+    def test_with_whole_segments_the_request_limit_is_the_one_that_was_set(self):
+        assert read_settings(None, {}, {}).request_limit == 8 * MIB
 
     def test_sync_master_waits_for_two_nodes_unless_told_otherwise(self):
         assert read_settings(None, {"broker_role": "SYNC_MASTER"}, {}).in_sync_replicas == 2

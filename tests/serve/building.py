@@ -10,7 +10,8 @@ import numpy as np
 
 from towline.format.files.consume_queue import ENTRY, encode
 from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
-from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
+from towline.format.files.fastjson import dumps_fastjson
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
 from towline.format.java_hash import string_hash
 from towline.format.record import blank, properties
 from towline.format.record.record import Host, Record
@@ -110,7 +111,7 @@ class Built:
         gone = {name: DeletedTopic(log_offset=self.end) for name in deleted}
         path = self.store.config / "topics.json"
         staged = path.with_suffix(".new")
-        staged.write_text(dumps_topics(TopicTable(topics=table, deleted=gone)), encoding="utf-8")
+        staged.write_text(dumps_fastjson(topics_content(TopicTable(topics=table, deleted=gone))), encoding="utf-8")
         staged.replace(path)
 
     def append(
@@ -181,7 +182,7 @@ class Built:
             place = self.ends.find(topic.encode(), queue)
             if place < 0:
                 place = self.ends.add(topic.encode(), queue, queue_offset, queue_offset, 0)
-            self.ends.move(place, queue_offset + 1, at + size)
+            self.ends.move_all(*np.array([[place], [queue_offset + 1], [at + size]]))
         self._waiting.clear()
         while indexed and self.dispatched < self.end:
             batch = self._scan.read(self.dispatched, self.end)

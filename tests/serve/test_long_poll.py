@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,6 +26,10 @@ def ends(tmp_path: Path) -> Iterator[QueueEnds]:
     made.close()
 
 
+def move(ends: QueueEnds, place: int, max_offset: int) -> None:
+    ends.move_all(*np.array([[place], [max_offset], [0]]))
+
+
 def held(wanted: int = 10, *, queue: int = 0, peer: bytes = b"p", due_ms: int = 500, topic: bytes = TOPIC) -> HeldPull:
     return HeldPull(peer, Pull(1, topic, queue, wanted, 1, 1, 1), wanted, due_ms)
 
@@ -34,10 +39,10 @@ def test_a_pull_is_woken_when_its_queue_passes_what_it_wants(ends):
     first, second, further = held(queue=0), held(queue=1), held(12, queue=0)
     for one in (first, second, further):
         assert holding.add(one)
-    ends.move(0, 11, 0)
+    move(ends, 0, 11)
     assert holding.woken(1) == [first]
-    ends.move(0, 13, 0)
-    ends.move(1, 11, 0)
+    move(ends, 0, 13)
+    move(ends, 1, 11)
     assert sorted(id(one) for one in holding.woken(2)) == sorted(map(id, (second, further)))
     assert len(holding) == 0
 
@@ -46,7 +51,7 @@ def test_nothing_is_compared_while_nothing_was_dispatched(ends):
     holding = HeldPulls(ends)
     holding.woken(1)
     holding.add(held())
-    ends.move(0, 11, 0)
+    move(ends, 0, 11)
     assert holding.woken(1) == []
     assert len(holding.woken(2)) == 1
 
@@ -55,11 +60,11 @@ def test_a_pull_may_wait_for_a_queue_that_has_no_message_yet(ends):
     holding = HeldPulls(ends)
     early = held(0, queue=7)
     holding.add(early)
-    ends.move(0, 11, 0)
+    move(ends, 0, 11)
     assert holding.woken(1) == []
     ends.add(TOPIC, 7, 0, 0, 0)
     assert holding.woken(2) == []
-    ends.move(3, 1, 0)
+    move(ends, 3, 1)
     assert holding.woken(3) == [early]
 
 
@@ -79,7 +84,7 @@ def test_a_pull_is_taken_out_when_its_time_is_over(ends):
 def test_the_deadline_of_a_woken_pull_wakes_nobody(ends):
     holding = HeldPulls(ends)
     holding.add(held(due_ms=300))
-    ends.move(0, 11, 0)
+    move(ends, 0, 11)
     holding.woken(1)
     again = held(11, due_ms=800)
     holding.add(again)  # takes the place of the first one
@@ -106,7 +111,7 @@ def test_a_peer_that_left_is_not_answered(ends):
     holding.add(stays)
     assert holding.drop(b"a") == 1
     assert holding.drop(b"a") == 0
-    ends.move(0, 11, 0)
+    move(ends, 0, 11)
     assert holding.woken(1) == [stays]
 
 
@@ -149,7 +154,7 @@ class HeldPullsAreASet(RuleBasedStateMachine):
             self.ends.add(TOPIC, queue, 0, 0, 0)
             self.maxima[queue] = 0
         self.maxima[queue] += count
-        self.ends.move(self.ends.find(TOPIC, queue), self.maxima[queue], 0)
+        move(self.ends, self.ends.find(TOPIC, queue), self.maxima[queue])
         self.dispatched += 1
         self.expect(
             self.holding.woken(self.dispatched),

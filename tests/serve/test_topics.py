@@ -6,7 +6,8 @@ import pytest
 
 from serve.topics import CHECK_EVERY_MS, TopicsView
 from towline.errors import MalformedFile
-from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, dumps_topics
+from towline.format.files.fastjson import dumps_fastjson
+from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
 from towline.format.wire.status import GetStatus
 from towline.log.files.config_file import ConfigFile
 
@@ -21,7 +22,7 @@ def path(tmp_path):
 def write(path, deleted=None, **perms):
     topics = {name: TopicConfig(topic_name=name, read_queue_nums=2, perm=perm) for name, perm in perms.items()}
     staged = path.with_suffix(".new")
-    staged.write_text(dumps_topics(TopicTable(topics=topics, deleted=deleted or {})))
+    staged.write_text(dumps_fastjson(topics_content(TopicTable(topics=topics, deleted=deleted or {}))))
     staged.replace(path)
 
 
@@ -104,5 +105,5 @@ def test_pulls_from_a_deleted_topic_are_refused_though_it_has_entries(build):
 
 def test_the_files_owner_is_config_file(path):
     """What put saves with its check is read here."""
-    ConfigFile(path).save(json.loads(dumps_topics(TopicTable(topics={"t": TopicConfig(topic_name="t")}))))
+    ConfigFile(path).save(topics_content(TopicTable(topics={"t": TopicConfig(topic_name="t")})))
     assert TopicsView(path).get("t") == TopicConfig(topic_name="t")

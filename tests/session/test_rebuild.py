@@ -40,7 +40,7 @@ class Flaky(SparkTasks):
 def test_tasks_that_die_after_writing_are_tried_again_and_the_files_are_the_same(
     spark: "SparkSession", maker: StoreMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "PIECE_BYTES", SEGMENT // 8)
+    monkeypatch.setattr(job, "SPLIT_BYTES", SEGMENT // 8)
     wanted = derived(maker.root)
     monkeypatch.setattr(Flaky, "marks", str(tmp_path))
     options = RebuildOptions(store=str(maker.root), parts="queues")

@@ -28,9 +28,9 @@ from .mixed import MixedLoad
 LOAD_S: Final = (0.02, 0.45)  # a kill comes so long after the first acknowledgement
 START_S: Final = (0.0, 1.2)  # or so long after a start began
 SLAVE_SHARE: Final = 0.2
-PIECES: Final = ("put", "flush", "reput", "allocate", "serve", "send", "schedule", ZYGOTE)
-# What is killed, by weight: every process of the node at once, the supervisor alone, a piece and then all, a start.
-KINDS: Final = {"node": 10, "supervisor": 3, "piece": 4, "start": 3}
+PROCESSES: Final = ("put", "flush", "reput", "allocate", "serve", "send", "schedule", ZYGOTE)
+# What is killed, by weight: every process of the node at once, the supervisor alone, a process and then all, a start.
+KINDS: Final = {"node": 10, "supervisor": 3, "process": 4, "start": 3}
 MODES: Final = (
     {"flush_disk_type": "SYNC_FLUSH"},
     {"flush_disk_type": "ASYNC_FLUSH"},
@@ -135,8 +135,8 @@ class Soak:
 
     def _kill(self, kind: str) -> None:
         slave = self.slave.launched is not None
-        if kind == "piece":
-            label = self._random.choice(PIECES)
+        if kind == "process":
+            label = self._random.choice(PROCESSES)
             with suppress(ProcessLookupError):
                 os.kill(self.master.pids()[label], signal.SIGKILL)
             threading.Event().wait(self._random.uniform(*LOAD_S))

@@ -17,8 +17,8 @@ from towline.client.consumer import Consumer
 from towline.errors import NoAnswer
 from towline.runtime.positions import Position
 from towline.spark.errors import Fenced
-from towline.spark.fencing import FENCE_WAIT_MS, FENCES, LOOK_S, VALID_S, FencedSending
-from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, Sent, There
+from towline.spark.fencing import FENCE_WAIT_MS, FENCES, LOOK_S, VALID_S, FencedProducer
+from towline.spark.idempotent_producer import CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, Sent, There
 from towline.spark.sink import SinkOptions, stem_of, write_rows
 
 from .test_sink_nodes import Task, is_whole, options
@@ -139,7 +139,7 @@ def test_who_is_alone_raises_no_fence_and_others_rows_do_not_count(node: TestNod
     assert fences(node) == before
 
 
-def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *answers: There | NoAnswer) -> FencedSending:
+def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *answers: There | NoAnswer) -> FencedProducer:
     """Whose next request comes after a look, which gives the answers one after the other."""
     left = list(answers)
 
@@ -149,11 +149,11 @@ def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *answers: There | N
             raise answer
         return answer
 
-    sending = FencedSending(f"ipc://{tmp_path}/put", stem="AB", timeout_ms=1_000)
-    monkeypatch.setattr(sending, "there", there)
-    monkeypatch.setattr(sending, "_seen_at", time.monotonic() - LOOK_S)
-    monkeypatch.setattr(sending._producer, "send_records", lambda *_: None)
-    return sending
+    producer = FencedProducer(f"ipc://{tmp_path}/put", stem="AB", timeout_ms=1_000)
+    monkeypatch.setattr(producer, "there", there)
+    monkeypatch.setattr(producer, "_seen_at", time.monotonic() - LOOK_S)
+    monkeypatch.setattr(producer._producer, "send_records", lambda *_: None)
+    return producer
 
 
 CHUNK = Chunk("t", 0, [b""], np.array([b"AB0"]))
@@ -161,15 +161,15 @@ CHUNK = Chunk("t", 0, [b""], np.array([b"AB0"]))
 
 def test_a_fence_ends_also_what_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What else goes wrong with a request is tried again; this is not."""
-    with looking(tmp_path, monkeypatch, There([b"AB0000000100000000"])) as sending, pytest.raises(Fenced):
-        sending._put_right([CHUNK])
+    with looking(tmp_path, monkeypatch, There([b"AB0000000100000000"])) as producer, pytest.raises(Fenced):
+        producer._put_right([CHUNK])
 
 
 def test_a_look_waits_for_a_node_that_is_away_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     away = NoAnswer("ipc://put", 10, "nobody listens there")
-    with looking(tmp_path, monkeypatch, away, away, There()) as sending:
-        sending._launch(CHUNK)
-        assert sending._seen_at > time.monotonic() - LOOK_S
+    with looking(tmp_path, monkeypatch, away, away, There()) as producer:
+        producer._launch(CHUNK)
+        assert producer._seen_at > time.monotonic() - LOOK_S
 
 
 def test_an_older_attempt_has_stopped_when_the_newer_one_looks(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_what_is_dispatched_while_queue_after_queue_is_looked_at_is_not_lost(
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("inside", [1, 40, 200])
 def test_a_record_over_which_the_safe_end_lies_is_for_the_next_read(made: MadeStore, mode: str, inside: int) -> None:
-    """Its entry may stand in the queue: on a slave, bytes are confirmed in pieces that end anywhere."""
+    """Its entry may stand in the queue: on a slave, bytes are confirmed in chunks that end anywhere."""
     made.safe(made.rows[400]["commitLogOffset"] + inside)
     assert by_place(read(made.root, readMode=mode)) == made.rows[:400]
     made.safe()
@@ -121,7 +121,7 @@ def test_or_fails_by_name(cleaned_in_planning: MadeStore, options: dict[str, str
         read(cleaned_in_planning.root, **options)
 
 
-def test_without_queues_pieces_of_a_segment_that_went_are_none(made: MadeStore, tmp_path: Path) -> None:
+def test_without_queues_splits_of_a_segment_that_went_are_none(made: MadeStore, tmp_path: Path) -> None:
     backup = made.backup(tmp_path / "backup")
     plan = planned(backup, minPartitions="9", failOnDataLoss="false")
     (backup / "commitlog" / f"{0:020d}").unlink()

@@ -17,7 +17,7 @@ from towline.client.message import Message, ReceivedMessage
 from towline.client.transaction import State, TransactionProducer
 from towline.runtime.positions import Position
 from towline.spark.errors import BadOption, CannotLookBack, NotTheSameRows, SeveralGroups, UnknownOption, UnwritableRow
-from towline.spark.sending import CLOCKS_MS, TAKE_TIMEOUT_MS, Sending
+from towline.spark.idempotent_producer import CLOCKS_MS, TAKE_TIMEOUT_MS
 from towline.spark.sink import SinkOptions, Task, stem_of, write_rows
 
 from .reads import read
@@ -175,8 +175,7 @@ def test_a_miss_counts_only_when_everything_was_dispatched(node: TestNode) -> No
         sent = write_rows(options(node, "undispatched"), task("undispatched"), batches(300))
         outcome.append((sent.sent, sent.there))
 
-    with Sending(node.endpoint) as sending:
-        sending.settle()
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), WAIT_S, "all is dispatched")
     os.kill(reput, signal.SIGSTOP)
     try:
         write_rows(options(node, "undispatched"), Task(task("undispatched").stem, 0, looks_back=False), batches(300))

@@ -22,10 +22,10 @@ from towline.client.producer import Producer
 from towline.client.send.futures import SendFuture
 from towline.errors import NoAnswer
 from towline.runtime.positions import Position
-from towline.spark import sending as module
+from towline.spark import idempotent_producer as module
 from towline.spark.errors import NotWritten
+from towline.spark.idempotent_producer import IdempotentProducer
 from towline.spark.rows import unique_keys
-from towline.spark.sending import Sending
 
 STEM = "0123456789ABCDEF01234567"
 SHORT_MS = 300
@@ -59,26 +59,24 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def rows(sending: Sending, topic: str, count: int, size: int = 10) -> None:
+def rows(producer: IdempotentProducer, topic: str, count: int, size: int = 10) -> None:
     batch = pa.RecordBatch.from_pydict({"body": [bytes(size)] * count})
-    sending.send(topic, batch, unique_keys(STEM, 0, count))
+    producer.send(topic, batch, unique_keys(STEM, 0, count))
 
 
 def test_a_node_that_dispatches_no_more_is_not_waited_for_for_ever(
     node: TestNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Sending(node.endpoint) as sending, frozen(node.pids()["reput"]):
-        rows(sending, "undispatched", 3)
-        sending.finish()
-        monkeypatch.setattr(sending, "_timeout_ms", SHORT_MS)  # only of what is to fail
+    with IdempotentProducer(node.endpoint) as producer, frozen(node.pids()["reput"]):
+        rows(producer, "undispatched", 3)
+        producer.finish()
+        monkeypatch.setattr(producer, "_timeout_ms", SHORT_MS)  # only of what is to fail
         end = node.at(Position.APPENDED)
         assert node.at(Position.DISPATCHED) < end
         with pytest.raises(NotWritten, match=rf"is not known after 300 ms: dispatched stands at \d+, .* at {end}"):
-            sending.settle()
+            producer.there("undispatched", STEM.encode())
         with pytest.raises(NotWritten, match="indexed stands at"):
-            sending.lookup("undispatched", f"{STEM}00000000")
-        with pytest.raises(NotWritten, match="dispatched stands at"):
-            sending.there("undispatched", STEM.encode())
+            producer.lookup("undispatched", f"{STEM}00000000")
 
 
 class Lost:
@@ -94,14 +92,14 @@ class Lost:
 
 def test_lost_requests_are_waited_for_together(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """To send again takes as long as one request takes, however many there are."""
-    with Sending(node.endpoint, timeout_ms=2_000, compression=None) as sending:
-        rows(sending, "lost", 1)
-        sending.finish()
+    with IdempotentProducer(node.endpoint, timeout_ms=2_000, compression=None) as producer:
+        rows(producer, "lost", 1)
+        producer.finish()
         began = time.monotonic()
         monkeypatch.setattr(Producer, "send_records", lambda *_: Lost(0.5))
-        rows(sending, "lost", CHUNKS, 2 * module.CHUNK_BYTES)
+        rows(producer, "lost", CHUNKS, 2 * module.CHUNK_BYTES)
         with pytest.raises(NotWritten, match=f"({CHUNKS} messages are not surely stored|not known) after 2000 ms"):
-            sending.finish()
+            producer.finish()
     assert time.monotonic() - began < BOUND_S
 
 
@@ -110,31 +108,31 @@ def test_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
     made = TestNode("master", tmp_path / "gone", listen_port=0, ha_listen_port=free_port())
     with ending(made):
         made.start()
-        with Sending(made.endpoint) as sending:
-            rows(sending, "gone", 3)
-            sending.finish()
+        with IdempotentProducer(made.endpoint) as producer:
+            rows(producer, "gone", 3)
+            producer.finish()
             made.kill_supervisor()
-            rows(sending, "gone", 3)
+            rows(producer, "gone", 3)
             with pytest.raises(NoAnswer):
-                sending.finish()
+                producer.finish()
             with pytest.raises(NoAnswer):
-                sending.lookup("gone", f"{STEM}00000000")
-        with pytest.raises(NoAnswer), Sending(made.endpoint, timeout_ms=1_000) as sending:
-            rows(sending, "gone", 3)
+                producer.lookup("gone", f"{STEM}00000000")
+        with pytest.raises(NoAnswer), IdempotentProducer(made.endpoint, timeout_ms=1_000) as producer:
+            rows(producer, "gone", 3)
 
 
 def test_queues_that_end_before_where_they_were_said_to_are_named(
     node: TestNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Sending(node.endpoint) as sending:
-        rows(sending, "cut", 5)
-        sending.finish()
-        await_(lambda: len(sending.there("cut", STEM.encode())) == 5, 30, "the rows are seen")
-        monkeypatch.setattr(sending, "_timeout_ms", SHORT_MS)
+    with IdempotentProducer(node.endpoint) as producer:
+        rows(producer, "cut", 5)
+        producer.finish()
+        await_(lambda: len(producer.there("cut", STEM.encode())) == 5, 30, "the rows are seen")
+        monkeypatch.setattr(producer, "_timeout_ms", SHORT_MS)
         bounds = AdminClient.bounds
         monkeypatch.setattr(AdminClient, "bounds", lambda *told: {0: (0, bounds(*told)[0][1] + 1)})
         with pytest.raises(NotWritten, match=r"cut was read up to, of: \{0: \(5, 6\)\}"):
-            sending.there("cut", STEM.encode())
+            producer.there("cut", STEM.encode())
 
 
 def test_a_request_without_an_outcome_is_an_error(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +142,11 @@ def test_a_request_without_an_outcome_is_an_error(node: TestNode, monkeypatch: p
         assert timeout_ms is not None
         raise ResultPending(int(timeout_ms))
 
-    with Sending(node.endpoint, timeout_ms=SHORT_MS) as sending:
+    with IdempotentProducer(node.endpoint, timeout_ms=SHORT_MS) as producer:
         monkeypatch.setattr(SendFuture, "exception", silent)
-        rows(sending, "silent", 3)
+        rows(producer, "silent", 3)
         with pytest.raises(NotWritten, match="3 messages are not surely stored after 300 ms: no result after 300 ms"):
-            sending.finish()
+            producer.finish()
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
@@ -165,9 +163,9 @@ def test_what_a_restart_or_another_master_cut_off_is_not_waited_for(
             assert op == "log_ends"
             return Reply(next(answers), Columns(b"", b""))
 
-    monkeypatch.setattr(Sending, "_asked", Asked())
-    with Sending("ipc:///tmp/nobody", timeout_ms=SHORT_MS) as sending:
-        sending.settle()
+    monkeypatch.setattr(IdempotentProducer, "_asked", Asked())
+    with IdempotentProducer("ipc:///tmp/nobody", timeout_ms=SHORT_MS) as producer:
+        producer._settled("dispatched", producer._deadline())
 
 
 def test_a_request_that_leaves_late_is_not_looked_for_too_early(
@@ -175,7 +173,7 @@ def test_a_request_that_leaves_late_is_not_looked_for_too_early(
 ) -> None:
     """It may be taken for a second after it left the producer, which is later than when it was handed over."""
     looked: list[float] = []
-    there = Sending._there
+    there = IdempotentProducer._there
     launch = Producer.send_records
 
     def looking(*told: Any, **more: Any) -> Any:
@@ -184,9 +182,9 @@ def test_a_request_that_leaves_late_is_not_looked_for_too_early(
 
     lost = Lost(2.0)
     futures = iter([lost])
-    monkeypatch.setattr(Sending, "_there", looking)
+    monkeypatch.setattr(IdempotentProducer, "_there", looking)
     monkeypatch.setattr(Producer, "send_records", lambda *told: next(futures, None) or launch(*told))
-    with Sending(node.endpoint) as sending:
-        rows(sending, "late", 3)
-        assert sending.finish().sent == 3
+    with IdempotentProducer(node.endpoint) as producer:
+        rows(producer, "late", 3)
+        assert producer.finish().sent == 3
     assert looked[0] - lost.at >= module.TAKE_TIMEOUT_MS / 1000

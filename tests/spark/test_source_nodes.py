@@ -26,7 +26,7 @@ from towline.spark import remote
 from towline.spark.errors import BadOption, DamagedAnswer, MessagesGone, UnknownRead
 from towline.spark.options import SourceOptions
 from towline.spark.planning import selection_of
-from towline.spark.reading import QueuePiece, Reading
+from towline.spark.reading import QueueSplit, Reading
 from towline.spark.remote import RemotePartition
 from towline.spark.stores import StoreKind, StoreView
 
@@ -228,7 +228,7 @@ class TestGapsOfABroker:
     @pytest.fixture
     def partition(self, monkeypatch):
         monkeypatch.setattr(remote, "Consumer", Jumping)
-        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueuePiece("t", 0, 1, 10),))
+        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueueSplit("t", 0, 1, 10),))
 
     def how(self, **options):
         parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1"} | options)
@@ -248,7 +248,7 @@ class TestDamageOfABroker:
     @pytest.fixture
     def partition(self, monkeypatch):
         monkeypatch.setattr(remote, "Consumer", Garbling)
-        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueuePiece("t", 0, 8, 11),))
+        return RemotePartition(("tcp://127.0.0.1:1",), "b", (QueueSplit("t", 0, 8, 11),))
 
     def rows(self, partition, **options):
         parsed = SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1"} | options)

@@ -37,8 +37,8 @@ from towline.spark.errors import (
     WrongColumnType,
 )
 from towline.spark.options import SourceOptions
-from towline.spark.planning import ReadPlan, log_partitions, queue_partitions, split
-from towline.spark.reading import LogPartition, LogPiece
+from towline.spark.planning import ReadPlan, divided, log_partitions, queue_partitions
+from towline.spark.reading import LogPartition, LogSplit
 from towline.spark.source import TowlineDataSource
 from towline.spark.stores import StoreView
 
@@ -271,31 +271,31 @@ def test_compressed_bodies(tmp_path):
     assert read(made.root, ("body",), decompress="false") == [{"body": stored}]
 
 
-class TestPieces:
+class TestSplits:
     def test_small_segments_are_read_together(self, made):
         assert len(planned(made.root).partitions) == 1
         assert len(planned(made.root, minPartitions="3").partitions) >= 3
 
     @pytest.mark.parametrize("size", [3_000, 10_000, 40_000])
-    def test_pieces_of_a_segment_begin_at_records_that_queues_name(self, made, size):
+    def test_splits_of_a_segment_begin_at_records_that_queues_name(self, made, size):
         """Whatever the size each record is read once, also one that begins in the last bytes before a border."""
         options, how = parsed(made), planned(made.root).reading
         with StoreView.open(made.root) as view:
-            whole = [LogPiece(base, min(base + SEGMENT, made.end)) for base in view.segments]
-            pieces = split(view, whole, size, options)
+            whole = [LogSplit(base, min(base + SEGMENT, made.end)) for base in view.segments]
+            splits = divided(view, whole, size, options)
             facts = view.facts()
-        assert len(pieces) > len(whole)
-        assert {piece.start for piece in pieces} <= {row["commitLogOffset"] for row in made.rows}
-        assert read_plan(ReadPlan("scan", how, [LogPartition(facts, (piece,)) for piece in pieces])) == made.rows
+        assert len(splits) > len(whole)
+        assert {split.start for split in splits} <= {row["commitLogOffset"] for row in made.rows}
+        assert read_plan(ReadPlan("scan", how, [LogPartition(facts, (split,)) for split in splits])) == made.rows
 
     def test_without_queues_only_a_scan_knows_them_and_only_where_it_was_asked_for(self, tmp_path):
         made = MadeStore(tmp_path / "store").fill(300).safe()
         with StoreView.open(made.root) as view:
-            whole = [LogPiece(0, SEGMENT)]
-            assert split(view, whole, 10_000, parsed(made)) == whole
-            pieces = split(view, whole, 10_000, parsed(made, minPartitions="9"))
-        assert len(pieces) > 4
-        assert {piece.start for piece in pieces} <= {row["commitLogOffset"] for row in made.rows}
+            whole = [LogSplit(0, SEGMENT)]
+            assert divided(view, whole, 10_000, parsed(made)) == whole
+            splits = divided(view, whole, 10_000, parsed(made, minPartitions="9"))
+        assert len(splits) > 4
+        assert {split.start for split in splits} <= {row["commitLogOffset"] for row in made.rows}
 
     def test_a_forged_message_in_a_body_is_no_border(self, tmp_path):
         """The body of each message holds messages that name the very places where they stand."""
@@ -313,7 +313,7 @@ class TestPieces:
     def test_partitions_of_queues_hold_every_message_once(self, made):
         plan = planned(made.root, readMode="queue", minPartitions="7")
         assert len(plan.partitions) == 7
-        counts = [sum(piece.count for piece in part.pieces) for part in plan.partitions]
+        counts = [sum(split.count for split in part.splits) for part in plan.partitions]
         assert max(counts) - min(counts) <= len(counts)
         assert by_place(read_plan(plan)) == made.rows
 

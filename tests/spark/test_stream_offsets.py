@@ -116,9 +116,9 @@ def test_batch_after_batch_gives_every_number_once(
             seen.setdefault(key, []).append((first, end))
         offset = following
     for key, (first, end) in whole.items():
-        pieces = seen.get(key, [])
-        assert sum(upto - begin for begin, upto in pieces) == end - first
-        assert [begin for begin, _ in pieces] == [first, *[upto for _, upto in pieces]][: len(pieces)]
+        splits = seen.get(key, [])
+        assert sum(upto - begin for begin, upto in splits) == end - first
+        assert [begin for begin, _ in splits] == [first, *[upto for _, upto in splits]][: len(splits)]
 
 
 # --- limits

@@ -37,14 +37,14 @@ CHAINS_MAX: Final = 2048  # more do not hide more of the memory's latency
 STRIDE_MIN: Final = 32 * KIB  # bytes of a chain: shorter ones do not pay for the search of their beginning
 SEARCH_MAX: Final = 8 * KIB  # bytes that are searched for a beginning; larger records have few chains, and need few
 _BEYOND: Final = 2**32  # no segment is so long
-_CANDIDATES_MAX: Final = 8  # beginnings that are looked at in them
+_CANDIDATES_MAX: Final = 8  # beginnings that are tried in them
 _BLOCK: Final = 4096  # heads of so many records stay in the cache of a core
 _AT_ONCE: Final = 1 << 16  # positions that a kernel is asked for
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _HEAD: Final = struct.Struct(">iI")  # TOTALSIZE, MAGICCODE
 _OFFSET: Final = struct.Struct(">q")
 _KINDS: Final = {"total_size": ">i4", "magic": ">u4", "physical_offset": ">i8", "sys_flag": ">u4"}
-_CHECKED: Final = np.dtype(  # what is looked at of a head
+_CHECKED: Final = np.dtype(  # what is checked of a head
     {
         "names": list(_KINDS),
         "formats": list(_KINDS.values()),
@@ -92,17 +92,17 @@ def boundaries(
             if at >= end or len(positions) == enough
             else Found(positions, at, *judge(log, base, at))
         )
-    pieces: list[Integers] = []
+    batches: list[Integers] = []
     at = start
-    for piece, confirmed in _pieces(log, base, start, min(end, len(log) - SIZE_MIN + 1)):
+    for batch, confirmed in _batches(log, base, start, min(end, len(log) - SIZE_MIN + 1)):
         unchecked = 0 if check_heads else confirmed
-        sound = unchecked + _sound_count(log, base, piece[unchecked:])
-        pieces.append(piece[:sound])
-        if sound < len(piece):
-            at = int(piece[sound])
+        sound = unchecked + _sound_count(log, base, batch[unchecked:])
+        batches.append(batch[:sound])
+        if sound < len(batch):
+            at = int(batch[sound])
             break
-        at = int(piece[-1]) + _size_at(log, int(piece[-1]))
-    positions = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+        at = int(batch[-1]) + _size_at(log, int(batch[-1]))
+    positions = np.concatenate(batches) if batches else np.empty(0, np.int64)
     if at >= end:
         return Found(positions, at)
     rule, waits, is_blank = judge(log, base, at)
@@ -145,22 +145,22 @@ def next_plausible(log: Bytes, base: int, start: int, end: int) -> int:
 
 def _walk_at_once(kernels: Kernels, log: Bytes, base: int, start: int, end: int, enough: int) -> tuple[Integers, int]:
     """From head to head, each of them checked: positions, and where that ended."""
-    pieces: list[Integers] = []
+    batches: list[Integers] = []
     at, left = start, enough
     while True:
         room = min(left, _AT_ONCE)
         positions = np.empty(room + 1, np.int64)
         count = kernels.walk_heads(log, base, at, end, positions)
-        pieces.append(positions[:count])
+        batches.append(positions[:count])
         at, left = int(positions[count]), left - count
         if count < room or not left:
-            return pieces[0] if len(pieces) == 1 else np.concatenate(pieces), at
+            return batches[0] if len(batches) == 1 else np.concatenate(batches), at
 
 
 # --- chains
 
 
-def _pieces(log: Bytes, base: int, start: int, end: int) -> Iterator[tuple[Integers, int]]:
+def _batches(log: Bytes, base: int, start: int, end: int) -> Iterator[tuple[Integers, int]]:
     """Positions from `start` on, one array behind the other, and how many of each are confirmed.
 
     Those are of chains that the next one continues. Of the others no head is checked: behind a bad one all is noise.

@@ -48,7 +48,7 @@ class How(TypedDict, total=False):
     broker_name: str
     decompress: bool  # bodies by SYSFLAG
     delays_ms: tuple[int, ...]  # by level - 1, for the tagsCode of delayed messages; without them they have a tag's
-    on_damage: Callable[[Damage], None] | None  # is told where something is left out, or ends a read
+    on_damage: Callable[[Damage], None] | None  # called where something is left out, or ends a read
 
 
 def decode(
@@ -192,9 +192,9 @@ class _Reader:
         while len(heads):
             filled = np.cumsum(heads.size)
             count = max(1, int(np.searchsorted(filled, self.bytes, side="right")))
-            piece, bodies = self._restored(heads if count == len(heads) else heads.keep(slice(0, count)))
-            if len(piece):
-                yield make_batch(piece, self.columns, bodies, self.broker_name, self.delays_ms)
+            restored, bodies = self._restored(heads if count == len(heads) else heads.keep(slice(0, count)))
+            if len(restored):
+                yield make_batch(restored, self.columns, bodies, self.broker_name, self.delays_ms)
             heads = heads.keep(slice(self._taken, None))
 
     def _restored(self, heads: Heads) -> tuple[Heads, Restored]:
@@ -287,7 +287,7 @@ class _Reader:
         return end
 
     def _report(self, problem: Damage) -> None:
-        """Tells of it, and raises it or notes that it ends the read, as told."""
+        """Reports it, and raises it or notes that it ends the read, as the options say."""
         if self.on_damage is not None:
             self.on_damage(problem)
         if self.on_corruption == "fail":

@@ -17,7 +17,7 @@ class DamagedRecord(TowlineError, remedy=Remedy.FIX_DISK):
     offset: int
     rule: str
     sentence: str
-    message: str = ""  # which one it is, where that can be told
+    message: str = ""  # which one it is, where that is known
     advice = "run `towline store verify`; onCorruption=skip reads what stands behind it, stop what stands before it"
 
     def describe(self) -> str:

@@ -44,10 +44,6 @@ class Pairs:
     name_end: Integers
     value_end: Integers
 
-    @property
-    def value_start(self) -> Integers:
-        return self.name_end + 1
-
     def values(self, name: str) -> pa.StringArray:
         """The value of this property in each record, null without one."""
         starts, ends, present = self.places(name)

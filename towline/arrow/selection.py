@@ -165,10 +165,10 @@ class Selection:
         if self.uniq_keys is not None:
             rows &= _is_in(pairs.values(UNIQ_KEY), self.uniq_keys)
         if self.keys is not None:
-            pieces = pc.split_pattern(pairs.values(KEYS), KEY_SEPARATOR)
-            owner = pc.list_parent_indices(pieces).to_numpy()
+            words = pc.split_pattern(pairs.values(KEYS), KEY_SEPARATOR)
+            owner = pc.list_parent_indices(words).to_numpy()
             found = np.zeros(len(heads), np.bool_)
-            found[owner[_is_in(pieces.flatten(), self.keys)]] = True
+            found[owner[_is_in(words.flatten(), self.keys)]] = True
             rows &= found
         return rows
 

@@ -29,7 +29,7 @@ from .message import ANY_TAG, ReceivedMessage
 
 TAG_SEPARATOR: Final = "||"
 ITERATION_MS: Final = 1_000
-SUSPENDED_S: Final = 1.0  # before a group without the topic, or without a node that answers, is looked at again
+SUSPENDED_S: Final = 1.0  # before a group without the topic, or without a node that answers, is tried again
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Consumer:
 
     Each queue has one pull out at any time, and the next is sent before an answer is decoded. A lost link is made anew
     and reading goes on at the positions. Where the node has deleted what comes next, it goes on at the first message
-    that is left, and under a new master at the first message that this one has on its own account: `moved` tells
+    that is left, and under a new master at the first message that this one has on its own account: `moved` says
     where, `missed` how many were passed over. Nothing is connected before the first call that needs the node.
     Raises InvalidEndpoint, UnreadableCluster, BadCluster, ValueError.
     """

@@ -25,7 +25,7 @@ class Message:
 
     `tags` is one tag, `keys` the keys it can be looked up by, none of them with a space. `queue_id` chooses the queue;
     otherwise messages of equal `sharding_key` go to the same one. `flag` is the application's own number.
-    A UNIQ_KEY among the `properties` is kept, so that a message sent again can be told from a new one.
+    A UNIQ_KEY among the `properties` is kept, which distinguishes a message sent again from a new one.
     `delay_level` has it delivered after that level's delay (1 is the shortest of the node's `message_delay_level`, more
     than the highest is the highest, 0 is none); `deliver_at` at that time, in ms since 1970 by the node's clock.
     `broker_name` chooses the group of nodes, where there are several; a `queue_id` without it is of the group whose

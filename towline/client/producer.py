@@ -198,7 +198,7 @@ class Producer:
             if each is session or each.io_thread.is_linked:
                 self._make_topic(each, reply_topic(cluster), remaining_ms(deadline))
         if not self._serve:
-            session.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could tell nobody
+            session.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could report to nobody
         return Replies(self._serve or session.follow("serve"), cluster, check_crcs=self._check_crcs)
 
     def make_topic(self, topic: str) -> None:

@@ -86,7 +86,7 @@ class Replies(threading.Thread):
     """Reads the replies to one client, until `close` or an error that reading does not survive."""
 
     def __init__(self, endpoint: Endpoints | Callable[[], Endpoints], cluster: str, *, check_crcs: bool = True) -> None:
-        """`endpoint` of the node's serve process, or a function that names it whenever it is looked for."""
+        """`endpoint` of the node's serve process, or a function that names it whenever it is searched for."""
         super().__init__(name=f"towline replies of {cluster}", daemon=True)
         self.client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
         self.topic = reply_topic(cluster)

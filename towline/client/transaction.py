@@ -133,7 +133,7 @@ class TransactionProducer:
 
         Raises what `begin` and `execute` raise; then the transaction is left to a check, if it began.
 
-        A node that cannot be told the end is not an error: the transaction is left to a check.
+        A node that does not get the end is not an error: the transaction is left to a check.
         """
         transaction, stored = self.begin(message)
         state = execute(message) if stored.acknowledged else State.ROLLBACK
@@ -231,7 +231,7 @@ class TransactionProducer:
         for io_thread in self._io_threads:
             return io_thread
         if not self._schedule:
-            self._producer.neighbour("schedule")  # raises here what the thread could tell nobody
+            self._producer.neighbour("schedule")  # raises here what the thread could report to nobody
         with self._lock:
             if self._closing.is_set():
                 raise ClientClosed("transaction producer")
@@ -240,7 +240,7 @@ class TransactionProducer:
                 endpoints = self._schedule or self._producer.follow("schedule")
                 io_thread = IoThread(endpoints, facts, SendRules(1, 1, 1, 0, False), lambda topic: None)
                 io_thread.begin(Accumulator(BatchLimits(0, 1, 1, 1, 1), io_thread.wake))
-                self._io_threads.append(io_thread)  # last: others look at it without the lock
+                self._io_threads.append(io_thread)  # last: others read it without the lock
             return self._io_threads[0]
 
 

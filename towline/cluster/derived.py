@@ -74,7 +74,7 @@ def check_settings(cluster: Cluster) -> None:
 
 
 def _check_written(cluster: Cluster, group: Group, node: Node) -> None:
-    """What no setting of its own can tell: keys that follow from the file, and more replicas than nodes."""
+    """What no setting shows by itself: keys that follow from the file, and more replicas than nodes."""
     table = f"group {group.name}, node {node.id}"
     said = {SNAKES.get(key, key): value for key, value in {**group.settings, **node.settings}.items()}
     for key in said.keys() & _FOLLOWS.keys():

@@ -23,7 +23,7 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One node, looked at. Offsets are -1 where nothing is known."""
+    """One node, as it was observed. Offsets are -1 where nothing is known."""
 
     group: str
     id: int

@@ -52,10 +52,6 @@ class FilterData:
     def is_dead(self) -> bool:
         return self.dead_time > 0 and (self.is_pending or self.dead_time >= self.born_time)
 
-    def is_in_live(self, store_timestamp: int) -> bool:
-        """Whether the bitmap of a record stored then speaks for this subscription."""
-        return store_timestamp > self.born_time
-
 
 _Evaluated = tuple[FilterData, sql.Expression]
 Refused = tuple[FilterData, BadExpression]

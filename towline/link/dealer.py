@@ -19,7 +19,7 @@ from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
 from .context import Context, Socket, new_poller, set_common
 from .endpoints import parse
-from .greeting import NOT_GREETED, encode_greeting, read_refusal, read_welcome
+from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
 
 KEY_REFUSED: Final = "KEY"

@@ -138,7 +138,7 @@ class AuthorizedKeys:
                 for entry in entries:
                     found = entry.stat()
                     seen.append((entry.name, found.st_ino, found.st_mtime_ns, found.st_size))
-        except OSError as error:  # it is being changed, or gone: looked at again the next time
+        except OSError as error:  # it is being changed, or gone: read again the next time
             if self._allowed:
                 log.error("no key opens anything: %s", error)
             self._allowed, self._seen = {}, None

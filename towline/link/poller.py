@@ -66,7 +66,7 @@ class Poller:
             self._ready.discard(item)
 
     def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
-        """True as soon as a source is readable, False after `timeout_ms`. 0 looks and does not wait.
+        """True as soon as a source is readable, False after `timeout_ms`. 0 checks and does not wait.
 
         With `rest` it waits for as long as that does.
         """
@@ -104,7 +104,7 @@ class Poller:
         self._tended[source] = source.sockets
 
     def was_silent(self, source: Pollable | None = None) -> bool:
-        """True once after a `poll` that found nothing, or nothing of `source`: to look at a socket again costs more
+        """True once after a `poll` that found nothing, or nothing of `source`: to check a socket again costs more
         than all else of such a turn, and what has arrived since wakes the next poll."""
         silent = self._silent or (source is not None and self._looked and not self.ready(source))
         self._silent = self._looked = False

@@ -23,7 +23,7 @@ from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESS
 from .context import Context, Socket, set_common
 from .curve_auth import CurveAuth, key_of_frame
 from .endpoints import Endpoint, parse
-from .greeting import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
+from .handshake import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
 from .keys import NODE_ROLES, AuthorizedKeys
 from .memory_limit import anonymous_bytes, trim_memory
 from .native import ReceivedPart
@@ -43,7 +43,7 @@ LOOPBACK_SEND_BUFFER: Final = MIB
 SYSTEM_CHOOSES: Final = -1
 NAME_MAX: Final = 100  # characters of what a peer calls itself, in the log
 AGAIN_S: Final = 0.02  # between two attempts to bind again
-TEND_S: Final = 1.0  # between two looks at the memory and at keys that were revoked
+TEND_S: Final = 1.0  # between two checks of the memory and at keys that were revoked
 _GIVEN: Final = b"\0"  # how names begin that ZeroMQ gave
 _LAST: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -124,7 +124,6 @@ class Server:
         self._limits = frame_size_max, high_water
         self._curve = CurveAuth(context, keys, roles) if keys is not None else None
         self._tend_at = 0.0
-        self.dropped_all = 0  # how often too much memory made it cut every peer
         self._counted = counted
         self._dropped: dict[bytes, float] = {}  # what is left of these is thrown away, since when
         self._vanished: dict[bytes, float] = {}  # their connection has ended
@@ -134,7 +133,7 @@ class Server:
         self._refused = refused
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
         self._draining = False
-        self._cut = False  # every peer was, and the memory was not looked at since
+        self._cut = False  # every peer was, and the memory was not checked since
         self._unbound = False  # between a cut of every peer and the next bind
         self._make_socket()
         try:
@@ -315,7 +314,7 @@ class Server:
         self._sessions.pop(peer, None)
 
     def cut(self, peer: bytes) -> None:
-        """Ends the connection on which a peer greeted, so that ZeroMQ lets go of what it keeps for it.
+        """Ends the connection on which a peer greeted, so that ZeroMQ frees what it keeps for it.
 
         A peer that names itself may have come back on another: then it only has to greet again.
         """
@@ -336,7 +335,7 @@ class Server:
         self._evict_and_cut(request.peer, request.frame)
 
     def refuse(self, request: Request, refused: LinkRefused) -> None:
-        """Ends a peer's session and tells it why: it has to greet again before anything else.
+        """Ends a peer's session with the reason: it has to greet again before anything else.
 
         Its connection is left to it, as ZeroMQ would lose the words together with that.
         """
@@ -365,7 +364,6 @@ class Server:
         if held <= memory_max:
             return
         log.error("%d bytes of memory where %d are allowed: every peer is cut off, may come again", held, memory_max)
-        self.dropped_all += 1
         self._cut = True
         self._sessions.clear()
         self._dropped.clear()
@@ -421,7 +419,7 @@ class Server:
         return [bound[endpoint] for endpoint in endpoints]
 
     def _bind_again(self, now: float) -> None:
-        """On another socket where it fails: libzmq lets go of an address a moment after its socket was closed."""
+        """On another socket where it fails: libzmq frees an address a moment after its socket was closed."""
         try:
             self._bind_all(self.endpoints)
             self._unbound = False
@@ -524,7 +522,7 @@ class Server:
         return True
 
     def _evict_and_cut(self, peer: bytes, frame: ReceivedPart) -> None:
-        """ZeroMQ cannot disconnect one peer of a ROUTER, but tells the descriptor a frame came from."""
+        """ZeroMQ cannot disconnect one peer of a ROUTER, but names the descriptor a frame came from."""
         self._sessions.pop(peer, None)
         connection = self._connection_of(frame)
         if connection is not None:

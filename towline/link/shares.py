@@ -36,11 +36,11 @@ from .memory_limit import anonymous_bytes, trim_memory
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
 OWED_MAX: Final = LINK_SHARE_MAX // 3  # bytes of answers that were copied for one peer, and that it has not read
-LOOK_S: Final = 0.01  # between two looks while something comes; a flood brings some 10 MiB meanwhile
+LOOK_S: Final = 0.01  # between two checks while something comes; a flood brings some 10 MiB meanwhile
 HELD_LOOK_MS: Final = 100  # and while something is held
-FREED_S: Final = 0.2  # libzmq needs so long to let go of what a peer left
+FREED_S: Final = 0.2  # libzmq needs so long to free what a peer left
 LEFTOVERS_S: Final = 3.0  # for so long what a peer that was cut has left is thought to be what is held
-PARTING_S: Final = 1.0  # libzmq closes a connection in the call in which it tells of its end
+PARTING_S: Final = 1.0  # libzmq closes a connection in the call in which it reports its end
 CALM_S: Final = 1.0  # without anything held, before what the process holds counts as its own
 OF_MESSAGE: Final = 128  # at least what frames, and their encryption, add to a message on its way
 FORGIVEN: Final = 256  # bytes a second: heartbeats
@@ -144,7 +144,7 @@ class PeerShares:
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._holding: set[Connection] = set()
-        self._closing: dict[Connection, float] = {}  # libzmq told of the end of one of this descriptor; looked at until
+        self._closing: dict[Connection, float] = {}  # libzmq reported the end of one of this descriptor; kept until
         self.leftovers = False  # the server has not come to the end of what those that were cut had sent
         self._free_at = self._cut_at = 0.0
         self._held_at = time.monotonic()
@@ -227,7 +227,7 @@ class PeerShares:
 
     def _remove_closed(self, now: float) -> None:
         """Ends the connections that have closed. An event may be older than the connection that has its descriptor now,
-        and libzmq tells it before it closes: the descriptor itself says what became of it."""
+        and libzmq reports it before it closes: the descriptor itself says what became of it."""
         for connection, until in list(self._closing.items()):
             with self._lock:
                 known = self._connections.get(connection.descriptor) is connection

@@ -10,7 +10,7 @@ class StoreFault(TowlineError, remedy=Remedy.FIX_DISK):
 
 
 class DurableLost(MalformedFile):
-    """How far the log is durable is not known, so torn cannot be told from corrupt."""
+    """How far the log is durable is not known, so a torn end looks like a corrupt one."""
 
     advice = "run `towline store repair`: it reads the whole log and writes the file anew"
 
@@ -53,7 +53,7 @@ class PoolEmpty(TowlineError, remedy=Remedy.RETRY):
 
 
 class PoolElsewhere(TowlineError, remedy=Remedy.FIX_CALL):
-    """A killed node left bytes in a transient pool that this start would not look into."""
+    """A killed node left bytes in a transient pool that this start would not read."""
 
     path: str
     expected: str

@@ -24,7 +24,7 @@ from towline.node.process.context import Node
 from towline.runtime.positions import Position
 
 TAIL_CRC_MAX: Final = 64 * KIB
-START: Final = "start"  # fact of a greeted slave: where we told it that the stream begins
+START: Final = "start"  # fact of a greeted slave: where our welcome said that the stream begins
 DEPOSED: Final = "EPOCH"
 _INT64_MAX: Final = 2**63 - 1
 
@@ -194,7 +194,7 @@ class SenderHandshake:
 
 
 def tail_start(log: CommitLogReader, low: int, end: int) -> int:
-    """The beginning of the bytes before `end` that tell two histories apart: TAIL_CRC_MAX bytes that are not all zero.
+    """The beginning of the bytes before `end` that distinguish two histories: TAIL_CRC_MAX bytes that are not all zero.
 
     Behind the blank of a full segment are only zeros, up to a request's size of them, the same in every log. The tail
     does not begin before the segment or `low`.

@@ -74,7 +74,7 @@ class DutyCycle:
                 self._armed = False
         elif not self._armed:
             self._bell.arm()
-            self._armed = True  # the next cycle is the second look of H12
+            self._armed = True  # the next cycle is the second check of H12
         else:
             self._sleep(self._rest if calm and stopped is not None and not stopped() else None)
 

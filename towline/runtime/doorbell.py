@@ -1,4 +1,4 @@
-"""Doorbells: "look again". A lost ring may cost a little time (a sleep ends after 100 ms by itself), never correctness.
+"""Doorbells wake sleeping processes. A lost ring costs time (a sleep ends by itself after 100 ms), never correctness.
 
 A bell is a FIFO, so that a process started by hand finds it by name. Both ends open it O_RDWR|O_NONBLOCK: with O_RDONLY
 the reader spins on end-of-file once the last writer has gone (H12). A full pipe is a bell that already rings.
@@ -28,7 +28,7 @@ def _open(path: Path) -> int:
 
 
 class Doorbell:
-    """The bell of this process. `arm`, look once more, then wait on `fileno`; `disarm` when awake (H12's order)."""
+    """The bell of this process. `arm`, check once more, then wait on `fileno`; `disarm` when awake (H12's order)."""
 
     def __init__(self, path: Path, line: DutyLine) -> None:
         make_bell(path)
@@ -76,7 +76,7 @@ class Ringer:
             self._targets.append((positions.duty(duty), _open(path)))
 
     def ring(self) -> bool:
-        """Call after the position's store; the fence lies between that store and the look at who sleeps. Whether
+        """Call after the position's store; the fence lies between that store and the check of who sleeps. Whether
         anybody did."""
         fence()
         slept = False

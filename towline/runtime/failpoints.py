@@ -10,7 +10,7 @@ TOWLINE_FAILPOINTS is `name=action[:argument][@nth]`, several separated by comma
 stalls for 3000 ms when this process gets there for the 100th time. `kill` is a SIGKILL to itself; `raise:EIO` is an
 OSError with that errno. Every process counts for itself, a restarted one anew.
 
-With `@PATH` in the place of all that, the file PATH is looked for each time and holds the same words: a running node is
+With `@PATH` in the place of all that, the file PATH is read each time and holds the same words: a running node is
 armed by renaming a file into place. Who fires takes the file away first, so exactly one process fires, once.
 """
 
@@ -124,7 +124,7 @@ class Failpoints:
         self._read = (0, 0)  # inode and change time of the file that was read last
 
     def reach(self, name: str) -> None:
-        """Acts if it is this one's turn. Raises OSError if it is told to."""
+        """Acts if it is this one's turn. Raises OSError if that is its action."""
         if self._path is not None and not self._look(self._path):
             return
         point = self._points.get(name)

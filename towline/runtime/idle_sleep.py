@@ -33,7 +33,7 @@ class IdleSleep:
         self._now = np.zeros(TIME_SIZE, np.uint8)
 
     def read_positions(self) -> None:
-        """Before the look at what there is to do: from here on a position that moves ends the rest."""
+        """Before the check for work: from here on a position that moves ends the rest."""
         self._seen = self._line.positions()
 
     def __call__(self, sources: Iterable[Any]) -> int:

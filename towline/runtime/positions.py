@@ -19,7 +19,7 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
-from towline.errors import NotTheWriter, PositionsUnusable, WrongGeneration
+from towline.errors import NotTheWriter, PositionsUnusable
 from towline.format.wire.refusals import Cause
 from towline.limits import SLAVES_MAX
 
@@ -396,10 +396,6 @@ class Positions:
     def revive(self, generation: int) -> None:
         """Every process has ended: the next start may use what they wrote."""
         self.words[_GENERATION] = generation
-
-    def check_generation(self, generation: int) -> None:
-        if self.generation != generation:
-            raise WrongGeneration(generation, self.generation)
 
     def get(self, position: Position) -> int:
         return int(self.words[position.word])

@@ -56,13 +56,3 @@ class StopFlag:
 
     def __call__(self) -> bool:
         return self._stopped
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

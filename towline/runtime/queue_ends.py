@@ -89,15 +89,10 @@ class QueueEnds:
         self._words[8] = place + 1
         return place
 
-    def move(self, place: int, max_offset: int, physical_end: int) -> None:
-        at = _HEAD_WORDS + place * _SLOT_WORDS
-        self._words[at + 2] = physical_end
-        self._words[at + 1] = max_offset
-
     def move_all(
         self, places: npt.NDArray[np.int64], max_offsets: npt.NDArray[np.int64], physical_ends: npt.NDArray[np.int64]
     ) -> None:
-        """`move` of many queues, each once: first all physical ends, then all max offsets."""
+        """Many queues, each once: first all physical ends, then all max offsets."""
         table = self._table()
         table[places, 2] = physical_ends
         table[places, 1] = max_offsets

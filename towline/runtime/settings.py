@@ -92,11 +92,6 @@ class Settings(
         return min(self.request_size_max, self.mapped_file_size_commit_log - BLANK_SIZE_MIN)
 
     @property
-    def record_limit(self) -> int:
-        """Most bytes of one record."""
-        return min(self.max_message_size + RECORD_OVERHEAD_MAX, self.request_limit)
-
-    @property
     def peers(self) -> dict[int, str]:
         """`broker_id` -> host:port of the ha service, of every node of this name; empty where `ha_peers` is."""
         return parse_peers(self.ha_peers)

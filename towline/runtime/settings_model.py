@@ -138,7 +138,7 @@ class FlushKeys(Group):
         FlushDiskType.ASYNC_FLUSH, "", "SYNC_FLUSH: PUT_OK means on disk; ASYNC_FLUSH: in memory, on disk soon"
     )
     sync_flush_timeout: int = ms(5000, "SYNC_FLUSH: a put that is not on disk by then is answered FLUSH_DISK_TIMEOUT")
-    flush_interval_commit_log: int = ms(500, "ASYNC_FLUSH: pause between two looks", lowest=1)
+    flush_interval_commit_log: int = ms(500, "ASYNC_FLUSH: pause between two checks", lowest=1)
     flush_commit_log_timed: bool = switch(True, "ASYNC_FLUSH: the pause is full; false: a put ends it early")
     flush_commit_log_least_pages: int = key(
         4, "pages of 4096 bytes", "ASYNC_FLUSH: flush from so many dirty pages", lowest=0
@@ -230,7 +230,7 @@ class ReadKeys(Group):
 class CleanKeys(Group):
     title: ClassVar[str] = "Cleaning and disk space"
 
-    clean_resource_interval: int = ms(10_000, "pause between two looks for expired files", lowest=1)
+    clean_resource_interval: int = ms(10_000, "pause between two checks for expired files", lowest=1)
     delete_when: str = key("04", "local hours, `;` between several", "when expired files are deleted")
     file_reserved_time: int = key(72, "hours", "age from which a segment is expired", lowest=0)
     delete_commit_log_files_interval: int = ms(100, "pause between two deleted segments")
@@ -409,7 +409,7 @@ class TowlineKeys(Group):
     lease_ms: int = ms(3000, "a master that cannot renew its lease for so long has lost it", lowest=1000)
     metadata_interval_ms: int = ms(
         1000,
-        "a slave asks its master for topics and offsets so often, and is told of changes at once",
+        "a slave asks its master for topics and offsets so often, and hears of changes at once",
         lowest=1,
         highest=60_000,
     )

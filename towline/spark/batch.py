@@ -89,7 +89,7 @@ def narrowed(selection: Selection, filters: Iterable[Filter]) -> Selection:
 
 
 def _values(values: Iterable[Any]) -> frozenset[Any]:
-    """A null equals nothing, so it is nothing that is looked for."""
+    """A null equals nothing, so nothing can match it."""
     return frozenset(value for value in values if value is not None)
 
 
@@ -127,7 +127,7 @@ def _from(selection: Selection, column: str, value: Any) -> Selection:
 
 
 def _up_to(selection: Selection, column: str, value: Any) -> Selection:
-    """`value` itself is still looked at: Spark leaves it out where it does not belong."""
+    """`value` itself is still compared: Spark leaves it out where it does not belong."""
     if column == "commitLogOffset":
         ends = (value + 1, selection.end_offset)
         return replace(selection, end_offset=min(end for end in ends if end is not None))

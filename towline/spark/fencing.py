@@ -20,7 +20,7 @@ import pyarrow as pa
 from towline.errors import NoAnswer
 
 from .errors import Fenced, NotWritten
-from .sending import CLOCKS_APART_MS, CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, Sending
+from .idempotent_producer import CLOCKS_APART_MS, CLOCKS_MS, TAKE_TIMEOUT_MS, Chunk, IdempotentProducer
 
 FENCES: Final = "SPARK_FENCES"
 LOOK_S: Final = 1.0
@@ -29,8 +29,8 @@ FENCE_WAIT_MS: Final = round(VALID_S * 1000) + TAKE_TIMEOUT_MS + CLOCKS_MS
 _DIGITS: Final = 8
 
 
-class FencedSending(Sending):
-    """A Sending for the rows whose unique keys begin with `stem`; with "" nobody is looked for."""
+class FencedProducer(IdempotentProducer):
+    """An IdempotentProducer for the rows whose unique keys begin with `stem`; with "" nobody is looked for."""
 
     def __init__(self, endpoint: str, *, stem: str, **how: Any) -> None:
         super().__init__(endpoint, **how)
@@ -55,9 +55,9 @@ class FencedSending(Sending):
         above = self.there(FENCES, self._stem).last[len(self._stem) :]
         number = 1 + int(above[:_DIGITS] or b"0", 16)
         self._own = self._stem + f"{number:0{_DIGITS}X}{secrets.token_hex(_DIGITS // 2).upper()}".encode()
-        with Sending(**self._made) as sending:
-            sending.send(FENCES, pa.RecordBatch.from_pydict({"body": [b""]}), pa.array([self._own], pa.binary()))
-            sending.finish()
+        with IdempotentProducer(**self._made) as producer:
+            producer.send(FENCES, pa.RecordBatch.from_pydict({"body": [b""]}), pa.array([self._own], pa.binary()))
+            producer.finish()
         time.sleep(wait_ms / 1000)
         self._look()
 

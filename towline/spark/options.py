@@ -212,7 +212,7 @@ def _size(name: str, text: str) -> int:
 
 def _split_size(name: str, text: str) -> int:
     if (found := _size(name, text)) < SPLIT_BYTES_MIN:
-        raise BadOption(name, text, f"it is {SPLIT_BYTES_MIN} or more: a smaller piece costs more than it reads")
+        raise BadOption(name, text, f"it is {SPLIT_BYTES_MIN} or more: a smaller split costs more than it reads")
     return found
 
 

@@ -1,7 +1,7 @@
 """Plans a read on the driver: which messages are meant, scan or queues, and which task reads what.
 
-scan    segments of the log, filtered: a task for each segment; small ones together, large ones in pieces where there
-        are fewer of them than tasks. Pieces begin and end only at boundaries that are known: entries of a queue, or a
+scan    segments of the log, filtered: a task for each segment; small ones together, large ones in splits where there
+        are fewer of them than tasks. Splits begin and end only at boundaries that are known: entries of a queue, or a
         scan that began at the segment's start. A place found by its looks alone may lie inside a forged message.
 queue   the ConsumeQueue files lead to the messages: for a few queues of many.
 """
@@ -26,7 +26,7 @@ from towline.log.state.topics_file import read_table
 
 from .errors import BadOption, MessagesGone, UnknownRead
 from .options import EARLIEST, LATEST, Offsets, SourceOptions
-from .reading import LogPartition, LogPiece, Partition, QueuePartition, QueuePiece, Reading, gone_from_queue, lose
+from .reading import LogPartition, LogSplit, Partition, QueuePartition, QueueSplit, Reading, gone_from_queue, lose
 from .stores import QueueBounds, StoreKind, StoreView, server_part
 
 QUEUE_SHARE: Final = 4  # queue mode below one in so many entries: from there on it is the faster one
@@ -83,7 +83,7 @@ def selection_of(options: SourceOptions) -> Selection:
 
 
 def tasks_wanted(options: SourceOptions) -> int:
-    """As many as this machine has cores, which local[*] has too, unless it is told."""
+    """As many as this machine has cores, which local[*] has too, unless the option says."""
     return options.min_partitions or len(os.sched_getaffinity(0))
 
 
@@ -152,7 +152,7 @@ def _names_offsets(options: SourceOptions) -> str:
 
 
 def refuse_batch_queues(view: StoreView, selection: Selection, name: str) -> None:
-    """What queues tell would lack all messages of such a topic. Raises BadOption with the option that wants queues."""
+    """What queues show would lack all messages of such a topic. Raises BadOption with the option that wants queues."""
     for topic in sorted(filter(selection.wants_topic, view.batch_topics)):
         raise BadOption(name, "", f"topic {topic} has batch consume queues, which are not read: use readMode=scan")
 
@@ -179,7 +179,7 @@ def dispatched(view: StoreView) -> int | None:
     """Up to where in the log the queues have every message: behind the newest record that one of them names.
 
     Entries are written in the log's order. What stands behind is read from the log: reput may be far from the safe end.
-    It goes on while queue after queue is looked at, so what a queue holds before this place is to be asked after it.
+    It goes on while queue after queue is read, so what a queue holds before this place is to be asked after it.
     None where the newest entry does not lead to its record.
     """
     files = view.facts().queue_files()
@@ -262,7 +262,7 @@ def _lose(queue: QueueBounds, start: int, end: int, options: SourceOptions) -> N
 
 
 def in_time(view: StoreView, ranges: QueueRanges, selection: Selection) -> QueueRanges:
-    """The ranges without what a search by store time shows to lie outside; each message is looked at all the same."""
+    """The ranges without what a search by store time shows to lie outside; each message is checked all the same."""
     if selection.start_ms is None and selection.end_ms is None:
         return ranges
     found = {}
@@ -272,7 +272,7 @@ def in_time(view: StoreView, ranges: QueueRanges, selection: Selection) -> Queue
             search = partial(_search_time, view, files, queue, start, end)
             first = start if selection.start_ms is None else search(selection.start_ms - CLOCK_SLACK_MS)
             if first > start and not _is_there(view, files, queue, start):
-                first = start  # of what is deleted nobody knows that it was older: the task tells
+                first = start  # of what is deleted nobody knows that it was older: the task reports it
             last = end if selection.end_ms is None else search(selection.end_ms + CLOCK_SLACK_MS)
             if first < last:
                 found[queue] = (first, last)
@@ -345,20 +345,20 @@ def _lose_bytes(options: SourceOptions, log_min: int) -> None:
 def log_partitions(view: StoreView, start: int, end: int, options: SourceOptions) -> list[Partition]:
     """[start, end) of the log, cut into what tasks read. Both must be boundaries of records, or of segments."""
     facts = view.facts()
-    pieces = [
-        LogPiece(max(start, base + facts.start_in(base)), min(end, base + facts.end_in(base)))
+    splits = [
+        LogSplit(max(start, base + facts.start_in(base)), min(end, base + facts.end_in(base)))
         for base in facts.segments
     ]
-    pieces = [piece for piece in pieces if piece.bytes > 0]
-    if not pieces:
+    splits = [split for split in splits if split.bytes > 0]
+    if not splits:
         return []
-    total, tasks = sum(piece.bytes for piece in pieces), tasks_wanted(options)
-    if len(pieces) < tasks and total >= 2 * options.split_bytes:
-        pieces = split(view, pieces, max(options.split_bytes, -(-total // tasks)), options)
+    total, tasks = sum(split.bytes for split in splits), tasks_wanted(options)
+    if len(splits) < tasks and total >= 2 * options.split_bytes:
+        splits = divided(view, splits, max(options.split_bytes, -(-total // tasks)), options)
     least = options.split_bytes if options.min_partitions is None else min(options.split_bytes, -(-total // tasks))
     return [
-        LogPartition(facts.only({facts.segment_of(piece.start) for piece in group}), tuple(group))
-        for group in grouped(pieces, least)
+        LogPartition(facts.only({facts.segment_of(split.start) for split in group}), tuple(group))
+        for group in grouped(splits, least)
     ]
 
 
@@ -377,30 +377,30 @@ def aligned(view: StoreView, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def split(view: StoreView, pieces: list[LogPiece], size: int, options: SourceOptions) -> list[LogPiece]:
-    """Pieces of about `size` bytes, as far as boundaries are known."""
+def divided(view: StoreView, splits: list[LogSplit], size: int, options: SourceOptions) -> list[LogSplit]:
+    """Splits of about `size` bytes, as far as boundaries are known."""
     found = []
-    for piece in pieces:
-        wanted = list(range(piece.start + size, piece.end - size // 2, size))
-        for border in _known_boundaries(view, piece, wanted, options):
-            found.append(LogPiece(piece.start, border))
-            piece = LogPiece(border, piece.end)
-        found.append(piece)
+    for split in splits:
+        wanted = list(range(split.start + size, split.end - size // 2, size))
+        for border in _known_boundaries(view, split, wanted, options):
+            found.append(LogSplit(split.start, border))
+            split = LogSplit(border, split.end)
+        found.append(split)
     return found
 
 
-def _known_boundaries(view: StoreView, piece: LogPiece, wanted: Sequence[int], options: SourceOptions) -> Iterable[int]:
+def _known_boundaries(view: StoreView, split: LogSplit, wanted: Sequence[int], options: SourceOptions) -> Iterable[int]:
     """A boundary behind each wanted place, rising: by the queues, or without any and where asked for by a scan."""
     if view.queues:
-        near = (_boundary_near(view, place, piece.end) for place in wanted)
+        near = (_boundary_near(view, place, split.end) for place in wanted)
         return sorted({border for border in near if border is not None})
     if not wanted or options.min_partitions is None:
         return []
-    base = view.facts().segment_of(piece.start)
+    base = view.facts().segment_of(split.start)
     data = view.array_if_there(base)
     if data is None:
         return []
-    found = boundaries(data, base, piece.start - base, piece.end - base).positions + base
+    found = boundaries(data, base, split.start - base, split.end - base).positions + base
     places = np.searchsorted(found, np.array(wanted))
     return sorted({int(found[place]) for place in places if place < len(found)})
 
@@ -455,16 +455,16 @@ def _confirmed_entry(view: StoreView, files: ConsumeQueueFiles, queue: QueueBoun
     return place if stands else None
 
 
-def grouped(pieces: Iterable[LogPiece], least: int) -> list[list[LogPiece]]:
+def grouped(splits: Iterable[LogSplit], least: int) -> list[list[LogSplit]]:
     """Neighbours together until they hold `least` bytes; what is larger stands alone."""
-    groups: list[list[LogPiece]] = []
+    groups: list[list[LogSplit]] = []
     size = least
-    for piece in pieces:
-        if size + piece.bytes > least:
+    for split in splits:
+        if size + split.bytes > least:
             groups.append([])
             size = 0
-        groups[-1].append(piece)
-        size += piece.bytes
+        groups[-1].append(split)
+        size += split.bytes
     return groups
 
 
@@ -477,13 +477,13 @@ def queue_partitions(view: StoreView, ranges: QueueRanges, options: SourceOption
     return [QueuePartition(facts, tuple(group)) for group in dealt(ranges, options)]
 
 
-def dealt(ranges: QueueRanges, options: SourceOptions) -> list[list[QueuePiece]]:
+def dealt(ranges: QueueRanges, options: SourceOptions) -> list[list[QueueSplit]]:
     """The ranges in order, cut into lists of about equal count."""
     total = sum(end - start for start, end in ranges.values())
     share = max(1, -(-total // tasks_wanted(options)))
     if options.min_partitions is None:
         share = max(share, ENTRIES_MIN)
-    groups: list[list[QueuePiece]] = []
+    groups: list[list[QueueSplit]] = []
     room = 0
     for (topic, queue_id), (start, end) in sorted(ranges.items()):
         while start < end:
@@ -491,6 +491,6 @@ def dealt(ranges: QueueRanges, options: SourceOptions) -> list[list[QueuePiece]]
                 groups.append([])
                 room = share
             count = min(room, end - start)
-            groups[-1].append(QueuePiece(topic, queue_id, start, start + count))
+            groups[-1].append(QueueSplit(topic, queue_id, start, start + count))
             start, room = start + count, room - count
     return groups

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
+class LogSplit:
     """Records that begin in [start, end) of the log, all in one segment; both are known to be boundaries."""
 
     start: int
@@ -48,7 +48,7 @@ class LogPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePiece:
+class QueueSplit:
     """Messages [start, end) of a queue."""
 
     topic: str
@@ -94,7 +94,7 @@ class Reading:
         )
 
     def decoding(self, broker_name: str, *, whole: bool = False, force_property_crc: bool = False) -> How:
-        """The same for the decoder; what it leaves out is told. `whole`: the bytes end where no record is cut off.
+        """The same for the decoder; what it leaves out is reported. `whole`: the bytes end where no record is cut off.
 
         `force_property_crc`: where CRCs are compared, the store's operator insists on property CRCs.
         """
@@ -119,7 +119,7 @@ class Reading:
 
 
 def lose(gone: MessagesGone, *, fails: bool) -> None:
-    """Raises it, or tells how much is left out: never silent."""
+    """Raises it, or reports how much is left out: never silent."""
     if fails:
         raise gone
     log.warning("left out, as failOnDataLoss=false allows: %s", gone.describe())
@@ -141,24 +141,24 @@ class LogPartition:
     """Stretches of the log, in order."""
 
     facts: StoreFacts
-    pieces: tuple[LogPiece, ...]
+    splits: tuple[LogSplit, ...]
 
     def read(self, how: Reading) -> Iterator[pa.RecordBatch]:
         _check_here(self.facts)
-        for piece in self.pieces:
-            base = self.facts.segment_of(piece.start)
+        for split in self.splits:
+            base = self.facts.segment_of(split.start)
             try:
                 data = self.facts.array(base)
             except MessagesGone:
                 why = "the file of the segment was deleted, by cleaning or by hand"
-                amount = f"{piece.bytes} bytes of the log from {piece.start} on"
+                amount = f"{split.bytes} bytes of the log from {split.start} on"
                 how.lost(MessagesGone(str(self.facts.path_of(base)), amount, why))
                 continue
             yield from batches(
                 data,
                 base,
-                piece.start - base,
-                piece.end - base,
+                split.start - base,
+                split.end - base,
                 how.columns,
                 how.selection,
                 **how.decoding(
@@ -174,32 +174,32 @@ class QueuePartition:
     """Messages of queues, found through the ConsumeQueue files, queue after queue."""
 
     facts: StoreFacts
-    pieces: tuple[QueuePiece, ...]
+    splits: tuple[QueueSplit, ...]
 
     def read(self, how: Reading) -> Iterator[pa.RecordBatch]:
         _check_here(self.facts)
         files = self.facts.queue_files()
         try:
-            for piece in self.pieces:
-                yield from _QueueRead(self.facts, files, piece, how).batches()
+            for split in self.splits:
+                yield from _QueueRead(self.facts, files, split, how).batches()
         finally:
             files.close()
 
 
 class _QueueRead:
-    """One piece of a queue: entries a block at a time, then the records that they point to, segment by segment."""
+    """One split of a queue: entries a block at a time, then the records that they point to, segment by segment."""
 
-    def __init__(self, facts: StoreFacts, files: ConsumeQueueFiles, piece: QueuePiece, how: Reading) -> None:
-        self._facts, self._files, self._piece, self._how = facts, files, piece, how
+    def __init__(self, facts: StoreFacts, files: ConsumeQueueFiles, split: QueueSplit, how: Reading) -> None:
+        self._facts, self._files, self._split, self._how = facts, files, split, how
         # Of a delayed message the code is the time of its delivery.
-        by_hash = not is_system_topic(piece.topic)
+        by_hash = not is_system_topic(split.topic)
         self._tags = parse_tags(how.selection.tags if by_hash else "*")
         self._stopped = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        at, end = self._piece.start, self._piece.end
+        at, end = self._split.start, self._split.end
         while at < end and not self._stopped:
-            entries = self._files.read(self._piece.topic, self._piece.queue_id, at, min(ENTRIES_MAX, end - at))
+            entries = self._files.read(self._split.topic, self._split.queue_id, at, min(ENTRIES_MAX, end - at))
             if not len(entries):
                 following = self._following(at)
                 self._lose(at, following, "their entries were deleted with the segments, or never written")
@@ -210,11 +210,11 @@ class _QueueRead:
 
     def _following(self, at: int) -> int:
         """The first entry behind `at` of which there is a file."""
-        starts = (base // ENTRY_SIZE for base in self._files.bases(self._piece.topic, self._piece.queue_id))
-        return next((start for start in starts if at < start < self._piece.end), self._piece.end)
+        starts = (base // ENTRY_SIZE for base in self._files.bases(self._split.topic, self._split.queue_id))
+        return next((start for start in starts if at < start < self._split.end), self._split.end)
 
     def _lose(self, start: int, end: int, why: str) -> None:
-        self._how.lost(gone_from_queue(self._piece.topic, self._piece.queue_id, start, end, why))
+        self._how.lost(gone_from_queue(self._split.topic, self._split.queue_id, start, end, why))
 
     def _records(self, first: int, entries: Entries) -> Iterator[pa.RecordBatch]:
         numbers = np.arange(first, first + len(entries))
@@ -273,10 +273,10 @@ class _QueueRead:
         return sound
 
     def _damaged(self, number: int, count: int) -> None:
-        piece = self._piece
+        split = self._split
         at = number * ENTRY_SIZE
         base = at - at % self._facts.queue_file_size
-        path = self._facts.store.consumequeue / piece.topic / str(piece.queue_id) / f"{base:020d}"
+        path = self._facts.store.consumequeue / split.topic / str(split.queue_id) / f"{base:020d}"
         sentence = f"entry {number} does not point to the record of that number ({count} such entries in a block)"
         error = DamagedQueue(str(path), at - base, sentence)
         if self._how.on_corruption == "fail":

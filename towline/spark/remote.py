@@ -28,7 +28,7 @@ from towline.limits import MIB
 from .errors import DamagedAnswer, UnknownRead
 from .options import SourceOptions
 from .planning import CLOCK_SLACK_MS, dealt, queue_ranges
-from .reading import Partition, QueuePiece, Reading, gone_from_queue
+from .reading import Partition, QueueSplit, Reading, gone_from_queue
 from .stores import QueueBounds
 
 PULL_BYTES: Final = 4 * MIB
@@ -42,17 +42,17 @@ class RemotePartition:
 
     endpoints: tuple[str, ...]
     broker_name: str
-    pieces: tuple[QueuePiece, ...]
+    splits: tuple[QueueSplit, ...]
 
     def read(self, how: Reading) -> Iterator[pa.RecordBatch]:
         # Places in the log are this broker's: nobody asked for those of a file.
         how = replace(how, selection=replace(how.selection, start_offset=None, end_offset=None))
-        for piece in self.pieces:
+        for split in self.splits:
             with Consumer(
                 self.endpoints,
-                piece.topic,
+                split.topic,
                 tags=how.selection.tags or "*",
-                queues=[piece.queue_id],
+                queues=[split.queue_id],
                 max_count=how.batch_rows,
                 max_bytes=min(how.batch_bytes, PULL_BYTES),
                 suspend_ms=_SUSPEND_MS,
@@ -60,68 +60,68 @@ class RemotePartition:
                 check_crcs=how.check_crcs,
                 name=_NAME,
             ) as consumer:
-                yield from self._pulled(consumer, piece, how)
+                yield from self._pulled(consumer, split, how)
 
-    def _pulled(self, consumer: Consumer, piece: QueuePiece, how: Reading) -> Iterator[pa.RecordBatch]:
+    def _pulled(self, consumer: Consumer, split: QueueSplit, how: Reading) -> Iterator[pa.RecordBatch]:
         """Raises NoAnswer when nothing comes for too long although it is there."""
-        consumer.seek(piece.queue_id, piece.start)
-        at, since = piece.start, time.monotonic()
-        while at < piece.end:
+        consumer.seek(split.queue_id, split.start)
+        at, since = split.start, time.monotonic()
+        while at < split.end:
             try:
                 columns = consumer.poll_columns(how.timeout_ms)
             except DamagedMessage as damage:
-                if not self._goes_on(consumer, damage, piece, how):
+                if not self._goes_on(consumer, damage, split, how):
                     return
                 continue
-            self._look_for_gaps(consumer, piece, how)
+            self._look_for_gaps(consumer, split, how)
             if columns is not None:
-                yield from self._batches(columns, piece, how)
-            reached = consumer.position()[piece.queue_id]
+                yield from self._batches(columns, split, how)
+            reached = consumer.position()[split.queue_id]
             if reached == at and (time.monotonic() - since) * 1000 >= how.timeout_ms:
-                raise NoAnswer(self.endpoints[0], how.timeout_ms, f"queue {piece.queue_id} stands still at {at}")
+                raise NoAnswer(self.endpoints[0], how.timeout_ms, f"queue {split.queue_id} stands still at {at}")
             if reached != at:
                 at, since = reached, time.monotonic()
 
-    def _goes_on(self, consumer: Consumer, damage: DamagedMessage, piece: QueuePiece, how: Reading) -> bool:
+    def _goes_on(self, consumer: Consumer, damage: DamagedMessage, split: QueueSplit, how: Reading) -> bool:
         """Behind a message that no node has whole, where onCorruption allows it; one behind the range ends the read.
 
         Raises DamagedAnswer.
         """
-        if damage.queue_offset >= piece.end:
+        if damage.queue_offset >= split.end:
             return False
         problem = f"at byte {damage.physical_offset} of the log: {damage.problem}"
-        answer = DamagedAnswer(piece.topic, piece.queue_id, damage.queue_offset, problem)
+        answer = DamagedAnswer(split.topic, split.queue_id, damage.queue_offset, problem)
         if how.on_corruption == "fail":
             raise answer from None
         how.damaged(answer)
-        consumer.seek(piece.queue_id, damage.queue_offset + 1)
+        consumer.seek(split.queue_id, damage.queue_offset + 1)
         return how.on_corruption == "skip"
 
-    def _look_for_gaps(self, consumer: Consumer, piece: QueuePiece, how: Reading) -> None:
+    def _look_for_gaps(self, consumer: Consumer, split: QueueSplit, how: Reading) -> None:
         """Where the broker went on at another place than was asked for, messages are missing."""
         while consumer.moved:
             moved = consumer.moved.popleft()
-            start, end = max(moved.from_offset, piece.start), min(moved.to_offset, piece.end)
+            start, end = max(moved.from_offset, split.start), min(moved.to_offset, split.end)
             if start < end:
                 why = f"the broker says {moved.status.name}"
-                how.lost(gone_from_queue(piece.topic, piece.queue_id, start, end, why))
+                how.lost(gone_from_queue(split.topic, split.queue_id, start, end, why))
 
-    def _batches(self, columns: Columns, piece: QueuePiece, how: Reading) -> Iterator[pa.RecordBatch]:
-        inside = (columns.queue_offset >= piece.start) & (columns.queue_offset < piece.end)
+    def _batches(self, columns: Columns, split: QueueSplit, how: Reading) -> Iterator[pa.RecordBatch]:
+        inside = (columns.queue_offset >= split.start) & (columns.queue_offset < split.end)
         data, starts = np.frombuffer(columns.records, dtype=np.uint8), columns.start[inside]
         decoding = how.decoding(self.broker_name)
         decoding["check_crcs"] = False  # the consumer did
-        decoding["on_damage"] = lambda damage: how.damaged(self._named(damage, columns, piece))
+        decoding["on_damage"] = lambda damage: how.damaged(self._named(damage, columns, split))
         try:
             yield from chosen(data, 0, starts, how.columns, how.selection, **decoding)
         except (DamagedRecord, DamagedBody) as damage:
-            raise self._named(damage, columns, piece) from None
+            raise self._named(damage, columns, split) from None
 
-    def _named(self, damage: DamagedRecord | DamagedBody, columns: Columns, piece: QueuePiece) -> DamagedAnswer:
+    def _named(self, damage: DamagedRecord | DamagedBody, columns: Columns, split: QueueSplit) -> DamagedAnswer:
         """By its number: the decoder knows bytes of the answer only."""
         row = int(np.searchsorted(columns.start, damage.offset, side="right")) - 1
         problem = damage.problem if isinstance(damage, DamagedBody) else f"{damage.rule}: {damage.sentence}"
-        return DamagedAnswer(piece.topic, piece.queue_id, int(columns.queue_offset[row]), problem)
+        return DamagedAnswer(split.topic, split.queue_id, int(columns.queue_offset[row]), problem)
 
 
 def partitions(options: SourceOptions, selection: Selection) -> list[Partition]:
@@ -177,7 +177,7 @@ class Group:
         return found
 
     def in_time(self, queue: tuple[str, int], start: int, end: int) -> tuple[int, int]:
-        """By the broker's search; each message is looked at all the same."""
+        """By the broker's search; each message is checked all the same."""
         selection = self._selection
         if selection.start_ms is not None:
             start = max(start, self._admin.offset_at(*queue, max(0, selection.start_ms - CLOCK_SLACK_MS)))

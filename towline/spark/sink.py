@@ -11,7 +11,7 @@ dispatched, is the first; whoever finds it reads what the topic has got since th
 
 Requests that an attempt leaves behind when it is cut off are taken by the node for another second, and one that runs on
 (speculation, an executor that is thought lost) is to stop. So whoever finds that rows are missing behind row 0, or is a
-later attempt, raises a fence (`fencing`) and waits (replayWaitMs) before it looks again; nobody else pays for it.
+later attempt, raises a fence (`fencing`) and waits (replayWaitMs) before it reads again; nobody else pays for it.
 
 What is left of at-least-once: row 0 alone is written twice when the request with it is all that a driver left behind,
 and the next one was there before the node took it.
@@ -35,10 +35,10 @@ from towline.places import Store
 
 from .daemons import keep_loaded
 from .errors import BadOption, NotAppendable, UnknownOption, nearest
-from .fencing import FENCE_WAIT_MS, FencedSending
+from .fencing import FENCE_WAIT_MS, FencedProducer
+from .idempotent_producer import CLOCKS_APART_MS, TIMEOUT_MS, Sent, There
 from .options import truth, whole
 from .rows import STEM_SIZE, by_topic, check_schema, prepared, unique_keys
-from .sending import CLOCKS_APART_MS, TIMEOUT_MS, Sent, There
 
 BATCH_ID: Final = "streaming.sql.batchId"  # local properties that Spark sets for the tasks of a micro-batch
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -136,29 +136,29 @@ def stem_of(app: str, batch: int, partition: int, topic: str) -> str:
 
 
 def write_rows(options: SinkOptions, task: Task, batches: Iterable[pa.RecordBatch]) -> Sent:
-    """Sends every row that is not there. Raises what `Sending` does. Nothing is connected for no rows."""
+    """Sends every row that is not there. Raises what `IdempotentProducer` does. Nothing is connected for no rows."""
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return Sent(0, 0)
-    with FencedSending(
+    with FencedProducer(
         options.endpoint,
         stem=task.stem if options.idempotent else "",
         serve=options.serve,
         cluster=options.cluster,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
-    ) as sending:
-        return _Writing(options, task, sending).run(first, filled)
+    ) as producer:
+        return _Writing(options, task, producer).run(first, filled)
 
 
 class _Writing:
-    def __init__(self, options: SinkOptions, task: Task, sending: FencedSending) -> None:
-        self._options, self._task, self._sending = options, task, sending
+    def __init__(self, options: SinkOptions, task: Task, producer: FencedProducer) -> None:
+        self._options, self._task, self._producer = options, task, producer
         self._there: dict[str, There] = {}
         self._since_ms: int | None = None  # when row 0 of an earlier attempt was stored
         self._row = 0
-        sending.begin_at(task.stem)
+        producer.begin_at(task.stem)
 
     def run(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Sent:
         if self._options.idempotent:
@@ -166,7 +166,7 @@ class _Writing:
         self._send(first)
         for batch in others:
             self._send(batch)
-        return self._sending.finish()
+        return self._producer.finish()
 
     def _begin(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Finds out whether the rows were written before. If not, row 0 is sent; the rows that are left to send."""
@@ -175,15 +175,15 @@ class _Writing:
         if task.looks_back:
             ((topic, _),) = by_topic(head, self._options.topic)
             name = unique_keys(task.stem, 0, 1)[0].as_py().decode()
-            found = self._sending.lookup(topic, name)
+            found = self._producer.lookup(topic, name)
             if found is None and task.attempt:
-                self._sending.fence_off(self._options.replay_wait_ms)
-                found = self._sending.lookup(topic, name)
+                self._producer.fence_off(self._options.replay_wait_ms)
+                found = self._producer.lookup(topic, name)
             if found is not None:
                 self._since_ms = max(0, found.store_timestamp - CLOCKS_APART_MS)
                 return batch
         self._send(head)
-        self._sending.finish()
+        self._producer.finish()
         return batch.slice(1)
 
     def _send(self, batch: pa.RecordBatch) -> None:
@@ -195,25 +195,25 @@ class _Writing:
         topics = by_topic(batch, self._options.topic)
         for topic, rows in topics:
             if len(topics) == 1:
-                self._sending.send(topic, batch, keys, self._there_in(topic, keys))
+                self._producer.send(topic, batch, keys, self._there_in(topic, keys))
             else:
                 some = pa.array(rows)
-                self._sending.send(topic, batch.take(some), keys.take(some), self._there_in(topic, keys.take(some)))
+                self._producer.send(topic, batch.take(some), keys.take(some), self._there_in(topic, keys.take(some)))
 
     def _there_in(self, topic: str, keys: pa.Array) -> There | None:
         """What an earlier attempt wrote, if there was one. With `keys` missing, nothing more of it comes."""
         if self._since_ms is None:
             return None
         there = self._look(topic, self._since_ms)
-        if self._sending.is_fencing or there.has_all(keys):
+        if self._producer.is_fencing or there.has_all(keys):
             return there
-        self._sending.fence_off(self._options.replay_wait_ms)
+        self._producer.fence_off(self._options.replay_wait_ms)
         self._there.clear()
         return self._look(topic, self._since_ms)
 
     def _look(self, topic: str, since_ms: int) -> There:
         if topic not in self._there:
-            self._there[topic] = self._sending.there(topic, self._task.stem.encode(), since_ms)
+            self._there[topic] = self._producer.there(topic, self._task.stem.encode(), since_ms)
         return self._there[topic]
 
 
@@ -231,8 +231,8 @@ class _Target:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None, "rows are written by Spark's tasks"
-        told = context.getLocalProperty(QUERY_ID) or ""
-        app = self._options.app or told or self._drawn
+        query = context.getLocalProperty(QUERY_ID) or ""
+        app = self._options.app or query or self._drawn
         version = self._options.version
         batch = version if version >= 0 else int(context.getLocalProperty(BATCH_ID) or 0)
         partition, attempt = context.partitionId(), context.attemptNumber()

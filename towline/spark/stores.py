@@ -36,7 +36,7 @@ from towline.runtime.locks import store_holder, store_is_held
 
 from .errors import MessagesGone, MissingLibrary, NoSafeEnd, NotAStore
 
-QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE  # RocketMQ's, where there is no file to tell
+QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE  # RocketMQ's, where no file shows it
 QUEUES_OPEN_MAX: Final = 64
 ENDS_OF_RECORDS: Final = ("backup", "walk")
 _HEAD_MAX: Final = 128  # bytes that hold a record's store time whatever its hosts' families
@@ -203,7 +203,7 @@ class StoreView:
         return self._arrays[base]
 
     def array_if_there(self, base: int) -> Bytes | None:
-        """The same; None when cleaning was here, of which a task tells."""
+        """The same; None when cleaning was here, which a task reports."""
         try:
             return self.array(base)
         except MessagesGone:
@@ -402,7 +402,7 @@ def server_part(what: str) -> ModuleType:
 
 
 def _walked(store: Store, size: int, lengths: Mapping[int, int]) -> int:
-    """Of a store at rest that tells nothing: behind the last whole record. Only the last segment with one is walked."""
+    """Of a store at rest without marks: behind the last whole record. Only the last segment with one is walked."""
     unclean = store.abort.exists()
     everything = Selection(system=True, halves=True)
     for base in reversed(list(lengths)):
@@ -435,7 +435,7 @@ def _refuse_gap(facts: StoreFacts, start: int, end: int) -> None:
 
 
 def _written(files: ConsumeQueueFiles, topic: str, queue_id: int) -> tuple[int, int]:
-    """(first entry, behind the last one) of a queue's files. What entries hold is not looked at: recovery ends a queue
+    """(first entry, behind the last one) of a queue's files. What entries hold is not read: recovery ends a queue
     at the first that is none, but a reader has to say that one is damaged.
     """
     bases = files.bases(topic, queue_id)

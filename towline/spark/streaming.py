@@ -33,7 +33,7 @@ class TowlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Of the two limits Spark hands back the one that it is told; `latestOffset` keeps to both."""
+        """Of the two limits Spark hands back the one that it is given; `latestOffset` keeps to both."""
         rows, size = self._options.max_messages_per_trigger, self._options.max_bytes_per_trigger
         if rows is not None:
             return ReadMaxRows(rows)

@@ -18,11 +18,11 @@ from .errors import BadOption, MessagesGone
 from .offsets import Integers, LogOffset, QueueKey, QueueOffsets, share, share_bytes
 from .options import EARLIEST, LATEST, Offsets, SourceOptions
 from .planning import check_offset, grouped, pruned, selection_of, tasks_wanted
-from .reading import LogPartition, LogPiece, Partition, Reading, gone_from_queue
+from .reading import LogPartition, LogSplit, Partition, Reading, gone_from_queue
 from .stores import StoreFacts
 from .tail import Bounds, Queues, RemoteTail, StoreTail
 
-WINDOW: Final = 8 * MIB  # of the log, looked at in one step when messages are counted
+WINDOW: Final = 8 * MIB  # of the log, read in one step when messages are counted
 _PLACES: Final = ("commitLogOffset", "size")
 _NOT_OF_STREAMS: Final = {
     "endingOffsets": "ending_offsets",
@@ -160,25 +160,25 @@ class LogStream:
             facts = _up_to(view.facts(), upto)
         self.how = replace(self.how, delays_ms=self._tail.delays(self.how))
         first = self._from(first, facts.log_min)
-        pieces = [
-            LogPiece(max(first, base), min(upto, base + facts.segment_size))
+        splits = [
+            LogSplit(max(first, base), min(upto, base + facts.segment_size))
             for base in facts.segments
             if base < upto and base + facts.segment_size > first
         ]
-        tasks, total = tasks_wanted(self._options), sum(piece.bytes for piece in pieces)
+        tasks, total = tasks_wanted(self._options), sum(split.bytes for split in splits)
         least = self._options.split_bytes
-        if len(pieces) < tasks and total >= 2 * least:
-            pieces = [part for piece in pieces for part in _split(facts, piece, max(least, -(-total // tasks)))]
+        if len(splits) < tasks and total >= 2 * least:
+            splits = [part for split in splits for part in _divided(facts, split, max(least, -(-total // tasks)))]
         return [
-            LogPartition(facts.only({facts.segment_of(piece.start) for piece in group}), tuple(group))
-            for group in grouped(pieces, least)
+            LogPartition(facts.only({facts.segment_of(split.start) for split in group}), tuple(group))
+            for group in grouped(splits, least)
         ]
 
     def close(self) -> None:
         self._tail.close()
 
     def _from(self, position: int, log_min: int) -> int:
-        """Where there is something to read at or behind `position`. Raises MessagesGone, or tells what is left out."""
+        """Where there is something to read at or behind `position`. Raises MessagesGone, or reports what is lost."""
         if position < log_min:
             amount = f"{log_min - position} bytes of the log from {position} on"
             self.how.lost(MessagesGone("the next part of the stream", amount, f"the log begins at {log_min} by now"))
@@ -201,7 +201,7 @@ class LogStream:
             base = facts.segment_of(at)
             data, upto = facts.array(base), min(end, base + facts.segment_size)
             stop = base + boundaries(data, base, at - base, min(at + WINDOW, upto) - base).end
-            stop = upto if stop <= at else stop  # a blank, or damage, of which reading makes what it is told to
+            stop = upto if stop <= at else stop  # a blank, or damage, of which reading makes what its options say
             for batch in self._rows(facts, base, at, stop):
                 if batch.num_rows >= count:
                     offsets, sizes = batch.columns
@@ -291,13 +291,13 @@ class QueueStream:
         """Raises MessagesGone for a queue that was cut off behind where the stream stands."""
         behind = [key for key, (_, high) in bounds.items() if high < offsets.ends.get(key, 0)]
         if behind and self.how.fail_on_data_loss and self._tail.is_settled():
-            now = self._tail.queues()  # what was looked at before may have been from before the node had settled
+            now = self._tail.queues()  # what was read before may have been from before the node had settled
             for topic, queue_id in behind:
                 first = offsets.ends[topic, queue_id]
                 _raise_cut(f"queue {queue_id} of {topic}", first, now.get((topic, queue_id), (0, first))[1])
 
     def _check(self, ranges: Bounds, bounds: Bounds) -> None:
-        """Raises MessagesGone for what is to be read and was deleted, or tells what is left out."""
+        """Raises MessagesGone for what is to be read and was deleted, or reports what is left out."""
         for (topic, queue_id), (first, end) in ranges.items():
             low = min(bounds.get((topic, queue_id), (first, 0))[0], end)
             if first < low:
@@ -356,7 +356,7 @@ def _end_of_bytes(facts: StoreFacts, start: int, end: int, size: int) -> int:
     data = facts.array(base)
     found = boundaries(data, base, at - base, limit - base)
     stop = base + found.end
-    if found.blank or found.rule is not Rule.OK:  # of damage reading makes what it is told to, to the segment's end
+    if found.blank or found.rule is not Rule.OK:  # of damage reading makes what its options say, to the segment's end
         return min(end, base + facts.segment_size)
     if stop <= limit:
         return max(stop, at)
@@ -364,19 +364,19 @@ def _end_of_bytes(facts: StoreFacts, start: int, end: int, size: int) -> int:
     return before if before > start else stop
 
 
-def _split(facts: StoreFacts, piece: LogPiece, size: int) -> list[LogPiece]:
-    """Pieces of about `size` bytes; the scan that finds where they may end begins at a known boundary."""
-    base = facts.segment_of(piece.start)
+def _divided(facts: StoreFacts, split: LogSplit, size: int) -> list[LogSplit]:
+    """Splits of about `size` bytes; the scan that finds where they may end begins at a known boundary."""
+    base = facts.segment_of(split.start)
     try:
         data = facts.array(base)
-    except MessagesGone:  # of which the task tells
-        return [piece]
+    except MessagesGone:  # which the task reports
+        return [split]
     found = []
-    start = piece.start
-    while piece.end - start > size + size // 2:
+    start = split.start
+    while split.end - start > size + size // 2:
         border = base + boundaries(data, base, start - base, start + size - base).end
-        if border <= start or border >= piece.end:
+        if border <= start or border >= split.end:
             break
-        found.append(LogPiece(start, border))
+        found.append(LogSplit(start, border))
         start = border
-    return [*found, LogPiece(start, piece.end)]
+    return [*found, LogSplit(start, split.end)]

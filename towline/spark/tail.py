@@ -210,7 +210,7 @@ class RemoteTail:
     def partitions(self, ranges: Bounds) -> list[Partition]:
         made = importlib.import_module(_REMOTE).RemotePartition
         group = self._asked
-        return [made(group.endpoints, group.broker_name, tuple(pieces)) for pieces in dealt(ranges, self._options)]
+        return [made(group.endpoints, group.broker_name, tuple(splits)) for splits in dealt(ranges, self._options)]
 
     def delays(self, how: Reading) -> tuple[int, ...]:
         return ()  # an endpoint serves no system topics

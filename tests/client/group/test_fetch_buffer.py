@@ -36,7 +36,7 @@ class Model:
         self.seen: dict[int, list[tuple[int, int]]] = defaultdict(list)  # given and not finished yet
         self.finished: dict[int, set[int]] = defaultdict(set)
         self.given: dict[int, list[int]] = defaultdict(list)
-        self.pieces: list[tuple[int, Delivery, list[int]]] = []  # whom they were given to, and what of them
+        self.deliveries: list[tuple[int, Delivery, list[int]]] = []  # whom they were given to, and what of them
 
     def step(self) -> None:
         self.thread = self.random.randrange(THREADS)
@@ -98,9 +98,9 @@ class Model:
 
     def commit_one(self) -> None:
         """One that this thread or another was given, and all before it that the same thread was given of its queue."""
-        if not self.pieces:
+        if not self.deliveries:
             return
-        thread, delivery, given = self.random.choice(self.pieces)
+        thread, delivery, given = self.random.choice(self.deliveries)
         number, offset = delivery.queue.queue_id, self.random.choice(given)
         if self.buffer.finish_up_to(delivery, offset + 1):
             done = {seen for seen in self.seen[thread] if seen[0] == number and seen[1] <= offset}
@@ -126,7 +126,7 @@ class Model:
         self.seen[self.thread] += [(number, offset) for offset in offsets]
         self.given[number] += offsets
         if offsets:
-            self.pieces.append((self.thread, delivery, offsets))
+            self.deliveries.append((self.thread, delivery, offsets))
 
     def _finish(self) -> None:
         for number, offset in self.seen[self.thread]:
@@ -234,17 +234,17 @@ def test_what_follows_a_delivery_that_was_finished_by_a_message_is_not_held_back
     buffer = FetchBuffer(ordered=False, manual=True)
     queue = buffer.queues["t", 0] = GroupQueue("t", 0, EVERYTHING)
     queue.begin(0)
-    pieces = []
+    deliveries = []
     for first in (0, 5, 10):
         with buffer.lock:
             queue.add(Answer(b"", b"", first, first, first + 5))
             buffer.enqueue(queue)
-        pieces.append(buffer.receive(time.monotonic(), whole=True))
-    assert pieces[1] is not None
-    assert buffer.finish_up_to(pieces[1], 8)
+        deliveries.append(buffer.receive(time.monotonic(), whole=True))
+    assert deliveries[1] is not None
+    assert buffer.finish_up_to(deliveries[1], 8)
     assert queue.committable == 8
-    assert pieces[2] is not None
-    assert buffer.finish_up_to(pieces[2], 15)
+    assert deliveries[2] is not None
+    assert buffer.finish_up_to(deliveries[2], 15)
     assert queue.committable == 15
 
 

@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from towline.errors import IllegalTopic, MalformedFile
+from towline.format.files.fastjson import dumps_fastjson
 from towline.format.files.topics import (
     DataVersion,
     TopicConfig,
     TopicTable,
     check_topic,
-    dumps_topics,
     loads_fastjson,
-    loads_topics,
+    read_topics,
+    topics_content,
 )
 
 GOLDEN = """{
@@ -53,6 +54,10 @@ TOPIC = st.builds(
 )
 
 
+def read(text: str, path: str = "topics.json") -> TopicTable:
+    return read_topics(loads_fastjson(text, path), path)
+
+
 class TestNames:
     @pytest.mark.parametrize("name", ["a", "TopicA", "%RETRY%g|1_-", "t" * 127, "%RETRY%" + "g" * 248], ids=len)
     def test_legal_names_pass(self, name):
@@ -79,19 +84,19 @@ class TestNames:
 
 class TestTopicsJson:
     def test_is_written_as_rocketmq_writes_it(self):
-        assert dumps_topics(TABLE) == GOLDEN
+        assert dumps_fastjson(topics_content(TABLE)) == GOLDEN
 
     def test_is_read_as_rocketmq_5_writes_it(self):
-        assert loads_topics(GOLDEN, "topics.json") == TABLE
+        assert read(GOLDEN) == TABLE
 
     def test_missing_members_keep_their_defaults_and_unknown_ones_are_ignored(self):
         text = '{"topicConfigTable":{"T":{"perm":4,"newer":[1,{"a":2}]}},"other":null}'
-        assert loads_topics(text, "topics.json") == TopicTable(topics={"T": TopicConfig(topic_name="T", perm=4)})
+        assert read(text) == TopicTable(topics={"T": TopicConfig(topic_name="T", perm=4)})
 
     @given(st.lists(TOPIC, max_size=4), st.builds(DataVersion, counter=INT, state_version=INT, timestamp=INT))
     def test_a_table_reads_back_as_it_was_written(self, topics, data_version):
         table = TopicTable(topics={topic.topic_name: topic for topic in topics}, data_version=data_version)
-        assert loads_topics(dumps_topics(table), "topics.json") == table
+        assert read(dumps_fastjson(topics_content(table))) == table
 
     @pytest.mark.parametrize(
         "text",
@@ -108,7 +113,7 @@ class TestTopicsJson:
     )
     def test_a_text_that_is_no_table_is_refused_with_its_path(self, text):
         with pytest.raises(MalformedFile) as caught:
-            loads_topics(text, "/store/config/topics.json")
+            read(text, "/store/config/topics.json")
         assert caught.value.path == "/store/config/topics.json"
 
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.format.record.hash_map import java_hash_map_order
 from towline.errors import IllegalProperty
 from towline.format.record import properties
-from towline.format.record.properties import decode, encode, java_hash_map_order
+from towline.format.record.properties import decode, encode
 
 INSERTED = [
     "TAGS",

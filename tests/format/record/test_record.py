@@ -267,7 +267,10 @@ class TestHost:
             Host(b"12345", 1)
 
 
+STAMPED = ("queue_offset", "physical_offset", "store_timestamp", "store_address", "store_port")
+
+
 def test_stamped_fields_stand_where_the_spec_says_in_every_address_family():
-    assert [record.LAYOUT.offset[name] for name in record.STAMPED_FIELDS] == [20, 28, 56, 64, 68]
+    assert [record.LAYOUT.offset[name] for name in STAMPED] == [20, 28, 56, 64, 68]
     assert record.layout_of(0x10).offset["store_timestamp"] == 48 + 20
     assert [record.layout_of(bits).size for bits in (0, 0x10, 0x20, 0x30)] == [88, 100, 100, 112]

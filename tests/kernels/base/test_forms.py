@@ -134,7 +134,7 @@ def test_bits_of_a_transaction_stay_a_brokers() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_piece_of_the_node_is_not_asked_for_any_form(form: Form) -> None:
+def test_a_process_of_the_node_is_not_asked_for_any_form(form: Form) -> None:
     assert rule_of(form, {"REAL_TOPIC": "nobody", "DELAY": None, "TRAN_MSG": None}, checks=CHECK_CRC) == Rule.OK
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernels.base import entries
 from towline.format import java_hash as model
-from towline.kernels.base import hashing
 
 GOLDEN = [
     ("", 0, 0),
@@ -23,14 +23,14 @@ GOLDEN = [
 
 
 def hash_of(encoded: bytes) -> int:
-    return hashing.java_hash(np.frombuffer(b"<" + encoded + b">", np.uint8), 1, len(encoded))
+    return entries.java_hash(np.frombuffer(b"<" + encoded + b">", np.uint8), 1, len(encoded))
 
 
 @pytest.mark.parametrize(("text", "hashed", "indexed"), GOLDEN)
 def test_golden_values(text: str, hashed: int, indexed: int) -> None:
     encoded = text.encode()
     assert hash_of(encoded) == hashed
-    assert hashing.key_hash(np.frombuffer(encoded, np.uint8), 0, len(encoded)) == indexed
+    assert entries.key_hash(np.frombuffer(encoded, np.uint8), 0, len(encoded)) == indexed
 
 
 @given(st.text(max_size=60))
@@ -47,4 +47,4 @@ def test_bytes_that_are_not_utf8_count_as_replaced(encoded: bytes | list[int]) -
 @given(st.text(max_size=40))
 def test_index_hash(text: str) -> None:
     encoded = text.encode()
-    assert hashing.key_hash(np.frombuffer(encoded, np.uint8), 0, len(encoded)) == model.index_hash(text)
+    assert entries.key_hash(np.frombuffer(encoded, np.uint8), 0, len(encoded)) == model.index_hash(text)

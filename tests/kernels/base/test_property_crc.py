@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kernels.base import entries
 from tests.kernels.put.test_stamp import AT, BASE, NOW, RECORDS, V4, V6, Group, Request, one_group, sent
 from towline.format.record import property_crc, record
 from towline.format.record.record import Host, Record
 from towline.format.record.rules import Rule
-from towline.kernels.base import crc
 from towline.kernels.put import stamp
 from towline.kernels.scan import scan
 from towline.kernels.scan.verify import foreign_property_crcs
@@ -200,5 +200,5 @@ def test_a_record_without_one_is_refused_only_by_a_walk_that_insists() -> None:
 def test_a_crc_goes_on_where_another_ended(text: bytes, cut: int) -> None:
     cut = min(cut, len(text))
     buffer = np.frombuffer(text + b".", np.uint8)
-    before = crc.crc32(buffer, 0, cut)
-    assert crc.crc32_on(before, buffer, cut, len(text) - cut) == crc.crc32(buffer, 0, len(text))
+    before = entries.crc32(buffer, 0, cut)
+    assert entries.crc32_on(before, buffer, cut, len(text) - cut) == entries.crc32(buffer, 0, len(text))

@@ -26,10 +26,11 @@ def test_read_only_and_writable_arrays_are_taken_where_a_kernel_only_reads() -> 
     writable = np.zeros(10, np.uint8)
     read_only = np.frombuffer(bytes(10), np.uint8)
     assert not read_only.flags.writeable
-    assert crc.crc32(writable, 0, 10) == crc.crc32(read_only, 0, 10)
+    starts, lengths, result = np.zeros(1, np.int64), np.full(1, 10), np.zeros(1, np.int64)
+    assert crc.crc32_each(writable, starts, lengths, result) == crc.crc32_each(read_only, starts, lengths, result) == 1
 
 
 def test_a_wrong_argument_is_refused_and_not_compiled_for() -> None:
     with pytest.raises(TypeError):
-        crc.crc32(np.zeros(10, np.int64), 0, 10)
-    assert len(crc.crc32.signatures) == 1  # type: ignore[attr-defined]
+        crc.crc32_each(np.zeros(10, np.int64), *np.zeros((3, 1), np.int64))
+    assert len(crc.crc32_each.signatures) == 1  # type: ignore[attr-defined]

@@ -16,15 +16,14 @@ import numpy as np
 from towline.kernels.jit import machine_code
 machine_code.prefer()
 from towline.kernels.jit import load
-from towline.kernels.base.crc import crc32, crc32_copy
+from towline.kernels.base.crc import crc32_each
 from towline.kernels.base.first_word import store_word
 count = load.load_all()
 data = np.frombuffer(bytes(range(256)) * 9, dtype=np.uint8)
-target = np.zeros(len(data), dtype=np.uint8)
-for size in (0, 1, 15, 16, 17, 100, 2000):
-    assert crc32(data, 3, size) == zlib.crc32(data[3 : 3 + size].tobytes())
-assert crc32_copy(target, 0, data, 0, 2000) == zlib.crc32(data[:2000].tobytes())
-assert (target[:2000] == data[:2000]).all() and not target[2000:].any()
+sizes = np.array((0, 1, 15, 16, 17, 100, 2000))
+found = np.full(len(sizes) + 1, -1)
+assert crc32_each(data, np.full(len(sizes), 3), sizes, found) == len(sizes)
+assert found.tolist() == [*(zlib.crc32(data[3 : 3 + size].tobytes()) for size in sizes), -1]
 log = np.zeros(16, dtype=np.uint8)
 assert store_word(log, 8, 7) == 16 and log[8] == 7
 try:

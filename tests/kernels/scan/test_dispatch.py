@@ -60,8 +60,8 @@ def model_keys(one: Record) -> list[bytes]:
     if one.sys_flag & record.TRANSACTION_MASK == record.TRANSACTION_ROLLBACK:
         return []
     found = properties.decode(one.properties)
-    pieces = [found.get("UNIQ_KEY", ""), *found.get("KEYS", "").split(" ")]
-    return [piece.encode() for piece in pieces if piece]
+    words = [found.get("UNIQ_KEY", ""), *found.get("KEYS", "").split(" ")]
+    return [word.encode() for word in words if word]
 
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "WAIT", "TAGT", "UNIQ_KEZ", "", "n" * 40])

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.format.files.test_index_file import time_diff
 from towline.format.files import index_file
 from towline.format.files.index_file import Entry, Header
 from towline.format.java_hash import string_hash
@@ -85,7 +86,7 @@ def model(file: File, puts: list[Put]) -> bytes:
         hashed = index_file.key_hash(topic, key)
         slot = index_file.slot_of(hashed, file.slots)
         previous = cells[slot]
-        diff = index_file.time_diff(stored, header.begin_timestamp)
+        diff = time_diff(stored, header.begin_timestamp)
         entries[count] = index_file.encode_entry(Entry(hashed, phy, diff, previous))
         cells[slot] = count
         first = count <= 1
@@ -160,10 +161,9 @@ def test_a_kill_before_the_header_is_repaired(before: list[Put], lost: list[Put]
         header = file.state.copy()
         file.put(lost, 1024, upto=upto)
         count = int(header[index.INDEX_COUNT])
-        half = slots // 2
-        used = index.repair_slots(file.bytes, slots, 50, count, 0, half)
-        used += index.repair_slots(file.bytes, slots, 50, count, half, slots)
-        assert used == header[index.HASH_SLOT_COUNT]
+        heads = np.zeros(slots, np.int32)
+        assert index.rebuild_slots(file.bytes, slots, 0, count, heads) == header[index.HASH_SLOT_COUNT]
+        index.write_slots(file.bytes, heads, 0, slots)
         end = index_file.entry_at(slots, count)
         assert file.bytes[:end].tobytes() == sound[:end].tobytes()
         file.state[:] = header

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from towline.format.record import properties
 from towline.kernels.scan.pairs import SLACK, copy_stretches, find_pairs, lay_out
 
-_pieces = st.lists(
+_texts = st.lists(
     st.sampled_from([b"\x01", b"\x02", b"\x00", b"TAGS", b"a", b"a-long-name-of-a-property", b"x" * 40, b"\xff\xfe"]),
     max_size=12,
 ).map(b"".join)
@@ -54,7 +54,7 @@ def test_more_than_32_bits_reach_is_counted_and_not_laid_out():
     assert places.min() == 0
 
 
-@given(st.lists(_pieces, max_size=6))
+@given(st.lists(_texts, max_size=6))
 @example([b"TAGS\x01red\x02KEYS\x01a b\x02", b"", b"TAGS\x01", b"\x01red\x02", b"a\x01b\x01c\x02d", b"\x02\x02"])
 def test_any_properties_are_read_as_the_plain_decoder_reads_them(several):
     found = pairs_of(several)

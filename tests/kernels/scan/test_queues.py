@@ -121,9 +121,3 @@ def test_gather(places: list[tuple[int, int]], room: int) -> None:
         wanted += bytes(range(start, start + size))
     assert queues.gather(log, positions, sizes, len(places), target) == len(wanted)
     assert target.tobytes() == wanted + b"\xff" * (room - len(wanted))
-
-
-def test_contiguous() -> None:
-    positions = np.array([10, 15, 20, 26], np.int64)
-    sizes = np.array([5, 5, 5, 5], np.int32)
-    assert [queues.contiguous(positions, sizes, count) for count in range(5)] == [0, 1, 2, 3, 3]

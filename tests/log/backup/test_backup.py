@@ -94,7 +94,7 @@ def check_restored_log(maker, backup, root):
 
 
 def killing(step):
-    """Counts what is copied, and breaks off at the `step`th piece."""
+    """Counts what is copied, and breaks off at the `step`th chunk."""
     done = []
 
     def progress(size):

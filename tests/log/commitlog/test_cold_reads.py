@@ -13,56 +13,56 @@ SIZE = 8 * CHUNK
 END = 1 << 60
 
 
-class TestPieces:
+class TestChunks:
     def test_a_first_read_brings_what_it_asks_for(self):
-        pieces = ColdChunks()
-        assert pieces.wanted(100, 300, 0, END) == [(100, 300)]
+        chunks = ColdChunks()
+        assert chunks.wanted(100, 300, 0, END) == [(100, 300)]
 
-    def test_who_reads_on_gets_a_piece_ahead_and_nothing_twice(self):
-        pieces = ColdChunks()
-        pieces.wanted(0, MIB, 0, END)
-        assert pieces.wanted(MIB, 2 * MIB, 0, END) == [(MIB, CHUNK), (CHUNK, 2 * MIB + CHUNK)]
-        assert pieces.wanted(2 * MIB, 3 * MIB, 0, END) == [(2 * MIB + CHUNK, 3 * MIB + CHUNK)]
+    def test_who_reads_on_gets_a_chunk_ahead_and_nothing_twice(self):
+        chunks = ColdChunks()
+        chunks.wanted(0, MIB, 0, END)
+        assert chunks.wanted(MIB, 2 * MIB, 0, END) == [(MIB, CHUNK), (CHUNK, 2 * MIB + CHUNK)]
+        assert chunks.wanted(2 * MIB, 3 * MIB, 0, END) == [(2 * MIB + CHUNK, 3 * MIB + CHUNK)]
 
     def test_nothing_is_brought_beyond_the_segment(self):
-        pieces = ColdChunks()
-        pieces.wanted(0, MIB, 0, 2 * MIB)
-        assert pieces.wanted(MIB, 2 * MIB, 0, 2 * MIB) == [(MIB, 2 * MIB)]
+        chunks = ColdChunks()
+        chunks.wanted(0, MIB, 0, 2 * MIB)
+        assert chunks.wanted(MIB, 2 * MIB, 0, 2 * MIB) == [(MIB, 2 * MIB)]
 
     def test_two_readers_of_one_stretch_bring_it_once(self):
-        pieces = ColdChunks()
-        pieces.wanted(0, MIB, 0, END)
-        pieces.wanted(MIB, 2 * MIB, 0, END)
-        assert pieces.wanted(MIB, 2 * MIB, 0, END) == []
+        chunks = ColdChunks()
+        chunks.wanted(0, MIB, 0, END)
+        chunks.wanted(MIB, 2 * MIB, 0, END)
+        assert chunks.wanted(MIB, 2 * MIB, 0, END) == []
 
-    def test_a_jump_back_in_a_piece_brings_what_is_not_there(self):
-        pieces = ColdChunks()
-        pieces.wanted(2 * MIB, 3 * MIB, 0, END)
-        assert pieces.wanted(MIB, MIB + 10, 0, END) == [(MIB, MIB + 10)]
+    def test_a_jump_back_in_a_chunk_brings_what_is_not_there(self):
+        chunks = ColdChunks()
+        chunks.wanted(2 * MIB, 3 * MIB, 0, END)
+        assert chunks.wanted(MIB, MIB + 10, 0, END) == [(MIB, MIB + 10)]
 
     def test_too_many_leave_those_first_that_were_not_read_for_longest(self):
-        pieces = ColdChunks(3)
+        chunks = ColdChunks(3)
         for number in range(5):
-            pieces.wanted(2 * number * CHUNK, 2 * number * CHUNK + 10, 0, END)
+            chunks.wanted(2 * number * CHUNK, 2 * number * CHUNK + 10, 0, END)
             if number:
-                pieces.read([5], 0)
-        assert pieces.leaving() == [2 * CHUNK, 4 * CHUNK]
-        assert len(pieces) == 3
-        assert pieces.leaving() == []
+                chunks.read([5], 0)
+        assert chunks.leaving() == [2 * CHUNK, 4 * CHUNK]
+        assert len(chunks) == 3
+        assert chunks.leaving() == []
 
     def test_what_nobody_reads_any_more_leaves(self):
-        pieces = ColdChunks()
-        pieces.wanted(0, 10, 0, END)
-        assert pieces.unused() == []
-        assert pieces.unused() == [0]
-        assert len(pieces) == 0
+        chunks = ColdChunks()
+        chunks.wanted(0, 10, 0, END)
+        assert chunks.unused() == []
+        assert chunks.unused() == [0]
+        assert len(chunks) == 0
 
-    def test_pieces_begin_with_their_segment(self):
-        pieces = ColdChunks()
+    def test_chunks_begin_with_their_segment(self):
+        chunks = ColdChunks()
         base = 3 * MIB
-        pieces.read([base + CHUNK + 1], base)
-        pieces.unused()
-        assert pieces.unused() == [base + CHUNK]
+        chunks.read([base + CHUNK + 1], base)
+        chunks.unused()
+        assert chunks.unused() == [base + CHUNK]
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def in_memory(commitlog, start: int, end: int) -> int:
         mapped.release()
 
 
-def test_a_reader_from_end_to_end_keeps_the_last_pieces_in_memory_only(commitlog, monkeypatch):
+def test_a_reader_from_end_to_end_keeps_the_last_chunks_in_memory_only(commitlog, monkeypatch):
     monkeypatch.setattr("towline.log.commitlog.commit_log.ColdChunks", lambda: ColdChunks(2))
     reader = CommitLogReader(commitlog, SIZE, in_memory_bytes=SIZE)
     reader.load()

@@ -72,12 +72,6 @@ class TestLoading:
         with pytest.raises(ForeignFile, match="no multiple of the segment size"):
             list_segments(tmp_path, SIZE)
 
-    def test_a_gap_is_told_by_its_first_offset(self, tmp_path: Path) -> None:
-        add(tmp_path, 0, SIZE, 3 * SIZE)
-        assert loaded(tmp_path).gap() == 2 * SIZE
-        add(tmp_path, 2 * SIZE)
-        assert loaded(tmp_path).gap() is None
-
 
 class TestFinding:
     @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ class TestMemory:
         assert brought["cold"] == PAGE
         assert brought["warm"] > 4 * PAGE
 
-    def test_what_a_cold_reader_expects_comes_in_one_piece_and_nothing_else_does(self, commitlog):
+    def test_what_a_cold_reader_expects_comes_as_one_range_and_nothing_else_does(self, commitlog):
         reader = CommitLogReader(commitlog, SIZE, in_memory_bytes=2 * SIZE)
         reader.load()
         reader.expect(MIB, MIB + 300 * KIB)

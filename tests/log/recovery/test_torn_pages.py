@@ -43,7 +43,7 @@ LAYOUTS = (
 
 
 class Torn:
-    """A store at S1 as a template, and copies of it in which pieces of the tail are those of S0."""
+    """A store at S1 as a template, and copies of it in which blocks of the tail are those of S0."""
 
     def __init__(self, root: Path, layout: Layout) -> None:
         self.layout = layout
@@ -65,13 +65,13 @@ class Torn:
         records = self.template.records
         return records[self.layout.before].at if len(records) > self.layout.before else self.template.end
 
-    def pieces(self, size: int) -> list[tuple[int, int]]:
-        """The tail in pieces as they lie on the disk."""
+    def blocks(self, size: int) -> list[tuple[int, int]]:
+        """The tail in blocks as they lie on the disk."""
         first = self.start - self.start % size
         return [(at, at + size) for at in range(first, self.template.end, size)]
 
     def state(self, missing: list[tuple[int, int]]) -> tuple[StoreMaker, bytes]:
-        """A store in which these pieces did not reach the disk, and its log."""
+        """A store in which these blocks did not reach the disk, and its log."""
         shutil.rmtree(self.copies, ignore_errors=True)
         shutil.copytree(self.template.root, self.copies, copy_function=shutil.copyfile)
         maker = StoreMaker(self.copies)
@@ -130,8 +130,8 @@ def queue_ends(records: list[Stored]) -> dict[str, int]:
 
 
 def test_every_subset_of_the_pages_of_a_tail(torn: Torn) -> None:
-    pages = torn.pieces(PAGE)[:PAGES]
-    rest = torn.pieces(PAGE)[PAGES:]
+    pages = torn.blocks(PAGE)[:PAGES]
+    rest = torn.blocks(PAGE)[PAGES:]
     kept = set()
     for chosen in range(1 << len(pages)):
         missing = [page for number, page in enumerate(pages) if not chosen >> number & 1] + rest
@@ -140,12 +140,12 @@ def test_every_subset_of_the_pages_of_a_tail(torn: Torn) -> None:
 
 
 def test_one_sector_is_missing(torn: Torn) -> None:
-    for number, sector in enumerate(torn.pieces(SECTOR)):
+    for number, sector in enumerate(torn.blocks(SECTOR)):
         check(torn, [sector], again=number % 16 == 0)
 
 
 def test_tears_at_sectors(torn: Torn) -> None:
-    sectors = torn.pieces(SECTOR)
+    sectors = torn.blocks(SECTOR)
     draw = random.Random(torn.layout.name)
     for number in range(100):
         share = draw.choice((0.02, 0.1, 0.5))
@@ -157,7 +157,7 @@ def test_queues_and_index_behind_the_watermark_may_be_torn_too(torn: Torn) -> No
     draw = random.Random(torn.layout.name)
     watermark = torn.template.records[torn.layout.queues].at
     for _ in range(40):
-        missing = [page for page in torn.pieces(PAGE) if draw.random() < 0.3]
+        missing = [page for page in torn.blocks(PAGE) if draw.random() < 0.3]
         maker, log = torn.state(missing)
         synced = queue_ends([record for record in torn.template.records if record.at < watermark])
         for path in maker.store.consumequeue.rglob("0*/0*"):

@@ -30,7 +30,7 @@ from towline.log.queues.queue_entries import QueueEntries
 from towline.log.recovery.recovery import Recovered, recover
 from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
 from towline.log.recovery.truncation import truncate
-from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict, as_markdown
+from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict
 from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.repair.verify_report import Weight
 from towline.log.state.identity import IdentityFile
@@ -123,7 +123,7 @@ def test_a_start_goes_on(maker: StoreMaker, case: Case) -> None:
         for offset, data in kept.items():
             held[offset - low : offset - low + len(data)] = data
         assert sum(map(len, kept.values())) == recovered.cut_bytes or case is Case.TRUNCATED
-        if case is not Case.SEGMENT_LOST:  # whose bytes are not all in one piece
+        if case is not Case.SEGMENT_LOST:  # whose bytes are not contiguous
             assert held[recovered.end - low :] == before[recovered.end - low :]
     else:
         assert kept == {}
@@ -281,6 +281,24 @@ def test_an_index_with_a_cycle_still_answers(maker: StoreMaker) -> None:
     for number, stored in enumerate(maker.records):
         index.query(stored.topic, f"k{number}", 0, 1 << 60)
     index.close()
+
+
+def as_markdown() -> str:
+    """The table, as ARCHITECTURE.md shows it."""
+    lines = [
+        "The durable offset is how far the log was surely on the disk.",
+        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
+        "",
+        *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
+        "",
+        "| file | situation | verdict | kept | remedy | name |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in Case:
+        row = case.row
+        cells = (f"`{row.file}`", row.situation, row.verdict.name, row.kept, row.remedy, case.name)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def test_the_table_is_the_one_in_the_documentation() -> None:

@@ -255,8 +255,8 @@ class TestSteppingOverMore:
         stored = maker.records[1]
         maker.write(stored.at, b"\xff" * (6 << 20))
         plan = make_plan(maker.store, big, [stored.at])
-        assert [lost.count for _, lost in plan.stretches[0].pieces] == [2, 0]
-        assert max(size for size, _ in plan.stretches[0].pieces) <= skipped.SIZE_MAX + 200
+        assert [lost.count for _, lost in plan.stretches[0].spans] == [2, 0]
+        assert max(size for size, _ in plan.stretches[0].spans) <= skipped.SIZE_MAX + 200
         Repair(maker.store, big, plan).run()
         assert make_plan(maker.store, big, []).steps == []
 

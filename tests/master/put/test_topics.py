@@ -18,8 +18,8 @@ from towline.format.files.topics import (
     DeletedTopic,
     TopicConfig,
     TopicTable,
-    dumps_topics,
     read_topics,
+    topics_content,
 )
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.topics_file import TopicsConfig, TopicsFile
@@ -199,7 +199,7 @@ def test_a_topic_of_the_broker_is_nobodys_to_make_or_write(tmp_path, name):
     for made in (topics(tmp_path / "without"), topics(tmp_path)):
         with pytest.raises(IllegalTopic, match="for itself"):
             made.create(name, 1)
-    (tmp_path / "topics.json").write_text(dumps_topics(table))
+    ConfigFile(tmp_path / "topics.json").save(topics_content(table))
     assert topics(tmp_path).write_queues(name.encode()) == 0
 
 
@@ -217,7 +217,7 @@ class TestMadeByThemselves:
 
     def test_a_template_in_the_file_gives_its_queues_and_its_permission(self, tmp_path):
         template = TopicConfig(topic_name=TEMPLATE_TOPIC, write_queue_nums=2, read_queue_nums=2, perm=5)
-        (tmp_path / "topics.json").write_text(dumps_topics(TopicTable(topics={TEMPLATE_TOPIC: template})))
+        ConfigFile(tmp_path / "topics.json").save(topics_content(TopicTable(topics={TEMPLATE_TOPIC: template})))
         made = topics(tmp_path).route("orders")
         assert (made.write_queue_nums, made.perm) == (2, 4)
 

@@ -5,11 +5,11 @@ import signal
 import threading
 import time
 
+import psutil
 import pytest
 
 from towline.errors import StartFailed
 from towline.node.process.zygote_client import ZygoteClient
-from towline.runtime.process import alive
 
 NOBODY = "nonsense"  # no duty has this label
 
@@ -57,7 +57,7 @@ def test_a_zygote_that_loads_still_does_not_hold_up_the_end(zygote, monkeypatch)
     zygote.end()
     assert time.monotonic() - started < 30
     assert process.returncode == -signal.SIGKILL
-    assert not alive(process.pid)
+    assert not psutil.pid_exists(process.pid)
     zygote.end()
 
 

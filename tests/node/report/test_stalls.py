@@ -8,7 +8,7 @@ import pytest
 from towline.node.report.status import GONE, STILL_MS, standing_still
 
 
-def piece(**more: Any) -> dict[str, Any]:
+def process(**more: Any) -> dict[str, Any]:
     moving = {"duty": "flush", "pid": 7, "state": "RUNNING", "process": "sleeping", "beat_age_ms": 500, "turn_ms": 0}
     return moving | more
 
@@ -22,7 +22,7 @@ def piece(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_moves_or_has_ended_is_not_named(moves: dict[str, Any]):
-    assert standing_still([piece(**moves)]) == []
+    assert standing_still([process(**moves)]) == []
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_what_moves_or_has_ended_is_not_named(moves: dict[str, Any]):
     ],
 )
 def test_what_does_no_turn_is_named_with_its_call(stands: dict[str, Any], why: str):
-    (found,) = standing_still([piece(duty="put"), piece(**{"beat_age_ms": 2_500} | stands)])
+    (found,) = standing_still([process(duty="put"), process(**{"beat_age_ms": 2_500} | stands)])
     assert (found["duty"], found["pid"], found["still_ms"]) == ("flush", 7, 2_500)
     assert found["sentence"] == f"flush (process 7) has done no turn for 2.5 s: {why}"
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.archive import ArchiveOptions, archive
 from pipeline.archive_manifest import Archive
-from pipeline.tasks import Loop
+from tests.pipeline.loop import Loop
 from tests.processes.aging import CLEANED_AT_ONCE, clean, fill
 from tests.processes.nodes import SEGMENT, TestNode, ended
 from tests.processes.waiting import await_

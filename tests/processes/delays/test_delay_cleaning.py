@@ -44,8 +44,10 @@ def node(tmp_path) -> Iterator[TestNode]:
 
 
 def lost(node: TestNode) -> int:
-    (piece,) = (piece for piece in read_status(node.store.root)["pieces"] if piece["duty"] == Duty.SCHEDULE.label)
-    return int(piece["lost"])
+    (process,) = (
+        process for process in read_status(node.store.root)["pieces"] if process["duty"] == Duty.SCHEDULE.label
+    )
+    return int(process["lost"])
 
 
 def test_what_is_delayed_keeps_its_segment_for_the_longest_delay_and_is_counted_when_lost(node: TestNode) -> None:

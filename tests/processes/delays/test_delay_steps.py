@@ -1,4 +1,4 @@
-"""Delayed messages while the clock steps by an hour, and while a piece that has to do with them stands still."""
+"""Delayed messages while the clock steps by an hour, and while a process that has to do with them stands still."""
 
 import os
 import signal

@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_by_name(node: TestNode, producer: Producer) -
             producer.send(message)
 
 
-def test_nobody_without_the_secret_is_a_piece_of_the_node(node: TestNode) -> None:
+def test_nobody_without_the_secret_is_a_process_of_the_node(node: TestNode) -> None:
     secret = runtime_of(node.store.root).secret
     assert len(secret.read_text()) == 64
     assert secret.stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""kill -9 of each piece under load: it is started again, and nothing that was acknowledged is lost (H8, H11, H13)."""
+"""kill -9 of each process under load: it is started again, and nothing that was acknowledged is lost (H8, H11, H13)."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize(("role", "victim"), VICTIMS)
-def test_a_killed_piece_costs_no_acknowledged_message(pair: Pair, role: str, victim: str) -> None:
+def test_a_killed_process_costs_no_acknowledged_message(pair: Pair, role: str, victim: str) -> None:
     node = pair.node(role)
     seed = zlib.crc32(f"{role} {victim}".encode()) & 0xFFFF
     load = Load(pair.master.endpoint, f"{role}-{victim}", seed)

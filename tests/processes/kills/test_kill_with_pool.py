@@ -29,7 +29,7 @@ def loaded(pair: Pair, name: str) -> tuple[Load, int]:
 
 
 @pytest.mark.parametrize("victim", ["put", "flush", "allocate", "reput", "send", ZYGOTE])
-def test_a_killed_piece_costs_no_acknowledged_message(pooled_pair: Pair, victim: str) -> None:
+def test_a_killed_process_costs_no_acknowledged_message(pooled_pair: Pair, victim: str) -> None:
     node = pooled_pair.master
     before = node.pids()
     load, _ = loaded(pooled_pair, victim)

@@ -1,4 +1,4 @@
-"""What a client cannot do to the pieces of a node that deliver for it, over bytes that no client library sends."""
+"""What a client cannot do to the processes of a node that deliver for it, over bytes that no client library sends."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
-from towline.link.greeting import encode_greeting
+from towline.link.handshake import encode_greeting
 
 DEADLINE_S = 60.0
 HALVES = b"RMQ_SYS_TRANS_HALF_TOPIC"
@@ -31,7 +31,7 @@ GROUP = "CID_RMQ_SYS_TRANS"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
-    root: Path = tmp_path_factory.mktemp("own-pieces")
+    root: Path = tmp_path_factory.mktemp("own-processes")
     made = TestNode("master", root, message_delay_level="1s", listen_port=0, ha_listen_port=0)
     with ending(made):
         made.start()
@@ -51,15 +51,15 @@ def seen(node: TestNode, topic: str, body: bytes) -> bool:
     return False
 
 
-@pytest.mark.parametrize("piece", ["put", "serve"])
+@pytest.mark.parametrize("duty", ["put", "serve"])
 @pytest.mark.parametrize("secret", ["\ud800", "", "0" * 64, 1, None])
 def test_a_secret_that_is_none_is_refused_and_ends_no_process(
-    node: TestNode, piece: str, secret: object, monkeypatch: pytest.MonkeyPatch
+    node: TestNode, duty: str, secret: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = node.pids()
     monkeypatch.setattr("towline.link.dealer.encode_greeting", greeting)
     context = new_context()
-    link = Link(context, ipc_endpoint(node.runtime, piece), {"role": "schedule", "secret": secret})
+    link = Link(context, ipc_endpoint(node.runtime, duty), {"role": "schedule", "secret": secret})
     try:
         with pytest.raises(LinkRefused, match="for processes of this node"):
             link.greet(5000)

@@ -1,4 +1,4 @@
-"""Orderly stops, pieces started by hand, and stores on which a node must not start."""
+"""Orderly stops, processes started by hand, and stores on which a node must not start."""
 
 import os
 import signal
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.processes.load import BODY_SIZE, Load
@@ -23,7 +24,6 @@ from towline.format.files.index_file import HEADER_SIZE, decode_header
 from towline.log.state.durable_file import DurableFile
 from towline.node.supervise.launch import spawn_node
 from towline.runtime.positions import Duty, Position, State
-from towline.runtime.process import alive
 from towline.start import home
 
 BY_HAND = ("allocate", "flush", "reput", "serve")
@@ -212,11 +212,11 @@ def test_an_end_while_it_starts_leaves_no_process(node: TestNode, moment: str, n
     assert node.stop()
 
 
-# --- pieces started by hand
+# --- processes started by hand
 
 
 @pytest.mark.parametrize("module", BY_HAND)
-def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pair, module: str) -> None:
+def test_a_process_by_hand_is_refused_while_another_process_has_its_duty(pair: Pair, module: str) -> None:
     owner = pair.master.pids()[module]
     with by_hand(module, pair.master.store.root) as process:
         assert process.wait(90) == 1
@@ -224,10 +224,10 @@ def test_a_piece_by_hand_is_refused_while_another_process_has_its_duty(pair: Pai
     assert f"the duty {module} is held by process {owner}" in said
     assert "stop that process first" in said
     assert pair.master.pids()[module] == owner
-    assert alive(owner)
+    assert psutil.pid_exists(owner)
 
 
-def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:
+def test_processes_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:
     node.start(*(word for module in BY_HAND for word in ("--without", module)))
     assert not set(BY_HAND) & set(node.facts["pieces"])
     with ExitStack() as stack:
@@ -244,7 +244,7 @@ def test_pieces_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) ->
     check_nothing_is_left(node)
 
 
-def test_a_start_is_refused_while_a_piece_by_hand_outlives_its_node(node: TestNode) -> None:
+def test_a_start_is_refused_while_a_process_by_hand_outlives_its_node(node: TestNode) -> None:
     node.start("--without", "flush")
     duty = node.positions.duty(Duty.FLUSH)
     with by_hand("flush", node.store.root) as process:

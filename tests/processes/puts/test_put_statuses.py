@@ -13,12 +13,13 @@ import pytest
 
 from tests.processes.nodes import SEGMENT, TestNode, ending
 from tests.processes.wire import Request, WireClient
-from towline.format.files.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, dumps_topics
+from towline.format.files.topics import SYSTEM_TOPICS, TopicConfig, TopicTable, topics_content
 from towline.format.record.forms import FORM_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from towline.format.record.record import INNER_BATCH, TRANSACTION_PREPARED, Record, encode
 from towline.format.record.rules import Rule
 from towline.format.wire.status import PutStatus
 from towline.limits import RECORD_OVERHEAD_MAX
+from towline.log.files.config_file import ConfigFile
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
@@ -147,9 +148,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
         TopicConfig(topic_name="RMQ_SYS_TRANS_HALF_TOPIC", read_queue_nums=1, write_queue_nums=1),
     ]
     (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text(
-        dumps_topics(TopicTable(topics={each.topic_name: each for each in topics}))
-    )
+    table = TopicTable(topics={each.topic_name: each for each in topics})
+    ConfigFile(root / "config" / "topics.json").save(topics_content(table))
     made = TestNode(
         "master", root, max_message_size=BODY_MAX, broker_cluster_name=CLUSTER, listen_port=0, ha_listen_port=0
     )

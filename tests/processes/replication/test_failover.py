@@ -89,7 +89,7 @@ def same_log(group: ElectingGroup) -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
-def pieces(node, *labels):
+def pids_of(node, *labels):
     pids = node.pids()
     return [pids[label] for label in (labels or pids)]
 
@@ -123,7 +123,7 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(group, load, reco
 def test_a_slave_that_lagged_behind_is_never_elected(group, load):
     old = group.master()
     lagging, other = (number for number in NODES if number != old)
-    with stopped(*pieces(group.nodes[lagging], "receive")):
+    with stopped(*pids_of(group.nodes[lagging], "receive")):
         group.await_in_sync(*sorted((old, other)))
         load.await_acked(len(load.acked) + 300)
         behind = group.nodes[lagging].at(Position.APPENDED)
@@ -151,7 +151,7 @@ def test_a_slave_that_is_promoted_by_hand_gets_the_lease_from_the_master_before(
 def test_with_the_last_of_the_recorded_set_gone_nobody_is_elected(group, load):
     old = group.master()
     lagging, other = (number for number in NODES if number != old)
-    with stopped(*pieces(group.nodes[lagging], "receive")):
+    with stopped(*pids_of(group.nodes[lagging], "receive")):
         group.await_in_sync(*sorted((old, other)))
         load.await_acked(len(load.acked) + 100)
         group.nodes[old].kill_all(seed=3)
@@ -170,7 +170,7 @@ def test_with_the_last_of_the_recorded_set_gone_nobody_is_elected(group, load):
 @pytest.mark.parametrize("labels", [("lease",), ()], ids=["its lease process", "the whole node"])
 def test_a_master_that_was_paused_longer_than_its_lease_acknowledges_nothing_wrong(group, load, labels):
     old = group.master()
-    with stopped(*pieces(group.nodes[old], *labels)):
+    with stopped(*pids_of(group.nodes[old], *labels)):
         new = elsewhere(group, old)
         if labels:  # put went on by itself, and stopped by itself
             client = WireClient(group.nodes[old].endpoint)

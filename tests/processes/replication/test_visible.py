@@ -1,7 +1,7 @@
 """What is visible is what is acknowledged: nobody sees a record that a crash or a failover could still take back (H15).
 
-A piece that has to do its part is stopped, so that a put stays without its acknowledgement; then every way to read is
-tried, on master and slave, and again when the piece goes on.
+A process that has to do its part is stopped, so that a put stays without its acknowledgement; then every way to read is
+tried, on master and slave, and again when the process goes on.
 """
 
 import time

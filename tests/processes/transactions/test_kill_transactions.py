@@ -1,4 +1,4 @@
-"""Pieces and the whole node are killed at random under a load of transactions: each ends as its sender decided."""
+"""Processes and the whole node are killed at random under a load of transactions: each ends as its sender decided."""
 
 import os
 import random

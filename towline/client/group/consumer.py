@@ -275,7 +275,7 @@ class GroupConsumer:
     def seek(self, topic: str, queue_id: int, offset: int, broker_name: str = "") -> None:
         """The next message of this queue is the one at `offset`, which the next commit commits.
 
-        Before the first message that is kept, or beyond the last, reading goes on at that end, which `moved` tells.
+        Before the first message that is kept, or beyond the last, reading goes on at that end, as `moved` shows.
         Raises IllegalPlace, NotAssigned, UnknownGroup.
         """
         if not 0 <= offset <= OFFSET_MAX:

@@ -76,7 +76,7 @@ class Member(threading.Thread):
         self._troubled: float | None = None  # since when the node is out of reach, or does not let us in
         self._closing: float | None = None
         self._left = False
-        self.gone = ClientClosed("consumer")  # what is told once the thread is no more
+        self.gone = ClientClosed("consumer")  # what callers get once the thread is no more
 
     # --- other threads
 

@@ -15,9 +15,9 @@ from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 
-LOOK_S: Final = 1.0  # so long a slave is looked for
+LOOK_S: Final = 1.0  # so long a slave is searched for
 STEP_S: Final = 0.02
-AGAIN_S: Final = 10.0  # between two such looks, and after one that was of no use
+AGAIN_S: Final = 10.0  # between two such searches, and after one that was of no use
 SLAVE: Final = "slave"
 
 

@@ -37,10 +37,10 @@ def own_facts(role: str, name: str, cluster: str) -> dict[str, str]:
 class Connection:
     """A connection to the node that fits. `link` is None between a loss and the next `open`.
 
-    endpoints  of one service of the nodes, or a function that names them whenever a node is looked for
+    endpoints  of one service of the nodes, or a function that names them whenever a node is searched for
     key        shown at TCP endpoints; by default the one that the environment variable TOWLINE_KEYS names
-    fit        tells of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
-               before is none either, and nodes that are no masters tell where theirs is
+    fit        says of a welcome why its node is not the one; with `masters`, one of a lower epoch than a master
+               before is none either, and nodes that are no masters say where theirs is
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Connection:
         self._fit = fit
         self._learned: dict[str, None] = {}
         self._last = ""  # the endpoint of the newest welcome
-        self._shunned = ""  # it comes last when a node is looked for
+        self._shunned = ""  # it comes last when a node is searched for
         self._trying: dict[str, Link] = {}
         self._not_before: dict[str, float] = {}
         self._troubles: dict[str, str] = {}
@@ -91,7 +91,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a greeting has passed. `link.lost` tells of a later loss."""
+        """Whether a greeting has passed. `link.lost` shows a later loss."""
         return self.link is not None
 
     @property
@@ -115,7 +115,7 @@ class Connection:
         return self.link or self._search(timeout_ms)
 
     def server_now_ms(self) -> int:
-        """The node's clock as its welcome told it; a step of our own clock does not change it."""
+        """The node's clock as its welcome gave it; a step of our own clock does not change it."""
         return self._zero_ms + _monotonic_ms()
 
     def set_clock(self, node_ms: int) -> None:
@@ -174,7 +174,7 @@ class Connection:
         self.link = None
         self._trying.clear()
 
-    # --- looking for the node
+    # --- search for the node
 
     def _search(self, timeout_ms: int) -> Link:
         if self._find is not None:

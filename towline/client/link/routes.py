@@ -23,7 +23,7 @@ from .endpoints import Endpoints, several
 
 CLUSTER: Final = "cluster:"
 ETCD: Final = "etcd:"
-KNOWN_S: Final = 0.2  # what etcd said is believed so long while a node is looked for
+KNOWN_S: Final = 0.2  # what etcd said is believed so long while a node is searched for
 SILENT_S: Final = 1.0  # before an etcd that does not answer is asked again
 _ETCD: Final = re.compile(r"etcd:(https?://[^\s/,]+(?:,https?://[^\s/,]+)*)/(.+)")
 
@@ -129,7 +129,7 @@ def _signature(path: Path) -> tuple[int, int, int]:
 
 
 class _EtcdRoutes:
-    """As etcd named them last. A group of which nobody has ever heard when a client begins is not looked for."""
+    """As etcd named them last. A group of which nobody has ever heard when a client begins is not searched for."""
 
     def __init__(self, text: str) -> None:
         found = _ETCD.fullmatch(text)

@@ -101,7 +101,7 @@ class Checks:
         return Checked(columns.with_records(data))
 
     def _copy(self, columns: Columns, row: int, troubles: list[str]) -> bytes | None:
-        """The record as some node has it whole. `troubles` are told why one has not."""
+        """The record as some node has it whole. `troubles` take why one has not."""
         start, end = int(columns.start[row]), int(columns.start[row] + columns.size[row])
         body, ours = int(columns.body_start[row]) - start, bytes(columns.records[start:end])
         body_end = body + int(columns.body_size[row])

@@ -288,7 +288,7 @@ class Reader:
     # --- answers
 
     def _accept(self, link: Link, parts: list[Buffer]) -> Columns | None:
-        """The records of an answer that are wanted; the next pull leaves before they are looked at."""
+        """The records of an answer that are wanted; the next pull leaves before they are read."""
         if kind_of(parts[0]) != Kind.PULL_ANSWER:
             return None
         _, status, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])

@@ -132,11 +132,6 @@ class Accumulator:
                 return False
         return True
 
-    @property
-    def buffered(self) -> int:
-        """Bytes of records that have no outcome yet."""
-        return self._buffered
-
     def _yield(self) -> None:
         """Lets the I/O thread run. Beside a thread that computes it would get the interpreter only every 5 ms."""
         self._waiting += 1

@@ -139,7 +139,7 @@ class Batch:
         self.count = 0
         self.size = 0
         self.attempts = 0
-        self.refusals = 0  # attempts that the node refused and told when to come back
+        self.refusals = 0  # attempts that the node refused with a time to come back
         self.refusal: tuple[str, str] | None = None  # the newest one's status and sentence
         self.unknown = False  # an attempt may have been stored
         self.alone = False  # it goes in a request of its own, because a request that held it was refused

@@ -134,7 +134,7 @@ class IoThread(threading.Thread):
         self._next_id = 1
         self._paused_until = 0.0
         self._failures = 0  # lost links in a row, without an answer between
-        self._abandon_at = math.inf  # another master is looked for: what is not answered by then is unknown
+        self._abandon_at = math.inf  # another master is searched for: what is not answered by then is unknown
         self._deposed = False  # the node has said that it is no master any more
         self._unpromised: list[Unpromised] = []
         self._check_at = 0.0  # when it is worth while to see whether another node is master
@@ -174,7 +174,7 @@ class IoThread(threading.Thread):
         call = PendingCall(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)
         self._calls.append(call)
         self.wake()
-        # The I/O thread ends every question by its deadline; this looks whether there is such a thread.
+        # The I/O thread ends every question by its deadline; this checks whether there is such a thread.
         while not call.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
             if not self.is_alive() and not call.answered.is_set():
                 raise self._gone
@@ -442,7 +442,7 @@ class IoThread(threading.Thread):
         self._accumulator.finish(batches, status)
 
     def _release(self, now: float) -> None:
-        """What is held goes again to a later master; where there is none, it is told as it was answered."""
+        """What is held goes again to a later master; where there is none, its outcome is what was answered."""
         unpromised, self._unpromised = self._unpromised, []
         for each in unpromised:
             linked = self._connection.is_open
@@ -490,7 +490,7 @@ class IoThread(threading.Thread):
             self._fail([batch], timed_out(batch, now))
 
     def _disconnect(self, trouble: str, *, elsewhere: bool = False) -> None:
-        """`elsewhere`: another node is looked for before this one."""
+        """`elsewhere`: another node is tried before this one."""
         self.statistics.links_lost += 1
         self._pending.pop(self._transport.end(), None)
         self._abandon_at, self._deposed = math.inf, False
@@ -523,7 +523,7 @@ class IoThread(threading.Thread):
         return self._abandon_at < math.inf and (not self._in_flight or time.monotonic() >= self._abandon_at)
 
     def _is_replaced(self) -> bool:
-        """A node that is stopped, or cut off, breaks no link. While it is silent the others are looked at."""
+        """A node that is stopped, or cut off, breaks no link. While it is silent the others are tried."""
         if not self._connection.has_choice:
             return False
         if not self._is_silent(time.monotonic()):

@@ -35,7 +35,7 @@ FILLER: Final = LAYOUT.pack(0, FILLER_RECORD_SIZE, 0)  # stands before the first
 def hole(physical_offset: int) -> bytes:
     """A filler for a number whose message was lost with a damaged stretch of the log at that offset.
 
-    The tags code tells where it was, so that the order of a queue's entries can still be searched.
+    The tags code says where it was, so that the order of a queue's entries can still be searched.
     """
     return LAYOUT.pack(0, FILLER_RECORD_SIZE, physical_offset)
 

@@ -72,10 +72,6 @@ class Run:
 # --- addresses
 
 
-def is_address(tags_code: int) -> bool:
-    return tags_code <= ADDRESS_MAX
-
-
 def are_addresses(tags_codes: Longs) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = tags_codes <= ADDRESS_MAX
     return found

@@ -7,7 +7,7 @@
 
 The file is two slots of 4 KiB, each a sector of its own on every disk: a write that is torn, or a sector that becomes
 unreadable, leaves the other slot. Older stores have slots of 512 bytes, both in one sector of a disk of 4-KiB sectors:
-its length tells such a file, which is read as it stands and written anew whole.
+its length shows such a file, which is read as it stands and written anew whole.
 """
 
 import zlib

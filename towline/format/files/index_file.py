@@ -144,13 +144,6 @@ def slot_of(hashed: int, slots: int) -> int:
     return hashed % slots
 
 
-def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Seconds to store in an entry, from two times in ms; 0 while the file has no begin, or before it."""
-    if begin_timestamp <= 0:
-        return 0
-    return min(max(store_timestamp - begin_timestamp, 0) // 1000, TIME_DIFF_MAX)
-
-
 def file_name(created: datetime) -> str:
     """17 digits: the local time at which the file was made, down to the millisecond."""
     return f"{created:%Y%m%d%H%M%S}{created.microsecond // 1000:03d}"

@@ -171,21 +171,11 @@ def topics_content(table: TopicTable) -> dict[str, Any]:
     return content
 
 
-def dumps_topics(table: TopicTable) -> str:
-    """The text of topics.json, laid out as RocketMQ writes it: tabs, names sorted, no space after a colon."""
-    return json.dumps(topics_content(table), indent="\t", separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-
-
-def loads_topics(text: str, path: str) -> TopicTable:
-    """The topics in `text`, the content of the file at `path`, written by Towline, RocketMQ 4 or RocketMQ 5.
+def read_topics(content: dict[str, Any], path: str) -> TopicTable:
+    """The topics in the object of the file at `path`, written by Towline, RocketMQ 4 or RocketMQ 5.
 
     Unknown members are ignored, missing ones keep their defaults. Raises MalformedFile, with the path.
     """
-    return read_topics(loads_fastjson(text, path), path)
-
-
-def read_topics(content: dict[str, Any], path: str) -> TopicTable:
-    """The topics in the object of the file at `path`. Raises MalformedFile, with the path."""
     try:
         topics = {name: _topic(name, members) for name, members in content.get("topicConfigTable", {}).items()}
         version = content.get("dataVersion", {})

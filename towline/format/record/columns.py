@@ -37,7 +37,7 @@ class Parts:
 def parts_of(data: Bytes, start: Integers, size: Integers) -> Parts:
     """The parts of the records at `start`, none of which may lie beyond the array.
 
-    Raises MalformedRecord for the first record whose own lengths do not add up; its content is not looked at.
+    Raises MalformedRecord for the first record whose own lengths do not add up; its content is not checked.
     """
     _refuse(size < SIZE_MIN, Rule.SIZE_TOO_SMALL, start)
     _refuse(field(data, start, "total_size") != size, Rule.GROUP_SIZE, start)
@@ -51,7 +51,7 @@ def parts_of(data: Bytes, start: Integers, size: Integers) -> Parts:
 def locate(
     data: Bytes, start: Integers, size: Integers, magic: Integers, sys_flag: Integers, body_size: Integers
 ) -> Parts:
-    """The same from heads that are read already, and whole: MAGICCODE and the parts behind the body are looked at."""
+    """The same from heads that are read already, and whole: MAGICCODE and the parts behind the body are checked."""
     is_v2 = magic == MAGIC_V2
     _refuse(~is_v2 & (magic != MAGIC_V1), Rule.MAGIC, start)
     ends = start + size

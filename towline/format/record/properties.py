@@ -27,7 +27,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from towline.errors import IllegalProperty
-from towline.format.java_hash import unsigned_hash
 
 from .rules import Rule
 
@@ -87,8 +86,6 @@ RESERVED: Final[Mapping[str, Rule]] = {
 }
 NEVER_STORED: Final = frozenset(name for name, rule in RESERVED.items() if rule is Rule.PROPERTY_NEVER_STORED)
 
-_LOAD_FACTOR: Final = 0.75  # a Java HashMap doubles when it holds more than this share of its buckets
-
 
 def encode(pairs: Iterable[tuple[str, str | None]]) -> bytes:
     """The bytes of the pairs, in their order. Pairs without a value (None) and transient names are left out.
@@ -100,7 +97,7 @@ def encode(pairs: Iterable[tuple[str, str | None]]) -> bytes:
     if TRANSIENT_PREFIX in text:
         kept = [pair for pair in kept if not pair[0].startswith(TRANSIENT_PREFIX)]
         text = "".join([f"{name}\x01{value}\x02" for name, value in kept])
-    # The text is checked once for all pairs; only when it is not sound is the guilty pair looked for.
+    # The text is checked once for all pairs; only when it is not sound is the guilty pair searched for.
     sound = text.count(NAME_END) == len(kept) == text.count(PAIR_END) and "\x00" not in text
     if not sound or "\x01\x02" in text or "\x02\x01" in text or text.startswith(NAME_END):
         raise _illegal(kept)
@@ -121,23 +118,6 @@ def decode(encoded: bytes) -> dict[str, str]:
         if name and value:
             found[name] = value
     return found
-
-
-def java_hash_map_order(pairs: Iterable[tuple[str, str]], capacity: int) -> list[tuple[str, str]]:
-    """The pairs as a Java HashMap created with `capacity` (a power of two) iterates over them.
-
-    RocketMQ 5 writes properties in this order with 128, RocketMQ 4 with 16. Buckets so full that Java turns them into
-    trees (8 names in one of at least 64 buckets) are not modelled.
-    """
-    latest = dict(pairs)
-    while len(latest) > _LOAD_FACTOR * capacity:
-        capacity *= 2
-    return sorted(latest.items(), key=lambda pair: _bucket(pair[0], capacity))
-
-
-def _bucket(name: str, capacity: int) -> int:
-    hashed = unsigned_hash(name)
-    return (hashed ^ (hashed >> 16)) & (capacity - 1)
 
 
 def _illegal(pairs: list[tuple[str, str | None]]) -> IllegalProperty:

@@ -8,7 +8,7 @@ digits stand least significant first, filled up with zeros behind. A sender leav
 It is compared only where the operator insists on it (`force_verify_prop_crc`), as in RocketMQ: then every record must
 end with its own. Elsewhere it is a property like any other. Clients of RocketMQ copy the properties of a message that
 they send on, and a broker stores a batch as it comes, so the digits may be another record's; nothing in a record or
-beside the log tells those from damage. `broken` is the rule, the kernels' `broken_property_crc` the same one.
+beside the log separates those from damage. `broken` is the rule, the kernels' `broken_property_crc` the same one.
 """
 
 import zlib

@@ -20,7 +20,7 @@
     84  4  body_size                    bytes of body that follow
 
 Then the body, the topic behind its length (one byte in V1, two in V2), the properties behind their length (two bytes).
-An IPv6 address takes 16 bytes in place of 4: SYSFLAG bit 0x10 tells it of the born host, 0x20 of the store host.
+An IPv6 address takes 16 bytes in place of 4: SYSFLAG bit 0x10 says so of the born host, 0x20 of the store host.
 Records stand back to back without alignment; TOTALSIZE is the sum of the parts.
 """
 
@@ -94,7 +94,6 @@ _V1_TOPIC_LENGTH: Final = struct.Struct(">B")
 _WORD: Final = struct.Struct(">I")
 _LENGTH: Final = struct.Struct(">H")  # of a V2 topic, and of the properties
 
-STAMPED_FIELDS: Final = ("queue_offset", "physical_offset", "store_timestamp", "store_address", "store_port")
 SIZE_MIN: Final = LAYOUT.size + _V1_TOPIC_LENGTH.size + 1 + _LENGTH.size  # an empty body, a topic of one byte
 assert LAYOUT.size == 88
 assert SIZE_MIN == 92
@@ -204,7 +203,7 @@ def decode(
     """The record at byte `at` of `buffer`, which may go on behind it. Body, topic and properties are copies.
 
     Raises MalformedRecord with the first broken rule: sizes, magic, topic length, body CRC; for who insists on it the
-    property CRC. What else the topic and the properties hold is not looked at.
+    property CRC. What else the topic and the properties hold is not checked.
     """
     room = len(buffer) - at
     if room < SIZE_MIN:
@@ -251,7 +250,8 @@ def decode(
 
 
 class MessageEncoder:
-    """Encodes messages of one producer for one topic: put stamps the fields of STAMPED_FIELDS, here they are zero.
+    """Encodes messages of one producer for one topic: offsets, store time and store host stay zero until put stamps
+    them.
 
     Calling it once per message is the producer's hot path, so everything constant is prepared here.
     Raises MalformedRecord for a topic outside the limits.

@@ -1,4 +1,4 @@
-"""The test that tells a record cut off by the end of the written bytes from a damaged one."""
+"""The test that distinguishes a record cut off by the end of the written bytes from a damaged one."""
 
 import struct
 from typing import Final

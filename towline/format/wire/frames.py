@@ -20,7 +20,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 MAGIC: Final = 0x544F574C  # "TOWL"
 VERSION_MIN: Final = 1
 VERSION_MAX: Final = 1
-LAYOUT_VERSION: Final = 1
 
 
 class Kind(IntEnum):
@@ -221,7 +220,7 @@ def encode_put(request_id: int, epoch: int, deadline: int, groups: Sequence[Grou
 
 
 def decode_put(head: Buffer, groups_max: int) -> tuple[int, int, int, list[Group]]:
-    """(request id, epoch, deadline in ms, groups). Raises MalformedFrame; the records are not looked at here."""
+    """(request id, epoch, deadline in ms, groups). Raises MalformedFrame; the records are not checked here."""
     _, _, count, request_id, epoch, deadline = expect(PUT, head)
     if not 1 <= count <= groups_max:
         raise MalformedFrame(f"a put of {count} groups; 1 to {groups_max} are allowed")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.kernels.jit.compiled import I64, NUMBERS, NUMBERS_READ, READ, WRITE, Bytes, Numbers, helper, kernel
+from towline.kernels.jit.compiled import I64, NUMBERS, NUMBERS_READ, READ, Bytes, Numbers, helper, kernel
 
 from .folding import STEP, available, crc_folded, crc_folded_copy, crc_folded_on
 from .words import copy_bytes, load_u8, raw_u32
@@ -65,7 +65,7 @@ def _on_by_tables(before: int, buffer: Bytes, start: int, length: int) -> int:
 
 
 @helper
-def _crc_by_tables(buffer: Bytes, start: int, length: int) -> int:
+def crc_by_tables(buffer: Bytes, start: int, length: int) -> int:
     return _on_by_tables(0, buffer, start, length)
 
 
@@ -79,46 +79,28 @@ def _on_by_folding(before: int, buffer: Bytes, start: int, length: int) -> int:
 @helper
 def _crc_by_folding(buffer: Bytes, start: int, length: int) -> int:
     if length < STEP:
-        return _crc_by_tables(buffer, start, length)
+        return crc_by_tables(buffer, start, length)
     return crc_folded(buffer, start, length)
 
 
 @helper
-def _copy_by_tables(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
+def copy_by_tables(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
     copy_bytes(target, at, source, start, length)
-    return _crc_by_tables(source, start, length)
+    return crc_by_tables(source, start, length)
 
 
 @helper
 def _copy_by_folding(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
     if length < STEP:
-        return _copy_by_tables(target, at, source, start, length)
+        return copy_by_tables(target, at, source, start, length)
     return crc_folded_copy(target, at, source, start, length)
 
 
-crc_of: Final = _crc_by_folding if available() else _crc_by_tables  # in [0, 2**32), of `length` bytes from `start` on
+crc_of: Final = _crc_by_folding if available() else crc_by_tables  # in [0, 2**32), of `length` bytes from `start` on
 # The same of bytes that follow others, whose CRC is `before`: before, buffer, start, length.
 crc_on: Final = _on_by_folding if available() else _on_by_tables
 # As `crc_of`, and those bytes copied to `at` on the way, which hides most of the copy behind the multiplications.
-copy_with_crc: Final = _copy_by_folding if available() else _copy_by_tables
-
-
-@kernel(I64(READ, I64, I64))
-def crc32(buffer: Bytes, start: int, length: int) -> int:
-    """The CRC in [0, 2**32) of `length` bytes from `start` on; 0 for no bytes."""
-    return crc_of(buffer, start, length)
-
-
-@kernel(I64(I64, READ, I64, I64))
-def crc32_on(before: int, buffer: Bytes, start: int, length: int) -> int:
-    """The CRC of bytes whose CRC is `before` and `length` bytes from `start` on together."""
-    return crc_on(before, buffer, start, length)
-
-
-@kernel(I64(READ, I64, I64))
-def crc32_by_tables(buffer: Bytes, start: int, length: int) -> int:
-    """The same on any CPU."""
-    return _crc_by_tables(buffer, start, length)
+copy_with_crc: Final = _copy_by_folding if available() else copy_by_tables
 
 
 @kernel(I64(READ, NUMBERS_READ, NUMBERS_READ, NUMBERS))
@@ -127,15 +109,3 @@ def crc32_each(buffer: Bytes, starts: Numbers, lengths: Numbers, result: Numbers
     for number in range(starts.size):
         result[number] = crc_of(buffer, starts[number], lengths[number])
     return starts.size
-
-
-@kernel(I64(WRITE, I64, READ, I64, I64))
-def crc32_copy(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
-    """The CRC of `length` bytes of `source` from `start` on, which are copied to byte `at` of `target`."""
-    return copy_with_crc(target, at, source, start, length)
-
-
-@kernel(I64(WRITE, I64, READ, I64, I64))
-def crc32_copy_by_tables(target: Bytes, at: int, source: Bytes, start: int, length: int) -> int:
-    """The same on any CPU."""
-    return _copy_by_tables(target, at, source, start, length)

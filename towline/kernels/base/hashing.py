@@ -6,7 +6,7 @@ UTF-8 count as U+FFFD, once for each longest beginning of a character, as Java a
 
 from typing import Final
 
-from towline.kernels.jit.compiled import I32, I64, READ, Bytes, helper, kernel
+from towline.kernels.jit.compiled import Bytes, helper
 
 from .words import load_u8, raw_i64
 
@@ -109,15 +109,3 @@ def _second_byte(lead: int) -> tuple[int, int]:
     if lead == 0xF4:
         return 0x80, 0x8F
     return 0x80, 0xBF
-
-
-@kernel(I32(READ, I64, I64))
-def java_hash(buffer: Bytes, start: int, length: int) -> int:
-    """The hash of `length` bytes from `start` on, signed 32 bits."""
-    return signed_32(continue_hash(buffer, start, length, 0))
-
-
-@kernel(I32(READ, I64, I64))
-def key_hash(buffer: Bytes, start: int, length: int) -> int:
-    """What an index entry holds for the key string (topic, `#`, key) that stands there."""
-    return index_hash(continue_hash(buffer, start, length, 0))

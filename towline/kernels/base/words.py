@@ -11,7 +11,7 @@ from towline.kernels.jit.compiled import Bytes, instruction, library, types
 cgutils: Final = library("numba.core.cgutils")
 ir: Final = library("llvmlite.ir")
 
-BLOCK: Final = 32  # bytes that `below`, `equal` look at
+BLOCK: Final = 32  # bytes that `below`, `equal` compare
 
 _BYTE = ir.IntType(8)
 _VECTOR = ir.VectorType(_BYTE, BLOCK)
@@ -164,5 +164,5 @@ load_shared: Final = instruction(_load_shared)  # buffer, at: nothing behind it 
 store_shared: Final = instruction(_store_shared)  # buffer, at, value: everything before it is seen first
 stores_first: Final = _fencer("release")  # no store behind it is made before one above it
 full_fence: Final = _fencer("seq_cst")  # nor a load behind it before a store above it
-pause: Final = instruction(_pause)  # between two looks at a word
+pause: Final = instruction(_pause)  # between two checks of a word
 cycles: Final = instruction(_cycles)  # of a clock that runs evenly, in a unit of its own

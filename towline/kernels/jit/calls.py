@@ -1,6 +1,6 @@
 """Functions of a C library called from inside a kernel, by their addresses, and the bytes that they point to.
 
-Every argument is a word; a function that takes fewer does not look at the others (System V and AAPCS64 alike).
+Every argument is a word; a function that takes fewer does not read the others (System V and AAPCS64 alike).
 """
 
 from collections.abc import Callable

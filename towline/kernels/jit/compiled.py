@@ -72,7 +72,7 @@ def _archive() -> Path:
 
 
 def _cache_folder(sources: dict[str, bytes]) -> Path | None:
-    """A folder named by the sources: numba looks at a kernel's own file only, not at what was inlined from others.
+    """A folder named by the sources: numba checks a kernel's own file only, not at what was inlined from others.
 
     None where there is nowhere to write that no other user could have filled: what is cached is executed.
     """

@@ -4,7 +4,7 @@ Importing numba and all that it registers takes longer than anything else in a n
 run what is compiled already. What is kept beside numba's own cache is the same machine code, with the names of each
 kernel's entry for Python. Who wants it says so before the first kernel is imported (`prefer`): a node's processes.
 
-An entry takes what it is given for what the signature says. numba's dispatcher, which looks at every argument, stands
+An entry takes what it is given for what the signature says. numba's dispatcher, which checks every argument, stands
 before it wherever nobody preferred this: in tests, commands and Spark.
 """
 
@@ -88,7 +88,7 @@ def is_kept(folder: Path) -> bool:
 
 
 def _is_set_up_otherwise() -> bool:
-    """numba is told by its environment to compile in another way than ours."""
+    """The environment makes numba compile in another way than ours."""
     return any(name.startswith("NUMBA_") and name not in _HARMLESS for name in os.environ)
 
 

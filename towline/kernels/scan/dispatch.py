@@ -62,7 +62,7 @@ _KEYS: Final = _FOUND + 4
 _DELAY: Final = _FOUND + 6
 STATE_SIZE: Final = _FOUND + 8
 
-KEYS_OF_A_RECORD_MAX: Final = PROPERTIES_SIZE_MAX // 2  # an array of KEY must take these, else no scan gets past
+KEYS_OF_A_RECORD_MAX: Final = PROPERTIES_SIZE_MAX // 2  # an array of KEY takes these, else no scan gets past
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
 
 
@@ -242,7 +242,7 @@ def scan_dispatch(
 
     log[0] has log offset `base`; `slots`, `queues`, `arena` are a QueueDirectory's; `delays` ms by level - 1. Returns
     0 at `stop`, or the Stop or Rule of the record it stopped at. FULL: a row or the record's keys do not fit.
-    UNKNOWN_QUEUE: the row at COUNT tells where its topic stands. In both cases call again from REACHED. Sizes are
+    UNKNOWN_QUEUE: the row at COUNT says where its topic stands. In both cases call again from REACHED. Sizes are
     checked, body CRC and text are not. `state` (STATE_SIZE) gets REACHED, COUNT, TIMESTAMP and KEY_COUNT.
     """
     at = start

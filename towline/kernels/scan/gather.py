@@ -20,14 +20,14 @@ from towline.kernels.jit.compiled import (
     kernel,
 )
 
-NONE: Final = -1  # in `heads` and `links`, and as a PIECE
+NONE: Final = -1  # in `heads` and `links`, and as NEXT_RUN
 
 # State, as indexes. `gather_runs` adds to the first three; `merge_runs` goes on from the other two.
 RUN_COUNT: Final = 0
 BYTES_USED: Final = 1
 QUEUE_COUNT: Final = 2
 PLACE: Final = 3  # of the queue in `order` that comes next
-PIECE: Final = 4  # the run of it that comes next, NONE for its first
+NEXT_RUN: Final = 4  # the run of it that comes next, NONE for its first
 GATHER_STATE_SIZE: Final = 5
 
 _SIZE: Final = consume_queue.SIZE
@@ -96,7 +96,7 @@ def merge_runs(
     used = 0
     full = False
     while state[PLACE] < state[QUEUE_COUNT] and opened < merged.size and not full:
-        number = state[PIECE]
+        number = state[NEXT_RUN]
         if number == NONE:
             number = int(heads[order[state[PLACE]]])
         if used + runs[number].count * _SIZE > target.size:
@@ -117,7 +117,7 @@ def merge_runs(
                 one.phy_end = run.phy_end
                 number = int(links[number])
         opened += 1
-        state[PIECE] = number
+        state[NEXT_RUN] = number
         if number == NONE:
             state[PLACE] += 1
     return opened

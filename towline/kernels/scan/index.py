@@ -1,8 +1,8 @@
-"""IndexFile: entries in batches, the slots behind them, repair, and queries (spec 4.1, 4.2, 4.5).
+"""IndexFile: entries in batches, the slots behind them, those computed anew, and queries (spec 4.1, 4.2, 4.5).
 
 Whoever writes keeps the order of H13: `put_entries`, then `put_slots`, then the header, which callers write. A reader
 therefore never meets a slot whose entry is not there, and a kill between the steps leaves slots that point at or past
-the header's count: `repair_slots` walks those back.
+the header's count: `rebuild_slots` and `write_slots` compute them anew.
 """
 
 from typing import Final
@@ -165,28 +165,6 @@ def put_slots(file: Bytes, header: Numbers, heads: Words) -> int:
             store_i32(file, _slot_at(slot), int(heads[2 * place + 1]))
             written += 1
     return written
-
-
-@kernel(I64(WRITE, I64, I64, I64, I64, I64))
-def repair_slots(file: Bytes, slots: int, indexes: int, count: int, first: int, stop: int) -> int:
-    """Makes slots [first, stop) point below `count`, the header's: back along the chain; returns how many are in use.
-
-    For a file whose writer was killed. Where the entries themselves may be lost, see `rebuild_slots`.
-    """
-    used = 0
-    for slot in range(first, stop):
-        head = load_i32(file, _slot_at(slot))
-        number = head
-        while number >= count:
-            previous = load_i32(file, _entry_at(slots, number) + _PREVIOUS) if number < indexes else 0
-            number = previous if previous < number else 0
-        if number < 0:
-            number = 0
-        if number != head:
-            store_i32(file, _slot_at(slot), number)
-        if number > 0:
-            used += 1
-    return used
 
 
 @kernel(I64(READ, I64, I64, I64, WORDS))

@@ -44,7 +44,7 @@ _close: Any = types.ExternalFunction("close", types.int32(types.int32))
 
 @helper
 def _place_for(queue: int, places: Words, fds: Words, used: Numbers, state: Numbers) -> int:
-    """A place for one more descriptor, its holder closed; -1 when all that were looked at are in use."""
+    """A place for one more descriptor, its holder closed; -1 when all that were checked are in use."""
     count = places.size
     place = state[HAND]
     for _ in range(min(_PROBES, count)):

@@ -26,7 +26,7 @@ from towline.kernels.jit.compiled import (
 NEW_QUEUE: Final = -1  # as an expected offset: the queue's first entry may have any
 
 # State of `group_entries`, as indexes: all out.
-ROWS: Final = 0  # first row not looked at; the given end when all were
+ROWS: Final = 0  # first row not read; the given end when all were
 GAP: Final = 1  # queue index of the row whose number stopped it; -1 when none did
 GROUP_STATE_SIZE: Final = 2
 
@@ -135,15 +135,6 @@ def group_entries(
     for number in range(opened):
         runs[number].start -= runs[number].count * _SIZE
     return opened
-
-
-@kernel(I64(NUMBERS_READ, WORDS_READ, I64))
-def contiguous(positions: Numbers, sizes: Words, count: int) -> int:
-    """How many of the first `count` records stand back to back, from the first one on."""
-    number = min(count, 1)
-    while number < count and positions[number] == positions[number - 1] + sizes[number - 1]:
-        number += 1
-    return number
 
 
 @kernel(I64(READ, NUMBERS_READ, WORDS_READ, I64, WRITE))

@@ -29,7 +29,7 @@ from towline.kernels.base.shape import (
     topic_sound,
 )
 from towline.kernels.base.words import load_i32, load_i64, load_u32
-from towline.kernels.jit.compiled import I64, NUMBERS, READ, WORDS, Bytes, Numbers, Words, helper, kernel
+from towline.kernels.jit.compiled import I64, NUMBERS, READ, Bytes, Numbers, helper, kernel
 from towline.kernels.jit.rows import Stop
 
 # What a walk checks beside sizes, magic and topic length; add them up.
@@ -134,30 +134,4 @@ def walk(log: Bytes, start: int, stop: int, base: int, flags: int, limit: int, s
     state[REACHED] = at
     state[COUNT] = count
     state[TIMESTAMP] = _timestamp(log, last) if last >= 0 else -1
-    return reason
-
-
-@kernel(I64(READ, I64, I64, I64, I64, NUMBERS, NUMBERS, WORDS))
-def boundaries(
-    log: Bytes, start: int, stop: int, base: int, flags: int, state: Numbers, positions: Numbers, sizes: Words
-) -> int:
-    """Like `walk`, and gives each record's position in the array and its size, until `positions` is full."""
-    at = start
-    stop = min(stop, log.size)
-    count = 0
-    reason = Stop.DONE.value
-    while at < stop:
-        if count == positions.size:
-            reason = Stop.FULL.value
-            break
-        reason, size = _step(log, at, stop, base, flags)
-        if reason != Rule.OK:
-            break
-        positions[count] = at
-        sizes[count] = size
-        at += size
-        count += 1
-    state[REACHED] = at
-    state[COUNT] = count
-    state[TIMESTAMP] = _timestamp(log, positions[count - 1]) if count > 0 else -1
     return reason

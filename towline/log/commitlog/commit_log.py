@@ -217,7 +217,7 @@ class LogTail:
         """`segment` holds `position`; None if the segment that begins at `position` is still to be asked for.
 
         `populate_ahead`: bytes that `prepare` keeps populated. 0: nothing ever is, pages fault when they are written.
-        `step`: bytes that are populated, and let go of, at once; 0: POPULATE_STEP.
+        `step`: bytes that are populated, and unmapped, at once; 0: POPULATE_STEP.
         """
         self.segment_size = segment_size
         self.next_segment, self.foresee = next_segment, foresee
@@ -340,7 +340,7 @@ class LogTail:
                 return True
             return wanted > self.segment_size and self._prepare_next(wanted - self.segment_size)
         except (StoreNotWritable, SyncFailed):
-            return False  # the request that needs the page is told
+            return False  # the request that needs the page meets the error
 
     def _prepare_next(self, wanted: int) -> bool:
         """The same at the beginning of the next segment, as soon as it can be had."""
@@ -417,7 +417,7 @@ class LogTail:
     def _populate_to(self, end: int) -> None:
         """Populates in steps up to the one that holds `end`, so that no page of the request faults (H6).
 
-        As much is let go behind: the page tables of a full segment of 1 GiB take 20 ms to take down in one go.
+        As much is unmapped behind: the page tables of a full segment of 1 GiB take 20 ms to take down in one go.
         """
         if not self._ahead:
             return

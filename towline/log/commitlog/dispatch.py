@@ -17,7 +17,7 @@ from towline.format.record.record import LAYOUT
 from towline.format.record.rules import Rule
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.jit.rows import DISPATCH, KEY, Stop
-from towline.kernels.scan.dispatch import KEY_COUNT, STATE_SIZE, scan_dispatch
+from towline.kernels.scan.dispatch import KEY_COUNT, KEYS_OF_A_RECORD_MAX, STATE_SIZE, scan_dispatch
 from towline.kernels.scan.scan import COUNT, REACHED
 from towline.limits import KERNEL_BYTES_MAX
 
@@ -25,6 +25,7 @@ from .commit_log import CommitLogReader
 
 RECORDS_MAX: Final = 65_536
 KEYS_MAX: Final = 4 * RECORDS_MAX
+assert KEYS_MAX >= KEYS_OF_A_RECORD_MAX
 RECORDS_PER_QUEUE: Final = 64  # in a batch, so that a write to each queue costs little beside them
 BATCH_RECORDS_MAX: Final = 655_360
 

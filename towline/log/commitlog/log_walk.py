@@ -1,4 +1,4 @@
-"""The walk over a log's records that finds its end and tells a torn end from corruption (H3).
+"""The walk over a log's records that finds its end and distinguishes a torn end from corruption (H3).
 
 After a power cut, pages behind the last sync are on the disk in any order. So below the durable offset a bad record is
 corruption and refused; from it on the first bad record ends the log, even if good ones follow.

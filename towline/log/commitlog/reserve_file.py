@@ -1,6 +1,6 @@
 """The `reserve` file: blocks kept in the store root, freed when the disk is full.
 
-Then state files, queues and a clean stop still work. A broker of RocketMQ does not look at the file.
+Then state files, queues and a clean stop still work. A broker of RocketMQ does not read the file.
 """
 
 import os

@@ -63,7 +63,7 @@ class ConfigFile:
         """Writes `content` durably; the generation before becomes `.bak`. At every moment the file can be read.
 
         After an error the file says what it said. Raises DiskFull, StoreNotWritable, SyncFailed; SaveInDoubt where
-        nobody can tell which of both it says after a crash.
+        nobody knows which of both it says after a crash.
         """
         self._write(content)
 

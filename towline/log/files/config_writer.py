@@ -19,7 +19,7 @@ def _ignore() -> None:
 class Saver:
     """Saves in the order of `submit`. Everything but the thread's own loop is called by one thread at a time.
 
-    `ended` is called by the thread after each job; by then `finished` tells of it.
+    `ended` is called by the thread after each job; by then `finished` shows it.
     """
 
     def __init__(self, name: str, ended: Callable[[], object] = _ignore) -> None:

@@ -21,7 +21,6 @@ from towline.limits import PAGE
 from . import memory
 
 ADVICE_WILL_NEED: Final = mmap.MADV_WILLNEED
-ADVICE_SEQUENTIAL: Final = mmap.MADV_SEQUENTIAL
 ADVICE_RANDOM: Final = mmap.MADV_RANDOM
 ADVICE_DONT_NEED: Final = mmap.MADV_DONTNEED
 ADVICE_LARGE_PAGES: Final = mmap.MADV_HUGEPAGE
@@ -35,11 +34,10 @@ class MappedFile:
     bytes that are still held stay mapped.
     """
 
-    __slots__ = ("_array", "_map", "_view", "path", "populate_refused_count", "size", "writable")
+    __slots__ = ("_array", "_map", "_view", "path", "size", "writable")
 
     def __init__(self, path: Path, size: int, mapped: mmap.mmap, *, writable: bool) -> None:
         self.path, self.size, self.writable = path, size, writable
-        self.populate_refused_count = 0
         self._map: mmap.mmap | None = mapped
         self._array: npt.NDArray[np.uint8] | None = np.frombuffer(mapped, dtype=np.uint8)
         self._view: memoryview | None = memoryview(mapped)
@@ -91,7 +89,7 @@ class MappedFile:
     def populate(self, start: int, end: int) -> bool:
         """Makes the pages of [start, end) present and writable, so that writing them does not fault.
 
-        Other threads run meanwhile. False where the kernel cannot (before Linux 5.14; counted): pages then fault one
+        Other threads run meanwhile. False where the kernel cannot (before Linux 5.14): pages then fault one
         by one, which is only slower.
         Raises StoreNotWritable if a page cannot be had, which a write would answer with SIGBUS.
         """
@@ -104,7 +102,6 @@ class MappedFile:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise StoreNotWritable(str(self.path), f"populate of {size} bytes at {start}: {error}") from error
-            self.populate_refused_count += 1
             return False
         return True
 

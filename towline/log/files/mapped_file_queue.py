@@ -46,7 +46,7 @@ class MappedFileQueue:
         assert open_max > 0
         self.directory, self.size, self.writable = directory, size, writable
         self._open_max = open_max
-        self.on_open: Callable[[int, MappedFile], None] | None = None  # told base and mapping of what is opened
+        self.on_open: Callable[[int, MappedFile], None] | None = None  # called with base and mapping of what is opened
         self._bases: list[int] = []
         self._open: OrderedDict[int, MappedFile] = OrderedDict()  # the last one was used last
         self._used: set[int] = set()  # asked for since the last `age`
@@ -81,13 +81,6 @@ class MappedFileQueue:
     def end(self) -> int:
         """End of the last file, written or not; 0 without files."""
         return self._bases[-1] + self.size if self._bases else 0
-
-    def gap(self) -> int | None:
-        """The first offset inside [min_offset, end) that no file holds; None if the files join."""
-        for base, following in zip(self._bases, self._bases[1:], strict=False):
-            if base + self.size != following:
-                return base + self.size
-        return None
 
     def base_of(self, offset: int) -> int | None:
         """Base of the file that holds `offset`; None if none does."""

@@ -181,7 +181,7 @@ def sync_file_system(fd: int, path: Path) -> None:
 def begin_write_back(fd: int) -> None:
     """What is dirty of a file starts on its way to the disk. Nobody waits, and nothing is durable by it.
 
-    What goes wrong is told by the sync that follows, whoever began to write.
+    What goes wrong is reported by the sync that follows, whoever began to write.
     """
     _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
 

@@ -34,7 +34,7 @@ from towline.log.files.sparse_file import written
 Entries = npt.NDArray[np.void]  # dtype ENTRY
 
 QUEUE_ID_MAX: Final = 2**31 - 1
-_BLOCK: Final = 4096  # entries that recovery looks at in one read
+_BLOCK: Final = 4096  # entries that recovery reads at once
 
 
 class Boundary(Enum):
@@ -54,7 +54,7 @@ class ConsumeQueueFiles:
         assert open_max > 0
         self.root, self.file_size, self._apart = root, file_size, apart
         self._open_max = open_max
-        self._root_fd = -1  # errors of write-back are told to whoever has a file open
+        self._root_fd = -1  # the kernel reports errors of write-back to whoever has a file open
         self._open: OrderedDict[tuple[str, int, int], tuple[int, bool]] = OrderedDict()  # (descriptor, writable)
         self._durable_names: set[Path] = set()  # their directory entries were synced by this object
 
@@ -184,7 +184,7 @@ class ConsumeQueueFiles:
                 begin_write_back(fd)
 
     def watch(self) -> None:
-        """From here on no error of write-back is missed by `sync_all`, whoever else was told of it (H5)."""
+        """From here on no error of write-back is missed by `sync_all`, whoever else it was reported to (H5)."""
         if self._root_fd < 0:
             self._root_fd = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -294,10 +294,6 @@ class ConsumeQueueFiles:
         while self._open:
             os.close(self._open.popitem()[1][0])
 
-    @property
-    def open_count(self) -> int:
-        return len(self._open)
-
     def _physical(self, topic: str, queue_id: int, offset: int) -> int:
         """The log offset of an entry's record; -1 for a filler or no entry."""
         entries = self.read(topic, queue_id, offset, 1)
@@ -394,7 +390,7 @@ class ConsumeQueueFiles:
         try:
             self._store(fd, memoryview(FILLER * (within // SIZE - first)), first * SIZE)
         except DiskFull:
-            self._close(key)  # the next try must look for what is missing again
+            self._close(key)  # the next try must find again what is missing
             raise
 
     def _descriptor(

@@ -34,7 +34,7 @@ is_address: Final = ext.are_addresses  # which tags codes of queue entries are a
 class Units:
     """What stands at some addresses, in their order. Where `found` is false the rest means nothing.
 
-    `bitmaps` has as many columns as were asked for; `mapped` tells which units have a bitmap of exactly that size.
+    `bitmaps` has as many columns as were asked for; `mapped` says which units have a bitmap of exactly that size.
     """
 
     found: npt.NDArray[np.bool_]

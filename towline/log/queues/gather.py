@@ -10,8 +10,8 @@ from towline.kernels.jit.rows import RUN
 from towline.kernels.scan.gather import (
     BYTES_USED,
     GATHER_STATE_SIZE,
+    NEXT_RUN,
     NONE,
-    PIECE,
     PLACE,
     QUEUE_COUNT,
     gather_runs,
@@ -64,7 +64,7 @@ class Gather:
 
         Afterwards nothing is here.
         """
-        self._state[PLACE], self._state[PIECE] = 0, NONE
+        self._state[PLACE], self._state[NEXT_RUN] = 0, NONE
         while opened := merge_runs(
             self._runs,
             self._entries,

@@ -1,6 +1,6 @@
 """IndexService: the IndexFiles of a store, `index/<17 digits of local time>`, oldest first (spec 4.2-4.5).
 
-One process writes (reput, before it recovery); readers look at the directory with each query.
+One process writes (reput, before it recovery); readers list the directory with each query.
 """
 
 from collections.abc import Callable
@@ -76,12 +76,6 @@ class IndexService:
         """File names, oldest first."""
         return tuple(self._files)
 
-    @property
-    def end_timestamp_full(self) -> int:
-        """Store time covered by the files before the active one: indexMsgTimestamp, once they are synced."""
-        full = list(self._files)[:-1]
-        return self.file(full[-1]).header.end_timestamp if full else 0
-
     def file(self, name: str) -> IndexFile:
         """The mapped file of that name."""
         found = self._files[name]
@@ -116,7 +110,7 @@ class IndexService:
     def query(self, topic: str, key: str, begin: int, end: int, limit: int = QUERY_COUNT) -> list[int]:
         """Log offsets of records of that topic and key, or of another with the same hash, newest first (spec 4.5).
 
-        Stored within [begin, end] ms, as precisely as the whole seconds of the entries tell; at most `limit`.
+        Stored within [begin, end] ms, as precisely as the whole seconds of the entries allow; at most `limit`.
         """
         self.refresh()
         hashed = key_hash(topic, key)

@@ -55,7 +55,7 @@ class Stretch:
 class LeadingHole:
     """Numbers [first, end) that were lost with a stretch at `at`, before anything else of the queue is known here.
 
-    How many of them are really missing is told by what stands before: entries are never replaced by holes.
+    How many of them are really missing follows from what stands before: entries are never replaced by holes.
     """
 
     topic: bytes

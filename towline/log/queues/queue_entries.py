@@ -95,7 +95,7 @@ class QueueEntries:
         self._kept: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None
 
     def keep(self) -> None:
-        """What is expected now is come back to by `restore`, but for runs that `settle` was told of meanwhile."""
+        """What is expected now is come back to by `restore`, but for runs that `settle` was given meanwhile."""
         self._kept = self._expected.copy(), self._reached.copy()
 
     def settle(self, runs: npt.NDArray[np.void]) -> None:
@@ -126,7 +126,7 @@ class QueueEntries:
         yield from self._grouped(batch, first, len(batch.rows))
 
     def runs(self, batch: Batch) -> Iterator[QueueRun]:
-        """The same run by run, for who looks at each queue by itself."""
+        """The same run by run, for who checks each queue by itself."""
         for one in self.rounds(batch):
             for run in one.runs:
                 number, start, count, offset = (

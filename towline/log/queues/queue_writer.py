@@ -63,11 +63,6 @@ class QueueWriter:
                 number += 1
 
     @property
-    def open_count(self) -> int:
-        """Descriptors held here."""
-        return int(np.count_nonzero(self._fds != CLOSED))
-
-    @property
     def opened(self) -> int:
         """Files opened so far, again and again included."""
         return int(self._state[OPENED])

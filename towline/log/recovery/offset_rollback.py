@@ -176,13 +176,13 @@ def clamp_levels(content: dict[str, Any], ends: Ends, log: Shorter, files: Consu
     offsets: dict[str, Any] = found if isinstance(found, dict) else {}
     longer = number(content, LOG_END) > log.end
     for level in offsets:
-        told = number(offsets, level)
+        counted = number(offsets, level)
         end = ends.get((SCHEDULE_TOPIC, queue_id_of(level, 1)), 0)
-        holds = min(told, end)
+        holds = min(counted, end)
         if longer and holds:
             holds = _first_after(files, queue_id_of(level, 1), holds, log.delivered_ms)
-        if told > holds:
-            said.append(f"of level {level} {told} count as delivered, and the log holds {holds}")
+        if counted > holds:
+            said.append(f"of level {level} {counted} count as delivered, and the log holds {holds}")
             offsets[level] = holds
     if longer:
         content[LOG_END] = log.end
@@ -225,7 +225,7 @@ def queue_id_of(text: str, first: int = 0) -> int:
 
 
 def _first_after(files: ConsumeQueueFiles, queue_id: int, before: int, time_ms: int) -> int:
-    """The first entry before number `before` that is due after `time_ms`, or that nobody can tell: so many are through.
+    """The first entry before number `before` that is due after `time_ms`, or has no known time: so many are through.
 
     Backwards, until _LOOK in a row are due sooner: a queue's times go up, unless its delay was changed.
     """

@@ -1,6 +1,6 @@
 """Recovery of ConsumeQueues and IndexFiles: both are cut to the mark up to which they were synced; reput goes on there.
 
-Everything below the mark should be there. Each start looks for damage that is cheap to find (`towline store verify`
+Everything below the mark should be there. Each start searches for damage that is cheap to find (`towline store verify`
 compares every entry): a missing file or a hole, garbage at a queue's end, and queues of the newest records that end too
 early. Then the mark goes back to before the damage.
 """
@@ -35,7 +35,7 @@ from .verdicts import Case, Decided, Observed, Verdict
 _TOGETHER: Final = 64  # more queues than this are synced all at once
 _FILES_OPEN_MAX: Final = 64
 _UNKNOWN: Final = 1 << 62
-_LOOK: Final = 256  # entries behind a queue's end among which a hole is looked for
+_LOOK: Final = 256  # entries behind a queue's end among which a hole is searched for
 TAIL: Final = 64 * MIB  # of the log before the mark: the queues of its records are compared with it
 Queue = tuple[str, int]
 

@@ -8,7 +8,7 @@ the whole recovery is done.
 
 What a killed node had not synced yet is walked as well, as far as it is within UNSYNCED of the newest record: a record
 that is damaged there ends the log, as it would in a whole recovery (H3). What lies further back, behind the durable
-offset, is taken from the page cache unseen, as reput and readers took it before; `store verify` looks at it.
+offset, is taken from the page cache unseen, as reput and readers took it before; `store verify` checks it.
 """
 
 from bisect import bisect_right

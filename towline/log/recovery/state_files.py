@@ -1,4 +1,4 @@
-"""Observers of the state files that a start reads: each tells which row of the recovery table applies to its file.
+"""Observers of the state files that a start reads: each finds which row of the recovery table applies to its file.
 
 Files that a crash left unfinished, and those of `ha/` that are held in two copies, are put right here too.
 """

@@ -1,6 +1,6 @@
 """The recovery table: one row for each situation in which a start may find a file, with the verdict on it.
 
-The observers of `state_files`, `observe_log`, `recover_derived` and `truncation` tell which row applies, and recovery
+The observers of `state_files`, `observe_log`, `recover_derived` and `truncation` find which row applies, and recovery
 carries out that row's verdict. Torn and corrupt are different verdicts: bytes that were never promised are cut off and
 kept in `diverged/`, damage of durable bytes is refused. Queues and index are derived from the log, so nothing of them
 is lost that the log still holds.
@@ -172,21 +172,3 @@ class Decided:
         if found.text:
             self.notes.append(found.text)
         return found.case.verdict
-
-
-def as_markdown() -> str:
-    """The table, as ARCHITECTURE.md shows it."""
-    lines = [
-        "The durable offset is how far the log was surely on the disk.",
-        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
-        "",
-        *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
-        "",
-        "| file | situation | verdict | kept | remedy | name |",
-        "|---|---|---|---|---|---|",
-    ]
-    for case in Case:
-        row = case.row
-        cells = (f"`{row.file}`", row.situation, row.verdict.name, row.kept, row.remedy, case.name)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"

@@ -105,7 +105,7 @@ class Repair:
         start, end = damage.start - base, damage.end - base
         kept = self._keep(path, start, end)
         at, head = start, b""
-        for size, lost in stretch.pieces:
+        for size, lost in stretch.spans:
             data = skipped.encode(size, base + at, lost, max(damage.timestamp, 1), with_crc=stretch.with_crc)
             if at == start:
                 head, data = data[:_WORD], bytes(_WORD) + data[_WORD:]

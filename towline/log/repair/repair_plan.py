@@ -32,19 +32,19 @@ _LOST_MAX: Final = 100_000  # messages of one stretch that are named; no stretch
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A damaged stretch to be stepped over, and what was lost with it. `pieces` are (size, what it says) from `start`.
+    """A damaged stretch to be stepped over, and what was lost with it. `spans` are (size, what it says) from `start`.
 
-    Behind the pieces a blank ends the segment (`blank`), or zeros end the log.
+    Behind the spans a blank ends the segment (`blank`), or zeros end the log.
     """
 
     damage: Damage
-    pieces: list[tuple[int, Lost]]
+    spans: list[tuple[int, Lost]]
     blank: int
     with_crc: bool
 
     @property
     def lost(self) -> int:
-        return sum(lost.count for _, lost in self.pieces)
+        return sum(lost.count for _, lost in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RepairPlan:
         """The log's end when the stretches have been stepped over."""
         last = self.stretches[-1] if self.stretches else None
         if last is not None and last.damage.follows == "end":
-            return last.damage.start + sum(size for size, _ in last.pieces)
+            return last.damage.start + sum(size for size, _ in last.spans)
         return self.verified.log.end
 
 
@@ -169,7 +169,7 @@ class _Planner:
         return wanted
 
     def _note_last_holes(self, stretch: Stretch) -> None:
-        for _, lost in stretch.pieces:
+        for _, lost in stretch.spans:
             if lost.count and lost.first + lost.count >= self.plan.verified.end_of(lost.topic, lost.queue_id):
                 name = f"queue {lost.queue_id} of {lost.topic.decode('utf-8', 'replace')}"
                 self.plan.notes.append(f"{name} will end in a hole: {PUT_ONE}")
@@ -304,34 +304,34 @@ def _stretch(damage: Damage, lost: list[Lost], *, with_crc: bool) -> Stretch | N
     """How a stretch is filled. None if what was lost with it cannot all be named in it."""
     room = damage.end - damage.start
     for crc in (with_crc, False):
-        pieces = [(max(skipped.size_of(one, with_crc=crc), skipped.SIZE_MIN), one) for one in lost]
-        spare = room - sum(size for size, _ in pieces)
+        spans = [(max(skipped.size_of(one, with_crc=crc), skipped.SIZE_MIN), one) for one in lost]
+        spare = room - sum(size for size, _ in spans)
         if damage.follows == "end":
             if spare >= 0:
-                return Stretch(damage, pieces, 0, crc)
+                return Stretch(damage, spans, 0, crc)
         elif damage.follows == "segment":
             if spare >= BLANK_SIZE:
-                return Stretch(damage, pieces, spare, crc)
-        elif spare == 0 or (spare > 0 and pieces) or spare >= skipped.SIZE_MIN:
-            return Stretch(damage, _filled(pieces, spare), 0, crc)
+                return Stretch(damage, spans, spare, crc)
+        elif spare == 0 or (spare > 0 and spans) or spare >= skipped.SIZE_MIN:
+            return Stretch(damage, _filled(spans, spare), 0, crc)
     return None
 
 
-def _filled(pieces: list[tuple[int, Lost]], spare: int) -> list[tuple[int, Lost]]:
-    """The pieces with `spare` more bytes: the last one grows, and what is beyond the largest takes more."""
-    if pieces:
-        size, lost = pieces.pop()
+def _filled(spans: list[tuple[int, Lost]], spare: int) -> list[tuple[int, Lost]]:
+    """The spans with `spare` more bytes: the last one grows, and what is beyond the largest takes more."""
+    if spans:
+        size, lost = spans.pop()
         grown = min(spare, skipped.SIZE_MAX)
         grown -= max(0, skipped.SIZE_MIN - (spare - grown)) if 0 < spare - grown < skipped.SIZE_MIN else 0
-        pieces.append((size + grown, lost))
+        spans.append((size + grown, lost))
         spare -= grown
     while spare > skipped.SIZE_MAX:
         size = skipped.SIZE_MAX if spare - skipped.SIZE_MAX >= skipped.SIZE_MIN else spare - skipped.SIZE_MIN
-        pieces.append((size, Lost()))
+        spans.append((size, Lost()))
         spare -= size
     if spare:
-        pieces.append((spare, Lost()))
-    return pieces
+        spans.append((spare, Lost()))
+    return spans
 
 
 def _next_has_crc(reader: CommitLogReader, damage: Damage) -> bool:
@@ -351,7 +351,7 @@ def _said(stretch: Stretch) -> str:
     if stretch.lost:
         queues = ", ".join(
             f"{lost.topic.decode('utf-8', 'replace')}/{lost.queue_id} from {lost.first}, {lost.count}"
-            for _, lost in stretch.pieces
+            for _, lost in stretch.spans
             if lost.count
         )
         known = f"{stretch.lost} messages are lost (queue from number, count: {queues})"

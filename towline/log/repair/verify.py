@@ -39,7 +39,7 @@ from .verify_state import (
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """`limit` is the log offset up to which was looked, where a node runs; `gaps` of queues' numbers in the log."""
+    """`limit` is the log offset up to which was read, where a node runs; `gaps` of queues' numbers in the log."""
 
     findings: Findings
     log: LogFound

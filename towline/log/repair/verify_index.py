@@ -22,7 +22,7 @@ from towline.log.files.mapped_file import MappedFile
 from .verify_report import START, Findings, length_of
 
 _ENTRIES_AT_ONCE: Final = 800_000
-_BAD_MAX: Final = 200  # wrong links of one file that are told one by one
+_BAD_MAX: Final = 200  # wrong links of one file that are reported one by one
 _SECOND: Final = 1000
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
 _AGAIN: Final = 128  # entries back, twice the keys of most records
@@ -100,7 +100,7 @@ class IndexVerifier:
     ) -> None:
         """`surely`: log offset up to which the index was synced; what is missing there no start derives again.
 
-        A `running` node makes files. `apart`: one of many, of which each is told what to look at.
+        A `running` node makes files. `apart`: one of many, each of which has its own part to check.
         """
         self._findings, self._slots, self._indexes = findings, slots, indexes
         self._log_min, self._surely = log_min, surely
@@ -350,7 +350,7 @@ class IndexVerifier:
     def finish(self, *, whole: bool, chains: bool = True) -> None:
         """`whole` when the batches reached the log's end and nobody writes: then slots and ends are compared too.
 
-        Without `chains` the files are left to be looked at one by one, and to be closed.
+        Without `chains` the files are left to be checked one by one, and to be closed.
         """
         while whole and (file := self._current()) is not None:
             if self._again(file):

@@ -108,7 +108,7 @@ class LogBounds:
     """`durable` is what the file said, None without one; `limit` the end to stop at while a node runs, else None.
 
     `named` are records to be stepped over though they keep every rule of their own.
-    `surely` is the offset below which a bad record is damage. `dispatched` tells for a log offset to where the queues
+    `surely` is the offset below which a bad record is damage. `dispatched` gives for a log offset to where the queues
     of a store that was closed point, None if none points to it; not asked of a store that was not closed.
     """
 
@@ -150,7 +150,7 @@ class LogVerifier:
 
     @property
     def bases(self) -> range:
-        """Of the segments that are to be looked at, whether their files exist or not."""
+        """Of the segments that are to be checked, whether their files exist or not."""
         size, bounds = self._log.segment_size, self._bounds
         last = max((*self._log.queue.bases, bounds.surely - 1))
         stop = last + 1 if bounds.limit is None else min(last + 1, bounds.limit)
@@ -311,8 +311,8 @@ class LogVerifier:
         start = at + record.SIZE_MIN if size - at > record.SIZE_MIN else at + blank.SIZE
         while start < size:
             stop = min(start + _SEARCH_STEP, size)
-            piece = log[start : min(stop + 8, size)].tobytes()
-            for place in sorted(_found(piece)):
+            window = log[start : min(stop + 8, size)].tobytes()
+            for place in sorted(_found(window)):
                 candidate = start + place - _MAGIC_AT
                 if candidate >= start and candidate < stop and self._is_whole(base, candidate):
                     return candidate
@@ -368,14 +368,14 @@ class LogVerifier:
         self._findings.add(self._log.queue.path_of(base), start - base, end - base, rule, sentence, **other)
 
 
-def _found(piece: bytes) -> list[int]:
+def _found(window: bytes) -> list[int]:
     """Where one of the magic numbers stands."""
     places = []
     for magic in _MAGICS:
-        place = piece.find(magic)
+        place = window.find(magic)
         while place >= 0:
             places.append(place)
-            place = piece.find(magic, place + 1)
+            place = window.find(magic, place + 1)
     return places
 
 

@@ -107,7 +107,7 @@ class QueueVerifier:
         """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again.
 
         `floors`: nobody reads what a queue of a deleted topic holds below it, and its files go.
-        A `running` node may be making a queue's last file. `bases`: of a verifier that looked at the directory before.
+        A `running` node may be making a queue's last file. `bases`: of a verifier that listed the directory before.
         """
         self._running = running
         self._floors = floors or {}

@@ -1,6 +1,6 @@
 """`config/archived.json`: up to where the log's segments are in an archive. The job that archives writes it.
 
-Cleaning reads it where `keep_until_archived` is set. A log may be cut after it was archived (a slave that is told to
+Cleaning reads it where `keep_until_archived` is set. A log may be cut after it was archived (a slave that is ordered to
 accept a loss) and grow on with other bytes under the same offsets, so the file holds a CRC of the last archived bytes,
 and every reader compares it first. No cut leaves those bytes and changes any before them.
 """

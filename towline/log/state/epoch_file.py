@@ -49,7 +49,7 @@ class EpochFile:
             return
         data = encode(epochs)
         before = self.path.read_bytes() if _has_bytes(self.path) else b""
-        if before == data:  # perhaps left by a save of which nobody could tell whether it holds
+        if before == data:  # perhaps left by a save of which nobody knows whether it holds
             sync_directory(self.path.parent)
             return
         if before:

@@ -7,7 +7,7 @@
   from the offsets that were written last, which are never ahead of what was delivered (0020), so master and slave
   compute the same one, and no process has to run for it.
 - The floor of transactions of a RocketMQ broker that had the store last (spec 1.4). A broker passes over a half that
-  was checked too often without an op record, so only its offsets tell. Its consumerOffset.json is known by the check
+  was checked too often without an op record, so only its offsets show it. Its consumerOffset.json is known by the check
   that it lacks: that of a slave, which may be ahead of its log, has one.
 """
 

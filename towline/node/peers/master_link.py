@@ -8,7 +8,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, SLEEP_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link, await_any
-from towline.link.greeting import LEFT, encode_refusal
+from towline.link.handshake import LEFT, encode_refusal
 from towline.link.poller import Pollable, Poller
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
@@ -54,7 +54,7 @@ class MasterLink:
         self._retry_at = 0
         self._quick_until = 0
         self._alone = True
-        self._told = ""
+        self._reported = ""
         self._refused: LinkRefused | None = None
         self._troubles: dict[str, LinkRefused | NoAnswer | MalformedFrame] = {}
         if not self._addresses:
@@ -77,7 +77,7 @@ class MasterLink:
     @property
     def trouble(self) -> str:
         """Why there is no connection, as it was logged; empty while there is one."""
-        return self._told
+        return self._reported
 
     @property
     def refused(self) -> LinkRefused | None:
@@ -113,7 +113,7 @@ class MasterLink:
             link.close()
             self._next(error)
             return False
-        self._link, self._told, self._refused, self._troubles = link, "", None, {}
+        self._link, self._reported, self._refused, self._troubles = link, "", None, {}
         self._poller.add(link)
         return True
 
@@ -173,6 +173,6 @@ class MasterLink:
 
     def _retry_later(self, why: str, now: int) -> None:
         self._retry_at = now + (QUICK_RETRY_MS if now < self._quick_until else RETRY_MS)
-        if why != self._told:  # a master that stays away is told of once
+        if why != self._reported:  # a master that stays away is logged once
             self._node.log.warning("%s", why)
-        self._told = why
+        self._reported = why

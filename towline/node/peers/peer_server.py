@@ -88,7 +88,7 @@ class PeerServer:
         return True
 
     def observe_epoch(self, epoch: int) -> bool:
-        """Records a higher epoch of another master, as told by a peer. Like a promise to it, that fences this node.
+        """Records a higher epoch of another master, which a peer named. Like a promise to it, that fences this node.
 
         False for an own or a known epoch. Raises like `answer`.
         """

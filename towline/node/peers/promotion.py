@@ -15,7 +15,7 @@ from .peer_server import STATE, state_of
 def promote(store_root: Path, *, accept_loss: bool = False, timeout_s: float = OUTCOME_MAX_S) -> dict[str, Any]:
     """Makes the running node a master; {"role", "epoch", "stages_ms", ...} once it serves.
 
-    Refused, it goes on as what it is, without a break if that could be told beforehand. Raises PromotionRefused,
+    Refused, it goes on as what it is, without a break if that could be known beforehand. Raises PromotionRefused,
     NodeNotRunning, OrderUndone, and what keeps a node from starting.
     """
     node_facts(store_root)

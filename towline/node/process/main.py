@@ -64,7 +64,7 @@ def _parse(role: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--alone", action="store_true", help="no peer can be master now, though none answers")
     parser.add_argument("--accept-loss", action="store_true", help="what was confirmed here may be cut off")
     parser.add_argument("--log-file", type=Path, help="where the processes log; standard error without it")
-    parser.add_argument("--ready-fd", type=int, help="descriptor that is told when the node serves, or why it does not")
+    parser.add_argument("--ready-fd", type=int, help="descriptor to write to when the node serves, or why it does not")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help="SIGKILL when this parent goes")
     return parser.parse_args(arguments)
 

@@ -355,11 +355,11 @@ def standing_still(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any
             "pid": process["pid"],
             "state": process["state"],
             "still_ms": still_ms,
-            "sentence": told,
+            "sentence": sentence,
         }
         for process in processes
-        for still_ms, told in [_still(process)]
-        if told
+        for still_ms, sentence in [_still(process)]
+        if sentence
     ]
 
 

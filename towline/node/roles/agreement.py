@@ -96,7 +96,7 @@ def on_start(
 ) -> RoleDecision:
     """What a node becomes that is to be master again. `silent`: the peers that do not answer, as people know them.
 
-    Raises AloneRefused where only the operator can tell, or the silent ones.
+    Raises AloneRefused where only the operator can know, or the silent ones.
     """
     newer = _newer(own, answers, all_answer=not silent)
     if newer is not None:

@@ -36,21 +36,21 @@ def verify_beside_node(attempt: Callable[[], Verified]) -> Verified:
     What is damaged is found each time; what is not found again is left out. Two attempts that agree are enough.
     Raises NotInLog or FileNotFoundError when deleting never pauses.
     """
-    told: set[Place] | None = None
+    places: set[Place] | None = None
     for left in reversed(range(ATTEMPTS)):
         try:
             found = attempt()
         except (NotInLog, FileNotFoundError):
-            if not left and told is None:
+            if not left and places is None:
                 raise
             continue
         if found.limit is None:
             return found
-        before, last = told, found
-        told = found.findings.places() if before is None else before & found.findings.places()
-        if not told or told == before:
+        before, last = places, found
+        places = found.findings.places() if before is None else before & found.findings.places()
+        if not places or places == before:
             break
-    last.findings.keep(told or set())
+    last.findings.keep(places or set())
     return last
 
 

@@ -187,8 +187,8 @@ class NextSegment:
     def _tell_slow(self, base: int, took_ms: int) -> None:
         """RocketMQ's bound. Whoever puts has waited for this one."""
         if took_ms > SLOW_SEGMENT_MS:
-            told = "making segment %s took %d ms, for which the log's writer waited: allocate had not begun it"
-            self._node.log.warning(told, segment_name(base), took_ms)
+            text = "making segment %s took %d ms, for which the log's writer waited: allocate had not begun it"
+            self._node.log.warning(text, segment_name(base), took_ms)
 
     def _comes_from_allocate(self, end: int) -> bool:
         """Waits for a segment that allocate is making. False when it is not, fails, dies, or takes too long."""

@@ -1,7 +1,7 @@
 """The transient store pool: buffers of one segment each in shared memory, to which put appends (spec 6.4).
 
     pool/free/*           zeroed; put takes one by renaming it
-    pool/taken/<base>     stands in for the segment of that base; COMMITTED tells how much the segment's file holds
+    pool/taken/<base>     stands in for the segment of that base; COMMITTED says how much the segment's file holds
     pool/used/<base>      wholly committed and given back; allocate zeroes it before it is free again (H1)
     pool/owner.json       whose they are: written last, so that a pool without it was never used
 

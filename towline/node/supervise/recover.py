@@ -134,7 +134,7 @@ def roll_back_offsets(node: Node, recovered: Recovered, floors: Mapping[tuple[by
 def publish_history(node: Node, recovered: Recovered, decided: Decided, *, past: int) -> None:
     """Publishes the log's epoch and the promise. A master that has no peers opens its epoch here; another
     one does it when it has agreed with its peers. `past`: the newest epoch of which the log may have lost everything,
-    so that whoever read in it is not told that it still lasts.
+    so that its readers do not believe that it still lasts.
     """
     epoch = EpochFile(node.store).cut(recovered.end, recovered.log_min)[-1].number
     promise = load_promise(node.store)

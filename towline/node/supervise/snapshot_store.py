@@ -2,7 +2,7 @@
 
 A killed node's positions and table of queue ends outlive it in memory. They hold only while every byte that it wrote is
 still in the kernel's page cache: same boot (the positions say which), same mount, same directory. A directory's birth
-and the mount's number, which no kernel gives twice, tell a copied or re-mounted store from the one that was written to.
+and the mount's number, which no kernel gives twice, separate a copied or re-mounted store from the one written to.
 The store names the generation that ran on it last: memory of an older one, in another runtime directory, is outdated.
 
 A snapshot only makes a start quicker: where it cannot be written or read, a warning says so and the node starts.
@@ -146,7 +146,7 @@ def _best_effort(log: logging.Logger) -> Iterator[None]:
     try:
         yield
     except (OSError, DiskFull, StoreNotWritable, SyncFailed) as error:
-        log.warning("the next start may have to look at everything: %s", error)
+        log.warning("the next start may have to read everything: %s", error)
 
 
 def _last(store: Store) -> Path:

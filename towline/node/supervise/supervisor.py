@@ -221,7 +221,7 @@ class Supervisor:
         try:
             self._begin(order, running=True)
         except TowlineError as error:
-            if self._stopping:  # told to stop meanwhile: the order stands for the next start
+            if self._stopping:  # a stop was ordered meanwhile: the order stands for the next start
                 return
             self.log.error("cannot go on: %s", error)
             self._finish(order, error)

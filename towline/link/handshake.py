@@ -35,7 +35,6 @@ MALFORMED: Final = "MALFORMED"
 MAGIC_DIFFERS: Final = "MAGIC"
 VERSION_DIFFERS: Final = "VERSION"
 NOT_GREETED: Final = "NOT_GREETED"
-TOO_MANY_PARTS: Final = "TOO_MANY_PARTS"
 BAD_FRAME: Final = "FRAME"  # what a greeted peer said cannot be: both sides know why its link ends
 LEFT: Final = "LEFT"  # from the side that connected: why it goes
 

@@ -5,8 +5,8 @@ may have been here before asks `there` first. A miss counts only when everything
 began was dispatched (H22): a message that is stored and not dispatched yet is one that nobody finds.
 
 A request whose outcome is not known is treated alike: its deadline is waited for, behind which the node takes it no
-more, then its messages are looked for, and only what is missing is sent again. So a lost answer makes no doubles. What
-is found was dispatched, and what is dispatched is confirmed: it also holds what was stored without a promise.
+more, then its messages are searched for, and only what is missing is sent again. So a lost answer makes no doubles.
+What is found was dispatched, and what is dispatched is confirmed: it also holds what was stored without a promise.
 
 Nothing is waited for without an end: a question ends after ANSWER_MS; waiting for the node to come somewhere, and all
 of putting right together, after the time that the caller gives, by an error that says where it stood.
@@ -136,7 +136,7 @@ class _Counts:
     pending: deque[Chunk] = field(default_factory=deque)
 
 
-class Sending:
+class IdempotentProducer:
     """Sends rows to one group of nodes and waits for what they promise. Used by one thread.
 
     `endpoint` is that of put, or of several nodes, as a producer takes it; `serve` where the master answers questions,
@@ -164,7 +164,7 @@ class Sending:
             send_timeout_ms=SEND_TIMEOUT_MS,
             take_timeout_ms=TAKE_TIMEOUT_MS,
             delivery_timeout_ms=ANSWER_MS,
-            retries=0,  # what has no known outcome is looked for before it is sent again
+            retries=0,  # what has no known outcome is searched for first
             compression=compression,
             serve=serve,
         )
@@ -174,10 +174,6 @@ class Sending:
         self._turn = 0
 
     # --- what is there
-
-    def settle(self) -> None:
-        """Waits until everything that the log holds now was dispatched. Raises NotWritten, NoAnswer, LinkRefused."""
-        self._settled("dispatched", self._deadline())
 
     def lookup(self, topic: str, unique_key: str) -> ReceivedMessage | None:
         """The message with this key, after everything that the log holds now was indexed.
@@ -193,7 +189,8 @@ class Sending:
         return found[0] if found else None
 
     def there(self, topic: str, prefix: bytes, since_ms: int = 0) -> There:
-        """What the topic holds under unique keys with this prefix, stored at or after `since_ms`; settles first.
+        """What the topic holds under unique keys with this prefix, stored at or after `since_ms`, after everything that
+        the log holds now was dispatched.
 
         Raises NotWritten when the node does not get that far in time, or a queue gives nothing for so long.
         """
@@ -256,7 +253,7 @@ class Sending:
     def send(self, topic: str, batch: pa.RecordBatch, keys: pa.Array, there: There | None = None) -> None:
         """Puts the rows on their way, except those that are `there`; `finish` waits for them.
 
-        The columns are those of `towline.spark.rows`, of which `topic` is not looked at; `keys` the unique key of each
+        The columns are those of `towline.spark.rows`, of which `topic` is not read; `keys` the unique key of each
         row. Rows without a queueId go to the queues in turn, many at a time; the order of a queue is that of the rows.
         Raises UnwritableRow, UnwritableType, NotTheSameRows, PutRefused, NotWritten, MessageTooLarge, MalformedRecord,
         UnknownTopic, NoAnswer, LinkRefused, SeveralGroups.
@@ -325,7 +322,7 @@ class Sending:
             self._put_right(troubled)
 
     def _is_promised(self, chunk: Chunk) -> bool:
-        """Raises what is wrong with the request itself, NotWritten when the producer tells no outcome of it."""
+        """Raises what is wrong with the request itself, NotWritten when the producer knows no outcome of it."""
         assert chunk.future is not None
         try:
             error = chunk.future.exception(self._timeout_ms)
