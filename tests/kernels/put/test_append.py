@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.order import dies_of_a_store_to, shared
-from tests.kernels.put.desk import BASE, LOG, NEVER, NOW, WATCHED, Log, OneByOne
+from tests.kernels.put.desk import BASE, LOG, NEVER, NOW, WATCHED, Log
+from tests.kernels.put.one_by_one import OneByOne
 from towline.fence import fence
 from towline.format.record.forms import HALF_ROOM, Form
 from towline.format.record.record import MessageEncoder
@@ -267,6 +268,16 @@ class TestWhatIsNotStored:
         assert (desk.bytes == before).all()
         assert desk.positions.tolist() == positions
         assert desk.queues.ends() == ends
+
+    def test_leaves_only_zeros_however_many_records_it_held(self, desk):
+        records = [record(number) for number in range(50)]
+        records[-1] = records[-1][:90] + bytes([records[-1][90] ^ 1]) + records[-1][91:]
+        desk.offer((QUEUES[0], records))
+        assert desk.serve() == kernel.ROW
+        assert not desk.bytes.any()
+        desk.offer((QUEUES[0], [record(7)]))
+        assert desk.serve(first=1) == kernel.DONE
+        assert not desk.bytes[desk.end :].any()
 
     def test_names_the_record_that_breaks_a_rule(self, desk):
         _bad_crc(desk)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.order import dies_of_a_store_to, shared
-from tests.kernels.put.desk import APPENDED, BASE, LOG, NEVER, NOW, WATCHED, Log, OneByOne
+from tests.kernels.put.desk import APPENDED, BASE, LOG, NEVER, NOW, WATCHED, Log
+from tests.kernels.put.one_by_one import OneByOne
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.frames import Group, decode_put_answer, encode_put
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word

@@ -8,7 +8,6 @@ from .compiled import keep, ready
 MODULES: Final = (
     "base.hashing",
     "base.crc",
-    "put.stamp",
     "base.first_word",
     "scan.scan",
     "base.directory",

@@ -15,7 +15,7 @@ from towline.format.record.record import (
 )
 from towline.format.record.rules import Rule
 from towline.kernels.base.crc import copy_with_crc, crc_of, crc_on
-from towline.kernels.base.forms import REALS, Reals, form_rule
+from towline.kernels.base.forms import Reals, form_rule
 from towline.kernels.base.ownership import names_rule
 from towline.kernels.base.shape import (
     BODY_CRC,
@@ -56,7 +56,7 @@ from towline.kernels.base.words import (
     store_i64,
 )
 from towline.kernels.jit.calls import call_int
-from towline.kernels.jit.compiled import GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
+from towline.kernels.jit.compiled import Bytes, Numbers, Rows, helper
 from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
 # What is asked of a request beside its form; add them up.
@@ -333,7 +333,14 @@ def append_whole(
     result: Numbers,
     failpoint: int,
 ) -> int:
-    """What `append_request` does, for other kernels. `failpoint`: address of the function to call, or 0."""
+    """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
+
+    Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
+    their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
+    `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
+    constants above, `reals` are of a RealTopics, `failpoint` the address of the function to call, or 0. After a refusal
+    a part may be copied and nothing is stamped, `groups` are as before, and `result` holds what RESULT_SIZE says.
+    """
     if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
         return Rule.STORE_HOST_FLAG.value
     if at < 0 or at + frame.size > log.size:
@@ -345,47 +352,3 @@ def append_whole(
         if checks & PROPERTY_CRC:
             _seal(log, at, frame)
     return rule
-
-
-@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, REALS, NUMBERS))
-def append_request(
-    log: Bytes,
-    at: int,
-    frame: Bytes,
-    groups: Rows,
-    group_count: int,
-    arena: Bytes,
-    own: Bytes,
-    base: int,
-    store_timestamp: int,
-    store_host: Bytes,
-    max_body: int,
-    checks: int,
-    reals: Reals,
-    result: Numbers,
-) -> int:
-    """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
-
-    Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
-    their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
-    `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
-    constants above, `reals` are of a RealTopics. After a refusal a part may be copied and nothing is stamped, `groups`
-    are as before, and `result` holds what RESULT_SIZE says.
-    """
-    return append_whole(
-        log,
-        at,
-        frame,
-        groups,
-        group_count,
-        arena,
-        own,
-        base,
-        store_timestamp,
-        store_host,
-        max_body,
-        checks,
-        reals,
-        result,
-        0,
-    )
