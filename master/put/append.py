@@ -49,7 +49,7 @@ WINDOW: Final = 4 * MIB  # bytes of the log that are populated for a call
 SETTLED_MAX: Final = 16  # rows in one call, so that what was stored does not wait for many new queues
 PROPERTY_NAME_SHOWN: Final = 60  # bytes
 _WORD: Final = 8
-_NOWHERE: Final = np.zeros(_WORD, np.uint8)  # stands for the segment where none is open
+_NOWHERE: Final[Bytes] = np.zeros(_WORD, np.uint8)  # stands for the segment where none is open
 _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5.1)
     Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
     **dict.fromkeys(
@@ -125,7 +125,7 @@ class Appender:
         state.stamped_at = _WORD * Position.STORE_TIMESTAMP.word
         state.failpoint = address_of_failpoints(kernel.FAILPOINTS)
         self._full: DiskFull | None = None
-        self._window = WINDOW
+        self._window, self._log = WINDOW, _NOWHERE
         self._logged_cause = Cause.REQUEST
 
     # --- before the first request
@@ -223,7 +223,7 @@ class Appender:
         """The part of the segment that the kernel may write; empty where something prevents it, which `_make_room`
         names."""
         state = self._state
-        self._log: Bytes = _NOWHERE
+        self._log = _NOWHERE
         state.at = state.end = 0
         if self._full is not None:
             return
@@ -250,7 +250,7 @@ class Appender:
     def _end(self, statistics: PutStatistics, refused: Refusal | None) -> Appended:
         """Counts what was stored."""
         state = self._state
-        self._window = WINDOW
+        self._window, self._log = WINDOW, _NOWHERE  # a segment that was left can be unmapped
         for topic, queue_id, *counts in self._queues.stored(state.touched):
             statistics.stored(topic, queue_id, *counts)
         return Appended(state.requests, state.records, state.size, state.memory, state.scheduled > 0, refused)
