@@ -8,12 +8,15 @@ import numpy as np
 
 from towline.errors import BenchFailed
 from towline.format.record.rules import Rule
+from towline.format.wire.frames import Group, encode_put
+from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.base.forms import RealTopics
 from towline.kernels.base.ownership import own_values
-from towline.kernels.jit.rows import GROUP
-from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE, append_request
-from towline.limits import MESSAGE_BODY_MAX
-from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
+from towline.kernels.jit.rows import APPEND, GROUP, PUT_QUEUE, REQUEST, RequestStatus, Sender, fields_of
+from towline.kernels.put import append
+from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, RESULT_SIZE
+from towline.limits import MESSAGE_BODY_MAX, REQUEST_GROUPS_MAX
+from towline.log.commitlog.commit_log import LogTail
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.page_cache import warm
 from towline.log.files.segment_files import create_segment, publish, segment_name
@@ -37,58 +40,68 @@ def make_segment(directory: Path, size: int) -> MappedFile:
 
 
 class Appends:
-    """What put does with a request once it is decoded, by the same calls: make room, kernel, publish."""
+    """What put does with a request once it is received: its row is given to the append, and the tail follows."""
 
     def __init__(self, segment: MappedFile, load: Load) -> None:
         self._segment = segment
         self._load = load
-        self._frame = np.frombuffer(load.records, dtype=np.uint8)
-        self._first = load.records[:FIRST_WORD_SIZE]
-        self._groups = np.zeros(1, dtype=GROUP)
-        self._topic = np.frombuffer(TOPIC.encode(), dtype=np.uint8)
-        self._own = own_values("DefaultCluster")
-        self._reals = RealTopics().at(0, 0)
-        self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
-        self._next, self._tail = 0, self._from_the_start()
+        head = encode_put(1, 0, 1 << 62, [Group(TOPIC.encode(), 0, load.shape.records, len(load.records))])
+        self._frames = [np.frombuffer(data, dtype=np.uint8) for data in (head, load.records)]
+        self._requests = np.zeros(1, REQUEST)
+        self._states = np.zeros(1, APPEND)
+        self._row, self._state = fields_of(self._requests)[0], fields_of(self._states)[0]
+        self._row.head, self._row.records = (frame.ctypes.data for frame in self._frames)
+        self._row.head_size, self._row.records_size = (frame.size for frame in self._frames)
+        self._row.sender = Sender.CLIENT
+        state = self._state
+        state.store_timestamp = state.now_ms = 1
+        state.bytes_max = state.request_limit = load.shape.records * MESSAGE_BODY_MAX
+        state.body_max, state.stamped_at = MESSAGE_BODY_MAX, 8
+        self._queues = np.zeros(1, PUT_QUEUE)
+        self._queues["access"] = Sender.CLIENT
+        directory = QueueDirectory()
+        directory.add(TOPIC.encode(), 0)
+        known = directory.arrays, self._queues, np.zeros(1, np.int64), np.zeros(append.PLACES_SIZE, np.int64)
+        groups, positions = np.zeros(REQUEST_GROUPS_MAX, GROUP), np.zeros(16, np.uint8)
+        terms = own_values("DefaultCluster"), HOST, RealTopics().at(0, 0), np.zeros(RESULT_SIZE, np.int64)
+        self._appender: append.Appender = (
+            self._states,
+            segment.array,
+            positions,
+            np.zeros(0, np.int64),
+            known,
+            groups,
+            terms,
+        )
+        self._marks = np.zeros(8 * append.MARKS_SIZE, np.uint8)
+        self._answers = np.zeros(2 * append.ANSWER_MAX, np.uint8)
+        self._tail = self._from_the_start()
 
     def measure(self, seconds: float, *, check_crc: bool) -> float:
         """Records per second. The segment is begun anew, outside the time taken, when it is full."""
         size = len(self._load.records)
         done, taken = 0, 0.0
+        self._state.checks = FROM_CLIENT | (CHECK_CRC if check_crc else 0)
         while taken < seconds:
             if not self._tail.fits(size):
-                self._next, self._tail = 0, self._from_the_start()
+                self._queues["next_offset"], self._tail = 0, self._from_the_start()
             started = busy_seconds()
             while self._tail.fits(size) and taken + busy_seconds() - started < seconds:
-                self._append(size, check_crc)
+                self._append(size)
                 done += self._load.shape.records
             taken += busy_seconds() - started
         return done / taken
 
-    def _append(self, size: int, check_crc: bool) -> None:
-        tail = self._tail
-        self._groups[0] = (size, self._load.shape.records, self._next, 0, len(self._topic), 0, 0)
-        at = tail.make_room(size)
-        rule = append_request(
-            tail.array,
-            at,
-            self._frame,
-            self._groups,
-            1,
-            self._topic,
-            self._own,
-            tail.base,
-            1,
-            HOST,
-            MESSAGE_BODY_MAX,
-            FROM_CLIENT | (CHECK_CRC if check_crc else 0),
-            self._reals,
-            self._result,
-        )
-        if rule != Rule.OK:
-            raise BenchFailed(f"the kernel refused record {self._result[0]}: {Rule(rule).sentence}")
-        tail.publish(self._first, size)
-        self._next = int(self._groups[0]["next_offset"])
+    def _append(self, size: int) -> None:
+        tail, state = self._tail, self._state
+        state.at, state.end = tail.window(size)
+        state.written = state.size = 0
+        self._row.status = RequestStatus.WAITING
+        append.append_rows(self._requests, 0, 1, self._marks, self._answers, self._appender)
+        if self._row.status != RequestStatus.STORED:
+            rule = Rule(self._row.rule)
+            raise BenchFailed(f"{RequestStatus(self._row.status).name}: record {self._row.record}: {rule.sentence}")
+        tail.moved(state.at)
 
     def _from_the_start(self) -> LogTail:
         """The tail at byte 0. It neither populates nor unmaps: the mapping holds every page, and keeps it."""
@@ -109,13 +122,13 @@ def measure_kernel(
     slice_s = seconds / rounds
     for _ in range(rounds):
         copied = copies.measure(slice_s)
-        for row, append, checksum in zip(series, appends, checksums, strict=True):
+        for row, measured, checksum in zip(series, appends, checksums, strict=True):
             row.append(
                 {
                     "copy": copied,
                     "crc": checksum.measure(slice_s),
-                    "plain": append.measure(slice_s, check_crc=False),
-                    "checked": append.measure(slice_s, check_crc=True),
+                    "plain": measured.measure(slice_s, check_crc=False),
+                    "checked": measured.measure(slice_s, check_crc=True),
                 }
             )
     return [_row(load, row) for load, row in zip(loads, series, strict=True)]

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from towline.format.record import blank
 from towline.limits import KIB, MIB
-from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, LogTail
+from towline.log.commitlog.commit_log import LogTail
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.page_cache import warm
 from towline.log.files.segment_files import ensure_segment, segment_name
@@ -102,8 +103,7 @@ def _turns(commitlog: Path, way: Way, plan: Switches) -> tuple[npt.NDArray[np.in
 
     size = plan.request_size
     data = memoryview(os.urandom(size))
-    first, rest = bytes(data[:FIRST_WORD_SIZE]), data[FIRST_WORD_SIZE:]
-    turns = (plan.count + 1) * (plan.segment_size // (size + FIRST_WORD_SIZE)) - 1
+    turns = (plan.count + 1) * (plan.segment_size // (size + blank.SIZE)) - 1
     taken = np.zeros(turns, dtype=np.int64)
     switched = np.zeros(turns, dtype=np.bool_)
     tail = LogTail.open(commitlog, plan.segment_size, 0, next_segment, populate_ahead=way.ahead)
@@ -117,9 +117,9 @@ def _turns(commitlog: Path, way: Way, plan: Switches) -> tuple[npt.NDArray[np.in
             tail.blank()
             tail.roll()
             switched[turn] = True
-        at = tail.make_room(size)
-        tail.segment.view[at + FIRST_WORD_SIZE : at + size] = rest
-        tail.publish(first, size)
+        at, _ = tail.window(size)
+        tail.segment.view[at : at + size] = data
+        tail.moved(at + size)
         taken[turn] = clock() - started
     tail.close()
     return taken, switched

@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from towline.clock import boottime_ns
 from towline.errors import DiskFull, StoreNotWritable
 from towline.format.wire.refusals import Cause, sentence_of
 from towline.format.wire.status import PutStatus
+from towline.kernels.jit.compiled import Numbers
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Flag, Position, Positions
 
@@ -25,6 +28,7 @@ _CHANGE_MS: Final = 200  # of the roles in the group, or of its in-sync set
 WATCHED: Final = (Position.SYNC_FAILED, Position.DISPATCH_STOPPED, Position.PROMISED)  # also by the kernels
 _STATES: Final = (*WATCHED, Position.EPOCH)
 _OVER_MS_MAX: Final = 1 << 31
+_WORD: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +184,8 @@ class Check:
 
 CHECKS: Final = (
     Check(0, (PutStatus.NOT_GREETED,), "towline.link.server: a request before a greeting"),
-    Check(0, (PutStatus.SYSTEM_BUSY,), "master.put.service: it waited longer than wait_time_mills_in_send_queue"),
-    Check(0, (PutStatus.EXPIRED,), "master.put.service: its deadline has passed"),
+    Check(0, (PutStatus.SYSTEM_BUSY,), "the append kernel: it waited longer than wait_time_mills_in_send_queue"),
+    Check(0, (PutStatus.EXPIRED,), "the append kernel: its deadline has passed"),
     Check(0, (PutStatus.NO_PERMISSION,), _permission),
     Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
     Check(2, (PutStatus.NOT_MASTER,), "slave.follow: it refuses the greeting, and names the master"),
@@ -201,13 +205,13 @@ CHECKS: Final = (
     ),
     Check(4, (PutStatus.MESSAGE_ILLEGAL,), "master.put.append: a topic that is too long"),
     Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
-    Check(7, (PutStatus.MESSAGE_ILLEGAL,), "master.put.append: numbers of the groups that do not fit"),
+    Check(7, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel: numbers of the groups that do not fit"),
     Check(8, (PutStatus.WHEEL_TIMER_MSG_ILLEGAL,), "the append kernel: what a timer record says of its time"),
     Check(12, (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.DISK_FULL), "master.put.append: the next segment"),
     Check(10, (PutStatus.PROPERTIES_SIZE_EXCEEDED,), "the append kernel"),
     Check(11, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel"),
     Check(
-        13, (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE), "master.put.append: stored; or a page cannot be had"
+        13, (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE), "the append kernel: stored; or a page cannot be had"
     ),
     Check(
         0,
@@ -231,7 +235,9 @@ class Gate:
         self._positions = positions
         self._limits = limits
         self._checks = [check.by for check in CHECKS if not isinstance(check.by, str)]
-        self.open: list[int] = []  # what WATCHED and more were before the look that found the gate open
+        self._open: list[int] = []  # what WATCHED and more were before the look that found the gate open
+        # For kernels: pairs of a byte of the positions and the word that stood there when the gate was found open.
+        self.watched: Numbers = np.array([word for each in WATCHED for word in (_WORD * each.word, 0)], np.int64)
         self._asked = limits.leased or limits.in_sync_min > 1  # of more than words
 
     def check(self, waiting: int, *, stopping: bool) -> Refusal | None:
@@ -243,14 +249,15 @@ class Gate:
         for check in self._checks:
             refused = check(self._limits, state)
             if refused is not None:
-                self.open = []
+                self._open = []
                 return refused
-        self.open = states
+        self._open = states
+        self.watched[1::2] = states[: len(WATCHED)]  # as they were judged, not as they are by now
         return None
 
     def _is_open(self, waiting: int, states: list[int]) -> bool:
         """Whether nothing that could shut the gate has changed since it was open: running every check costs 8 us."""
-        if self._asked or waiting >= self._limits.waiting_max or states != self.open:
+        if self._asked or waiting >= self._limits.waiting_max or states != self._open:
             return False
         get = self._positions.get
         backlog = get(Position.APPENDED) - get(Position.FLUSHED)

@@ -1,51 +1,55 @@
-"""Appends a request to the log: checks its groups, then one kernel call validates, copies and stamps, then publishes.
+"""The interpreter's side of the append: it gives rows to the kernel that stores them, and does what a kernel cannot.
 
-Order (H2): sizes are checked first. The kernel validates record by record as it copies and leaves the first 8 bytes
-zero. When all records are valid it stamps them. Only then are the 8 bytes stored, then APPENDED. A refused request's
-range is zeroed before the answer, and queue offsets change only when every record is valid.
+A row that comes back unstored (`towline.kernels.put.append`) is settled by its status: a queue that its sender may
+write to is allowed, a full segment ends and the next begins, a gate that opened is looked at again; then the kernel
+gets the row once more. Anything else is a refusal, with a sentence.
 """
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from towline.errors import DiskFull, StoreNotWritable, SyncFailed
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed, TooManyQueues
 from towline.format.files.topics import is_system_topic, is_topic_size
 from towline.format.record import blank
-from towline.format.record.forms import HALF_ROOM, Form
+from towline.format.record.forms import Form
 from towline.format.record.properties import NAME_END
 from towline.format.record.rules import Rule
-from towline.format.wire.frames import Buffer, Group
+from towline.format.wire.frames import Group, decode_put
+from towline.format.wire.refusals import Cause
 from towline.format.wire.status import PutStatus
-from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.base.ownership import own_values
-from towline.kernels.jit.compiled import Numbers
-from towline.kernels.jit.rows import GROUP
-from towline.kernels.put.put_ring import Terms, serve_ring
-from towline.kernels.put.put_rows import serve_rows
-from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE, append_request
-from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
-from towline.link.put_ring import NodeRing
+from towline.kernels.jit.compiled import Bytes, Numbers, Rows
+from towline.kernels.jit.rows import APPEND, GROUP, RequestStatus, Sender, fields_of
+from towline.kernels.put import append as kernel
+from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE
+from towline.limits import MIB, REQUEST_GROUPS_MAX
+from towline.link.native import bytes_from
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.process.context import Node
 from towline.node.store.tail import appended_scan, open_tail
 from towline.runtime.doorbell import Ringer
-from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.failpoints import address_of_failpoints
 from towline.runtime.positions import Position
 
-from .admission import Gate, Refusal, no_room, topic_in_doubt
-from .fast_append import WINDOW, FastAppend
-from .offsets import QueueOffsets
+from .admission import Gate, Refusal, expired, no_room, refusal, topic_in_doubt, waited_too_long
+from .queue_table import QueueTable
+from .rings import RingTable
 from .socket_table import SocketTable
 from .statistics import PutStatistics
 from .topic_access import TopicAccess
 from .topics import Topics
 
-FIRST_WORD: Final = 8
+BYTES_MAX: Final = 2 * MIB  # of records in one call, so that answers and doorbells do not wait for more
+WINDOW: Final = 4 * MIB  # bytes of the log that are populated for a call
+SETTLED_MAX: Final = 16  # rows in one call, so that what was stored does not wait for many new queues
+PROPERTY_NAME_SHOWN: Final = 60  # bytes
+_WORD: Final = 8
+_NOWHERE: Final[Bytes] = np.zeros(_WORD, np.uint8)  # stands for the segment where none is open
 _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5.1)
     Rule.PROPERTIES_TOO_LARGE: PutStatus.PROPERTIES_SIZE_EXCEEDED,
     **dict.fromkeys(
@@ -53,61 +57,78 @@ _STATUSES: Final = {  # of a broken rule; MESSAGE_ILLEGAL for the others (spec 5
         PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
     ),
 }
-PROPERTY_NAME_SHOWN: Final = 60  # bytes
+_COUNTERS: Final = ("requests", "records", "size", "touched", "memory", "scheduled", "written")
 
 
 @dataclass(frozen=True, slots=True)
-class AppendResult:
-    """A stored request: the log's end behind it and the place of each group's first record.
+class Appended:
+    """What was stored: requests, their records, bytes of records, and bytes of memory that the requests occupied.
 
-    `for_schedule`: some record is delayed, timed or transactional, so the schedule process must see it.
+    `scheduled`: some record is delayed, timed or transactional, so the schedule process must see it. `refusal` is that
+    of the request behind them, None where the call ended for another reason.
     """
-
-    end: int
-    places: list[tuple[int, int]]
-    for_schedule: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelResult:
-    """What one kernel call appended. `memory`: bytes that the requests occupied while they waited."""
 
     requests: int
     records: int
     size: int
-    memory: int = 0
+    memory: int
+    scheduled: bool
+    refusal: Refusal | None
+
+    @property
+    def handled(self) -> int:
+        """Requests that were stored or refused."""
+        return self.requests + (self.refusal is not None)
+
+
+NOTHING: Final = Appended(0, 0, 0, 0, scheduled=False, refusal=None)
 
 
 class Appender:
     """The only writer at the end of a master's log."""
 
-    def __init__(self, node: Node, topics: Topics, gate: Gate, early_doorbells: Ringer) -> None:
-        """`gate` is checked before each append.
+    def __init__(
+        self,
+        node: Node,
+        topics: Topics,
+        gate: Gate,
+        check_gate: Callable[[], Refusal | None],
+        early_doorbells: Ringer,
+    ) -> None:
+        """`check_gate` is called before each call of the kernel, which compares with what `gate` saw.
 
         `early_doorbells` ring as soon as a kernel has stored something, before the rest of the work on it is done here.
         """
-        self._node = node
-        self._topics = topics
+        self._node, self._topics = node, topics
+        self._gate, self._check_gate = gate, check_gate
         self._early_doorbells = early_doorbells
         settings = node.settings
         self._access = TopicAccess(
             topics, levels=len(settings.delay_levels_ms), timer_max_delay_sec=settings.timer_max_delay_sec
         )
+        self._clients: object = None  # the topics as they were when queues were allowed
         self._appended = node.writer(Position.APPENDED)
         self._timestamp = node.writer(Position.STORE_TIMESTAMP)
-        self._request_limit = settings.request_limit
-        self._body_max = settings.max_message_size
+        self._waited_max_ms = settings.wait_time_mills_in_send_queue
         self._host = _host(settings.broker_ip1, settings.listen_port)
         self._own = own_values(settings.broker_cluster_name)
-        self._checks = CHECK_CRC | FROM_CLIENT | (PROPERTY_CRC if settings.enabled_append_prop_crc else 0)
-        self._offsets = QueueOffsets()
-        self._groups = np.zeros(REQUEST_GROUPS_MAX, dtype=GROUP)
-        self._arena = np.zeros(REQUEST_GROUPS_MAX * RETRY_TOPIC_SIZE_MAX, dtype=np.uint8)
-        self._arena_view = self._arena.data
-        self._result = np.zeros(RESULT_SIZE, dtype=np.int64)
+        self._queues = QueueTable()
+        self._positions = np.frombuffer(node.positions.words, np.uint8)
+        self._groups: Rows = np.zeros(REQUEST_GROUPS_MAX, GROUP)
+        self._result: Numbers = np.zeros(RESULT_SIZE, np.int64)
+        self._states: Rows = np.zeros(1, APPEND)
+        state = self._state = fields_of(self._states)[0]
+        state.request_limit, state.body_max = settings.request_limit, settings.max_message_size
+        state.bytes_max = BYTES_MAX
+        state.checks = CHECK_CRC | FROM_CLIENT | (PROPERTY_CRC if settings.enabled_append_prop_crc else 0)
+        state.appended_at = _WORD * Position.APPENDED.word
+        state.stamped_at = _WORD * Position.STORE_TIMESTAMP.word
+        state.failpoint = address_of_failpoints(kernel.FAILPOINTS)
         self._full: DiskFull | None = None
-        size = settings.shared_memory_puts_size if settings.shared_memory_puts else 0
-        self._fast_append = FastAppend(node.positions, gate, size, self._request_limit)
+        self._window, self._log = WINDOW, _NOWHERE
+        self._logged_cause = Cause.REQUEST
+
+    # --- before the first request
 
     def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
         """Resumes at the published end, after zeroing what a killed writer may have left behind it (H1, H11).
@@ -116,9 +137,8 @@ class Appender:
         """
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
-        directory = QueueDirectory()
-        self._offsets.load(node.queue_ends(), appended_scan(node, directory), directory, dispatched, appended)
-        self._offsets.raise_to(floors)
+        self._queues.load(node.queue_ends(), appended_scan(node, self._queues.directory), dispatched, appended)
+        self._queues.raise_to(floors)
         self._open_tail()
 
     @property
@@ -128,15 +148,15 @@ class Appender:
 
     def queues(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue in the store; complete after `resume`."""
-        return self._offsets.queues()
+        return self._queues.queues()
 
     def ends(self) -> list[tuple[bytes, int, int]]:
         """Topic, queue id and next offset of every queue."""
-        return [(topic, queue_id, self._offsets.next_of(topic, queue_id)) for topic, queue_id in self.queues()]
+        return self._queues.ends()
 
     def next_offsets_of(self, topic: bytes) -> dict[int, int]:
         """The next offset of each queue of a topic that ever held a record."""
-        return self._offsets.next_offsets_of(topic)
+        return self._queues.next_offsets_of(topic)
 
     def close(self) -> None:
         if hasattr(self, "_tail"):
@@ -146,219 +166,147 @@ class Appender:
         """Populates the next pages of the log when put is idle. False when there is nothing to populate."""
         return self._full is None and self._tail.prepare()
 
-    def append(
-        self, groups: Sequence[Group], records: Buffer, now_ms: int, *, trusted: bool = False
-    ) -> AppendResult | Refusal:
-        """Stores and publishes a request, or refuses it and leaves no byte behind. `now_ms` is the clock in ms since
-        1970.
+    # --- requests
 
-        `trusted`: it was sent by a process of this node, which may write what no client may (H23).
-        """
-        refusal = self._admit(groups, len(records), trusted=trusted)
-        if refusal is not None:
-            return refusal
-        if self._full is not None and self._open_tail() is not None:
-            return no_room(self._full)
-        size = len(records)
+    def append_rows(self, table: SocketTable, first: int, count: int, statistics: PutStatistics) -> Appended:
+        """Stores the requests of the socket's rows from `first` on, up to the first that is refused."""
+
+        def store(done: int) -> bool:
+            arguments = self._arguments()
+            why = kernel.append_rows(table.rows, first + done, count - done, table.marks, table.answers, arguments)
+            return why == kernel.ROW
+
+        return self._append(store, lambda done: table.row(first + done), statistics)
+
+    def append_ring(self, ring: RingTable, statistics: PutStatistics) -> Appended:
+        """Stores the requests of a ring, and answers them where that is due, up to the first that is refused."""
+
+        def store(_: int) -> bool:
+            return ring.serve(self._arguments())
+
+        return self._append(store, ring.row, statistics)
+
+    def _append(self, store: Callable[[int], bool], row: Callable[[int], Any], statistics: PutStatistics) -> Appended:
+        """`store` calls a kernel after so many stored requests, and says whether the next one has a status. `row` is
+        the row behind so many."""
+        self._begin()
+        state, refused = self._state, None
+        for _ in range(SETTLED_MAX):
+            before = state.requests
+            self._open_window()
+            left = store(before)
+            self._follow(state.requests - before)
+            if not left:
+                break
+            request = row(state.requests)
+            refused = self._settle(request)
+            if refused is not None:
+                break
+            request.status = RequestStatus.WAITING
+        return self._end(statistics, refused)
+
+    def _begin(self) -> None:
+        """Prepares a call: its time, and the queues' permissions and the gate as they are now."""
+        state, now_ms = self._state, self._node.clock.now_ms()
+        clients = self._topics.client_queues
+        if clients is not self._clients:
+            self._clients = clients
+            self._queues.forbid_all()
+        for name in _COUNTERS:
+            setattr(state, name, 0)
+        state.now_ms = now_ms
+        state.store_timestamp = max(now_ms, self._timestamp.get())
+        state.oldest_ms = self._node.clock.monotonic_ms() - self._waited_max_ms
+        state.shut = int(self._check_gate() is not None)
+
+    def _open_window(self) -> None:
+        """The part of the segment that the kernel may write; empty where something prevents it, which `_make_room`
+        names."""
+        state = self._state
+        self._log = _NOWHERE
+        state.at = state.end = 0
+        if self._full is not None:
+            return
         try:
-            self._make_room(size)
-            at = self._tail.make_room(size)
-        except (DiskFull, PoolEmpty, SegmentNotMade, StoreNotWritable, SyncFailed, OSError) as error:
-            return no_room(error)
-        timestamp = max(now_ms, self._timestamp.get())
-        places = self._fill(groups)
-        if ARMED:
-            reach("put.in_append")
-        rule = append_request(
-            self._tail.array,
-            at,
-            np.frombuffer(records, dtype=np.uint8),
-            self._groups,
-            len(groups),
-            self._arena,
-            self._own,
-            self._tail.base,
-            timestamp,
-            self._host,
-            self._body_max,
-            self._checks & ~FROM_CLIENT if trusted else self._checks,
-            self._access.reals(now_ms),
-            self._result,
-        )
-        if rule != Rule.OK:
-            self._tail.withdraw(at, size)
-            return self._refused(Rule(rule), records)
-        if ARMED:
-            reach("put.before_publish")
-        start = self._tail.position
-        end = self._tail.publish(bytes(records[:FIRST_WORD]), size)
-        if ARMED:
-            reach("put.in_publish")
-        self._appended.advance(end)
-        self._timestamp.advance(timestamp)
-        if ARMED:
-            reach("put.after_publish")
-        following = self._groups["next_offset"][: len(groups)].tolist()
-        forms = self._groups["form"][: len(groups)].tolist()
-        self._offsets.update(groups, following)
-        self._fast_append.update(groups, following, forms, trusted=trusted)
-        for_schedule = any(forms)
-        return AppendResult(end, [(offset, start + before) for offset, before in places], for_schedule)
+            at, end = self._tail.window(self._window)
+        except (StoreNotWritable, SyncFailed, OSError):
+            return
+        if at < end:
+            state.base, state.at, state.end, self._log = self._tail.base, at, end, self._tail.array
 
-    def append_ring(
-        self, ring: NodeRing, now_ms: int, spins: int, stored: PutStatistics, *, keeps: bool = False
-    ) -> KernelResult:
-        """Stores and answers the ordinary requests of a ring (see `FastAppend`), spinning `spins` times for more of
-        them.
+    def _arguments(self) -> kernel.Appender:
+        reals = self._access.reals(self._state.now_ms)
+        terms = self._own, self._host, reals, self._result
+        return self._states, self._log, self._positions, self._gate.watched, self._queues.arguments, self._groups, terms
 
-        `keeps`: the answers are not due yet; `kept` returns them.
-        """
-        fast_append = self._fast_append
-        at, end = self._begin_call(now_ms)
-        if end <= at:
-            ring.special = 1
-            return KernelResult(0, 0, 0)
-        fast_append.begin_ring(ring, spins, keeps=keeps)
-        why = serve_ring(
-            np.frombuffer(ring.memory.view, np.uint8),
-            ring.reserved,
-            fast_append.state,
-            fast_append.limits,
-            fast_append.positions,
-            fast_append.watched,
-            fast_append.scratch,
-            fast_append.answers,
-            fast_append.rows,
-            self._tail.array,
-            fast_append.known.arguments,
-            self._groups,
-            self._kernel_arguments(now_ms),
-        )
-        fast_append.end_ring(ring, why)
-        return self._end_call(stored)
-
-    def kept(self) -> tuple[bytes, Numbers]:
-        """The answers to what `append_ring` has just stored, back to back, and the kernel's row of each."""
-        return self._fast_append.kept()
-
-    def written(self, ring: NodeRing, now_ms: int, began_ms: int) -> list[tuple[int, int]]:
-        """When the requests that `append_ring` has just stored were written; see `FastAppend.written`."""
-        return list(self._fast_append.written(ring, now_ms, began_ms))
-
-    def append_rows(
-        self, socket_table: SocketTable, first: int, count: int, now_ms: int, oldest_ms: int, stored: PutStatistics
-    ) -> KernelResult:
-        """Stores ordinary requests of these rows, up to the first other one or one that was received before
-        `oldest_ms`."""
-        fast_append = self._fast_append
-        at, end = self._begin_call(now_ms, oldest_ms)
-        if end <= at:
-            return KernelResult(0, 0, 0)
-        serve_rows(
-            socket_table.rows,
-            first,
-            count,
-            fast_append.state,
-            fast_append.limits,
-            fast_append.positions,
-            fast_append.watched,
-            socket_table.marks,
-            socket_table.answers,
-            self._tail.array,
-            fast_append.known.arguments,
-            self._groups,
-            self._kernel_arguments(now_ms),
-        )
-        return self._end_call(stored)
-
-    def _begin_call(self, now_ms: int, oldest_ms: int = 0) -> tuple[int, int]:
-        """Prepares a kernel call and returns the range of the segment that it may write."""
-        self._fast_append.use_topics(self._topics.client_queues)
-        at, end = self._window()
-        self._fast_append.begin(at, end, now_ms, oldest_ms)
-        return at, end
-
-    def _kernel_arguments(self, now_ms: int) -> Terms:
-        """The arguments of `append_request` from `own` on."""
-        return (
-            self._own,
-            self._tail.base,
-            max(now_ms, self._timestamp.get()),
-            self._host,
-            self._body_max,
-            self._checks,
-            self._access.reals(now_ms),
-            self._result,
-        )
-
-    def _end_call(self, stored: PutStatistics) -> KernelResult:
-        """Takes over what a kernel call has stored."""
-        at, requests, records, size, touched, memory = self._fast_append.end()
-        if requests:
+    def _follow(self, stored: int) -> None:
+        """Follows a kernel that has stored so many requests."""
+        if stored:
             if self._early_doorbells.ring():
                 os.sched_yield()  # the scheduler likes to wake them on this core, behind the rest of this turn
-            self._tail.moved(at)
-            for (topic, queue_id), following, *counts in self._fast_append.known.served(touched):
-                self._offsets.put(topic, queue_id, following)
-                stored.served(topic, queue_id, *counts)
-        return KernelResult(requests, records, size, memory)
+            self._tail.moved(self._state.at)
+            self._logged_cause = Cause.REQUEST
 
-    def _window(self) -> tuple[int, int]:
-        """The range that a kernel may write; empty where something prevents it, which `append` then names."""
-        if self._full is not None:
-            return 0, 0
-        try:
-            return self._tail.window(WINDOW)
-        except (StoreNotWritable, SyncFailed, OSError):
-            return 0, 0
+    def _end(self, statistics: PutStatistics, refused: Refusal | None) -> Appended:
+        """Counts what was stored."""
+        state = self._state
+        self._window, self._log = WINDOW, _NOWHERE  # a segment that was left can be unmapped
+        for topic, queue_id, *counts in self._queues.stored(state.touched):
+            statistics.stored(topic, queue_id, *counts)
+        return Appended(state.requests, state.records, state.size, state.memory, state.scheduled > 0, refused)
 
-    # --- before a byte is copied
+    # --- what a kernel cannot do
 
-    def _open_tail(self) -> DiskFull | None:
-        """Opens the tail; returns the error of a disk that is full at the node's start, where reads are still served
-        (H7)."""
-        try:
-            self._tail = open_tail(self._node, self._request_limit + blank.SIZE)
-        except DiskFull as error:
-            self._full = error
-            self._node.log.error("puts are refused until there is room: %s", error)
-        else:
-            self._full = None
-        return self._full
+    def _settle(self, row: Any) -> Refusal | None:
+        """Does what an unstored row is in need of; None where the kernel can take it now, else its refusal."""
+        status = RequestStatus(row.status)
+        match status:
+            case RequestStatus.UNKNOWN_QUEUE:
+                return self._logged(self._allow(_groups_of(row), Sender(row.sender)))
+            case RequestStatus.SEGMENT_END:
+                return self._logged(self._make_room(row.records_size))
+            case RequestStatus.SHUT:
+                closed = self._check_gate()
+                self._state.shut = int(closed is not None)
+                return closed
+            case RequestStatus.BROKEN:
+                return self._broken(row)
+            case RequestStatus.EXPIRED:
+                return expired(self._state.now_ms - _deadline_of(row))
+            case RequestStatus.WAITED:
+                return waited_too_long(self._node.clock.monotonic_ms() - row.received_ms, self._waited_max_ms)
+            case RequestStatus.TOO_LARGE:
+                allowed = f"{self._state.request_limit} are allowed here: send fewer records at once"
+                return _illegal(f"a request of {row.records_size} bytes; {allowed}")
+            case RequestStatus.QUEUE_TWICE:
+                return _illegal("two groups of one request are for the same queue: join them")
+        raise AssertionError(f"a row that is {status.name} has no place in an append")
 
-    def _make_room(self, size: int) -> None:
-        """Begins the next segment for a request that does not fit (spec 2.2).
+    def _logged(self, refused: Refusal | None) -> Refusal | None:
+        """Logs a refusal that an operator has to act on, once until a put is stored again."""
+        if refused is not None and refused.cause not in (Cause.REQUEST, self._logged_cause):
+            self._logged_cause = refused.cause
+            self._node.log.error("puts are refused: %s", refused.sentence)
+        return refused
 
-        APPENDED passes the blank record before the wait for the next segment: with a transient pool the buffer it needs
-        becomes free only when its own segment is wholly committed.
-        """
-        if not self._tail.fits(size):
-            self._appended.advance(self._tail.blank())
-            self._tail.roll()
-
-    def _admit(self, groups: Sequence[Group], size: int, *, trusted: bool) -> Refusal | None:
-        if size > self._request_limit:
-            return Refusal(
-                PutStatus.MESSAGE_ILLEGAL,
-                f"a request of {size} bytes; {self._request_limit} are allowed here: send fewer records at once",
-            )
-        if sum(group.size for group in groups) != size or size <= FIRST_WORD:
-            return Refusal(PutStatus.MESSAGE_ILLEGAL, f"{Rule.GROUP_SIZE.sentence}", rule=Rule.GROUP_SIZE)
+    def _allow(self, groups: Sequence[Group], sender: Sender) -> Refusal | None:
+        """Allows the sender to write to the queues of a request, or refuses the first one that it may not."""
+        trusted = sender is Sender.NODE
         for group in groups:
-            queues = self._access.queues(group, trusted=trusted)
-            if not 0 <= group.queue_id < queues and (trusted or not self._access.form(group)):
+            queues, form = self._access.queues(group, trusted=trusted), self._access.form(group)
+            if not 0 <= group.queue_id < queues and (trusted or not form):
                 return self._refuse_queue(group, queues)
-            if self._access.form(group) is Form.HALF and not trusted and size > self._request_limit - HALF_ROOM:
-                return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.HALF_TOO_LARGE.sentence, Rule.HALF_TOO_LARGE)
-        if len(groups) > 1 and len({(group.topic, group.queue_id) for group in groups}) < len(groups):
-            return Refusal(PutStatus.MESSAGE_ILLEGAL, "two groups of one request are for the same queue: join them")
+            try:
+                self._queues.allow(group.topic, group.queue_id, Form(form), sender)
+            except TooManyQueues as error:
+                return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.RUNTIME_FULL, words=error.describe())
         return None
 
     def _refuse_queue(self, group: Group, queues: int) -> Refusal:
         """Why a group's queue cannot be written to."""
         name = group.topic.decode("utf-8", "replace")
         if not is_topic_size(group.topic):
-            return Refusal(PutStatus.MESSAGE_ILLEGAL, Rule.TOPIC_LENGTH.sentence, Rule.TOPIC_LENGTH)
+            return _illegal(Rule.TOPIC_LENGTH.sentence, Rule.TOPIC_LENGTH)
         if name in self._topics.in_doubt:
             return topic_in_doubt(name)
         if is_system_topic(name) and queues <= 0:
@@ -369,30 +317,60 @@ class Appender:
             return Refusal(PutStatus.NO_PERMISSION, f"the topic {name!r} is not writable")
         return Refusal(PutStatus.UNKNOWN_QUEUE, f"{name!r} has queues 0 to {queues - 1}, not {group.queue_id}")
 
-    def _fill(self, groups: Sequence[Group]) -> list[tuple[int, int]]:
-        """Fill the kernel's rows. Returns each group's first queue offset and its first byte in the request."""
-        places = []
-        at = before = 0
-        for row, group in enumerate(groups):
-            end = at + len(group.topic)
-            self._arena_view[at:end] = group.topic
-            following = self._offsets.next_of(group.topic, group.queue_id)
-            form = self._access.form(group)
-            self._groups[row] = (group.size, group.count, following, at, len(group.topic), group.queue_id, form)
-            places.append((following, before))
-            at, before = end, before + group.size
-        return places
+    def _make_room(self, size: int) -> Refusal | None:
+        """Begins the next segment for a request of `size` bytes that does not fit (spec 2.2), and populates its pages.
 
-    # --- after the kernel
+        APPENDED passes the blank record before the wait for the next segment: with a transient pool the buffer it needs
+        becomes free only when its own segment is wholly committed.
+        """
+        if self._full is not None and self._open_tail() is not None:
+            return no_room(self._full)
+        try:
+            if not self._tail.fits(size):
+                self._appended.advance(self._tail.blank())
+                self._tail.roll()
+            self._window = max(WINDOW, size + blank.SIZE)
+            self._tail.window(self._window)
+        except (DiskFull, PoolEmpty, SegmentNotMade, StoreNotWritable, SyncFailed, OSError) as error:
+            return no_room(error)
+        return None
 
-    def _refused(self, rule: Rule, records: Buffer) -> Refusal:
-        record, _, name_at = self._result.tolist()
-        status = _STATUSES.get(rule, PutStatus.MESSAGE_ILLEGAL)
+    def _open_tail(self) -> DiskFull | None:
+        """Opens the tail; returns the error of a disk that is full at the node's start, where reads are still served
+        (H7)."""
+        try:
+            self._tail = open_tail(self._node, self._state.request_limit + blank.SIZE)
+        except DiskFull as error:
+            self._full = error
+            self._node.log.error("puts are refused until there is room: %s", error)
+        else:
+            self._full = None
+        return self._full
+
+    def _broken(self, row: Any) -> Refusal:
+        """The refusal of a request that breaks a rule."""
+        rule = Rule(row.rule)
+        if row.record < 0:
+            return _illegal(rule.sentence, rule)
         named = ""
-        if name_at:
-            name, _, _ = bytes(records[name_at : name_at + PROPERTY_NAME_SHOWN]).partition(NAME_END.encode())
+        if row.name_at:
+            text = bytes_from(row.records + row.name_at, min(PROPERTY_NAME_SHOWN, row.records_size - row.name_at))
+            name, _, _ = text.partition(NAME_END.encode())
             named = f" by {name.decode('utf-8', 'replace')}"
-        return Refusal(status, f"record {record} of the request: {rule.name}{named}: {rule.sentence}", rule, record)
+        sentence = f"record {row.record} of the request: {rule.name}{named}: {rule.sentence}"
+        return Refusal(_STATUSES.get(rule, PutStatus.MESSAGE_ILLEGAL), sentence, rule, row.record)
+
+
+def _illegal(sentence: str, rule: Rule = Rule.OK) -> Refusal:
+    return Refusal(PutStatus.MESSAGE_ILLEGAL, sentence, rule)
+
+
+def _groups_of(row: Any) -> list[Group]:
+    return decode_put(bytes_from(row.head, row.head_size), REQUEST_GROUPS_MAX)[3]
+
+
+def _deadline_of(row: Any) -> int:
+    return decode_put(bytes_from(row.head, row.head_size), REQUEST_GROUPS_MAX)[2]
 
 
 def _host(address: str, port: int) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":

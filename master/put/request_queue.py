@@ -1,22 +1,13 @@
-"""Requests of the socket and of rings: puts are stamped and queued, questions wait until puts allow an answer."""
+"""Requests of the socket: puts are stamped and queued, questions wait until puts allow an answer."""
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from towline.errors import MalformedFrame
-from towline.format.wire.frames import (
-    ASK,
-    Kind,
-    decode_put,
-    encode_put_refusal,
-    expect,
-    kind_of,
-    read_json,
-    with_status,
-)
+from towline.format.wire.frames import ASK, Kind, decode_put, expect, kind_of, read_json, with_status
 from towline.format.wire.refusals import Cause
 from towline.format.wire.status import PutStatus
 from towline.limits import KIB, MIB, PARTS_MAX, REQUEST_GROUPS_MAX
@@ -26,9 +17,8 @@ from towline.node.process.context import Node
 from towline.runtime.positions import Counter
 
 from .admission import Refusal
-from .put_request import Peer, PutRequest
-from .rings import NO_RINGS, Rings, RingTerms, shortened
-from .socket_table import SocketTable
+from .rings import NO_RINGS, Rings, RingTerms, encode_refusal
+from .socket_table import Detached, SocketTable
 
 # Beyond these, requests wait in ZeroMQ and are stamped late. What waits longer than wait_time_mills_in_send_queue is
 # refused anyway: at 200 ms these are 160 MiB and 20,000 requests a second, less than put takes.
@@ -40,15 +30,16 @@ QUESTIONS_NS_MAX: Final = 5_000_000  # spent on questions per turn: puts wait me
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedAnswers:
-    """PUT_OK to requests of the socket, or to single ones of a ring: `Answers` of `acks`."""
+class DetachedAnswers:
+    """PUT_OK to requests of the socket: `Answers` of `acks`."""
 
     request_queue: "RequestQueue"
-    answers: Sequence[tuple[Peer, bytes, int]]  # who, what, and the request's groups
+    rows: Detached
 
     def send(self, first: int, count: int, status: PutStatus) -> None:
-        for peer, answer, groups in self.answers[first : first + count]:
-            self.request_queue.send(peer, with_status(answer, status) if status else answer, groups)
+        for number in range(first, first + count):
+            answer = self.rows.answers[number]
+            self.request_queue.send(self.rows.peers[number], with_status(answer, status) if status else answer)
 
 
 @dataclass(slots=True)
@@ -63,7 +54,7 @@ class Question:
 
 
 class RequestQueue:
-    """The socket's requests in the order of their arrival, alternating with those of rings.
+    """The socket's requests in the order of their arrival, and the rings beside it.
 
     Used by the thread that holds the stall responder's lock. `finish_changes` answers questions whose change of topics
     is durable, and returns how many.
@@ -86,10 +77,9 @@ class RequestQueue:
         self.socket_table = SocketTable(server, self._handle_other)
         self._questions: deque[Question] = deque()
         self.rings = Rings(terms, self._malformed)
-        self._from_ring = False  # the last one came from a ring
 
     def __len__(self) -> int:
-        return len(self.socket_table) + (1 if self.rings.waits else 0)
+        return len(self.socket_table)
 
     @property
     def full(self) -> bool:
@@ -114,55 +104,38 @@ class RequestQueue:
             done += 1
         return done + self._finish_changes()
 
-    def next(self) -> PutRequest | None:
-        """The oldest request, alternating between socket and rings; None where a ring's entry is no request."""
-        if len(self.socket_table) and (self._from_ring or not self.rings.waits):
-            self._from_ring = False
-            return self.socket_table.next()
-        self._from_ring = True
-        return self.rings.next()
-
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits and the last receive found the socket empty."""
         return self.socket_table.drained and not len(self.socket_table) and not self._questions
 
-    def lend(self, count: int) -> tuple[int, int]:
-        """Lends a kernel so many requests of the socket, or one between two of rings; see `SocketTable.lend`."""
-        if not self.rings.waits:
-            return self.socket_table.lend(count)
-        taken = self.socket_table.lend(1 if self._from_ring else 0)
-        self._from_ring = self._from_ring and not taken[1]
-        return taken
-
-    def release(self, request: PutRequest) -> None:
-        """Frees the memory of a request that `next` returned; its records are not read any more."""
-        if request.row >= 0:
-            self.socket_table.release(request)
-
     def close(self) -> None:
         self.rings.close()
         self.socket_table.close()
 
-    def send(self, peer: Peer, answer: bytes, groups: int) -> None:
-        """Sends the answer to a request of so many groups."""
-        if isinstance(peer, NodeRing):
-            self.rings.answer(peer, answer, groups)
-        elif self._server.send(peer, [answer]) is Sent.PAUSED:
+    def send(self, peer: bytes, answer: bytes) -> None:
+        if self._server.send(peer, [answer]) is Sent.PAUSED:
             self._server.cut_unread(peer)
 
-    def refuse(self, request: PutRequest, refusal: Refusal) -> None:
+    def refuse_next(self, refusal: Refusal) -> None:
+        """Refuses the oldest request of the socket."""
+        number = self.socket_table.next()
+        if number is not None:
+            self._count(refusal.cause)
+            peer, request_id = self.socket_table.request_of(number)
+            self.send(peer, encode_refusal(request_id, refusal))
+            self.socket_table.release(number)
+
+    def refuse_rings(self, refusal: Refusal) -> None:
+        """Refuses what waits in rings that no kernel has."""
+        for _ in range(self.rings.refuse_waiting(refusal)):
+            self._count(refusal.cause)
+        self.rings.wake()
+
+    def refuse_in_ring(self, ring: NodeRing, number: int, refusal: Refusal) -> None:
+        """Refuses the request of a ring that a kernel left in this row."""
         self._count(refusal.cause)
-        answer = encode_put_refusal(
-            request.request_id,
-            refusal.status,
-            refusal.rule,
-            refusal.record,
-            refusal.retry_after_ms,
-            refusal.sentence,
-        )
-        answer = answer if isinstance(request.peer, bytes) else shortened(answer)
-        self.send(request.peer, answer, len(request.groups))
+        self.rings.refuse(ring, number, refusal)
 
     def peer_cut(self) -> None:
         """Counts a peer that was cut off for exceeding its share."""

@@ -1,7 +1,7 @@
 """The put side of request rings in shared memory, beside the socket (docs/decisions/0043).
 
 A producer on the same machine creates a ring and registers it over its socket. A request stays in the ring until it is
-the next; it is then copied once and validated. A request is received only while its answer has room.
+stored or refused, and is looked at only while its answer has room; a kernel copies it once before that.
 """
 
 import time
@@ -13,7 +13,7 @@ import numpy as np
 
 from towline.errors import MalformedFrame
 from towline.fence import fence
-from towline.format.wire.frames import Kind, decode_put, kind_of
+from towline.format.wire.frames import decode_put, encode_put_refusal
 from towline.format.wire.put_ring import (
     ANSWERS_SIZE,
     PUT_ANSWER_SIZE,
@@ -25,17 +25,20 @@ from towline.format.wire.put_ring import (
     written_ms,
 )
 from towline.format.wire.status import PutStatus
-from towline.kernels.jit.compiled import Numbers
+from towline.kernels.jit.compiled import Bytes, Rows
+from towline.kernels.jit.rows import REQUEST, RequestStatus, fields_of
 from towline.kernels.put import put_ring as kernel
-from towline.kernels.put.put_rows import GROUP_MEMORY
+from towline.kernels.put.append import ANSWER_MAX, Appender
 from towline.limits import REQUEST_GROUPS_MAX
+from towline.link.native import address_of_write, bytes_from
 from towline.link.put_ring import NodeRing, RingBroken, RingRefused
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 
-from .put_request import PutRequest
+from .admission import Refusal
 
-_Kept = tuple[bytes, Numbers]
+REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the interpreter between two is little
+SPINS_OF_ALL: Final = 8  # times what may be spent on one
 REAP_EVERY_S: Final = 0.5  # between two looks at who has left
 SPINS: Final = 1_500  # some 50 us
 WORTH_MIN: Final = 0.25  # share of those that found something, lately
@@ -94,22 +97,120 @@ class SpinWait:
         self._share += (1 - self._share) * RISE if found else -self._share * FALL
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Answers that are not due yet, back to back, and the rows of their requests."""
+
+    answers: bytes
+    rows: Rows
+
+
+class RingTable:
+    """What kernels work with for one ring at a time: a row for each request of a call, and room for its answers."""
+
+    def __init__(self, area: int) -> None:
+        """`area`: bytes of a ring's requests; 0 on a node without rings."""
+        self._rows: Rows = np.zeros(REQUESTS_MAX, REQUEST)
+        self._fields = fields_of(self._rows)
+        self._answers = np.zeros(3 * ANSWER_MAX if area else 0, np.uint8)  # that are kept
+        self._entry = np.zeros(entry_max(area) if area else 0, np.uint8)
+        self._bell_byte = np.zeros(1, np.uint8)
+        self._rings: Rows = np.zeros(1, kernel.RING)
+        self._ring = fields_of(self._rings)[0]
+        self._ring.area = area
+        self._ring.entry, self._ring.entry_max = self._entry.ctypes.data, self._entry.size
+        self._ring.write, self._ring.bell_byte = address_of_write(), self._bell_byte.ctypes.data
+        self.why = kernel.EMPTY  # the last call came back
+
+    def begin(self, ring: NodeRing, spins: int, *, keeps: bool) -> None:
+        """Prepares calls for this ring. The kernel spins so many times for a request that is not there yet.
+
+        `keeps`: no answer is due yet.
+        """
+        fields = self._ring
+        self._memory: Bytes = np.frombuffer(ring.memory.view, np.uint8)
+        fields.tail, fields.head = ring.requests.places
+        fields.answered, fields.answers_read = ring.answers.places
+        fields.reserved, fields.kept = ring.reserved, 0
+        fields.woken, fields.keeps = int(ring.woken), int(keeps)
+        fields.spins, fields.spins_max = spins, SPINS_OF_ALL * spins
+        fields.bell = ring.bell
+        fields.received_ms = time.monotonic_ns() // 1_000_000
+
+    def serve(self, appender: Appender) -> bool:
+        """Calls the kernel; whether it left a put that it did not store."""
+        self.why = kernel.serve_ring(self._memory, self._rings, self._rows, self._answers, appender)
+        if self.why == kernel.ROW and self.row(int(appender[0]["requests"][0])).status == RequestStatus.MALFORMED:
+            self.why = kernel.BROKEN
+        return self.why == kernel.ROW
+
+    def end(self, ring: NodeRing, requests: int) -> None:
+        """Takes over the ring's places after calls that stored so many requests."""
+        fields = self._ring
+        del self._memory
+        ring.requests.go_to(fields.tail, fields.head)
+        ring.answers.go_to(fields.answered, fields.answers_read)
+        ring.woken = fields.woken != 0
+        ring.reserved += fields.kept
+        ring.rings = ring.rings or requests > 0
+
+    def row(self, number: int) -> Any:
+        """The fields of REQUEST of a row."""
+        return self._fields[number]
+
+    @property
+    def taken(self) -> int:
+        """Bytes in the ring of the request that was not stored."""
+        return int(self._ring.taken)
+
+    def kept(self, count: int) -> Kept:
+        """The answers to the requests that were stored."""
+        last = self.row(count - 1)
+        return Kept(self._answers[: last.answer_at + last.answer_size].tobytes(), self._rows[:count].copy())
+
+    def written(self, ring: NodeRing, count: int, now_ms: int) -> Iterator[tuple[int, int]]:
+        """Yields (time, count) of the stored requests in their order: when their clients wrote them into the ring.
+
+        A request without a time counts from when the call began. Times are monotonic.
+        """
+        stamps = self._rows["stamp"][:count]
+        ends = [count]
+        if stamps.item(0) != stamps.item(count - 1):  # a client's do not move back
+            ends[:0] = (np.flatnonzero(stamps[1:] != stamps[:-1]) + 1).tolist()
+        first = 0
+        for end in ends:
+            yield written_ms(stamps.item(first), now_ms, ring.since_ms, self._ring.received_ms), end - first
+            first = end
+
+    def answer(self, ring: NodeRing, kept: Kept, first: int, count: int, status: int) -> None:
+        """Writes `count` of the kept answers into their ring."""
+        fields = self._ring
+        fields.answered, fields.answers_read = ring.answers.places
+        answers = np.frombuffer(kept.answers, np.uint8)
+        memory = np.frombuffer(ring.memory.view, np.uint8)
+        if ARMED:
+            reach("put.ring_before_answer")
+        ring.reserved -= kernel.answer_ring(memory, self._rings, answers, kept.rows, first, count, status)
+        if ARMED:
+            reach("put.ring_answered")
+        assert fields.answered - fields.answers_read <= ANSWERS_SIZE, "room was kept for them"
+        ring.answers.go_to(fields.answered, fields.answers_read)
+        ring.rings = True
+
+
 class Rings:
     """The rings of one put process.
 
-    Used by the thread that holds the stall responder's lock, except while they are `lent` to a kernel.
+    Used by the thread that holds the stall responder's lock, except for the one that is `lent` to a kernel.
     """
 
     def __init__(self, terms: RingTerms, malformed: Callable[[str], None]) -> None:
         """`malformed` is called with the reason when a ring is disconnected."""
         self._terms, self._malformed = terms, malformed
-        self._entry_max = entry_max(terms.size)
         self._rings: list[NodeRing] = []
-        self._cursor = 0  # whose turn it is
         self._reap_at = 0.0
-        self.lent = False
-        self.fast_append = False  # a kernel takes what is plain; only what it leaves is taken here
-        self._state: Numbers = np.zeros(kernel.STATE_SIZE, np.int64)
+        self.table = RingTable(terms.size if terms.count_max else 0)
+        self.lent: NodeRing | None = None
 
     def __iter__(self) -> Iterator[NodeRing]:
         return iter(self._rings)
@@ -135,101 +236,53 @@ class Rings:
 
     # --- requests
 
-    @property
-    def waits(self) -> bool:
-        """Whether a request can be received."""
-        return not self.lent and self._ready() is not None
-
-    def next(self) -> PutRequest | None:
-        """A request of the next ring; None when there is none, or the entry is no request."""
-        ring = None if self.lent else self._ready()
-        if ring is None:
-            return None
-        self._cursor += 1
+    def judge(self, ring: NodeRing) -> None:
+        """Disconnects a ring that a kernel came back from, if what stands in it cannot be."""
         try:
-            return self._receive(ring)
+            match self.table.why:
+                case kernel.FULL:
+                    ring.has_room(_ROOM)
+                case kernel.BROKEN:
+                    ring.requests.take(entry_max(self._terms.size))
+                    raise RingBroken(Cut.FORM)
+        except RingBroken as broken:
+            self._disconnect(ring, broken.cut)
+
+    def refuse(self, ring: NodeRing, number: int, refusal: Refusal) -> None:
+        """Takes the request of a row off the ring, which a kernel did not store, and answers it."""
+        row = self.table.row(number)
+        ring.requests.skip(self.table.taken)
+        self._answer_refusal(ring, bytes_from(row.head, row.head_size), refusal)
+
+    def refuse_waiting(self, refusal: Refusal) -> int:
+        """Refuses what waits in rings that no kernel has, as far as there is room for answers; returns how many."""
+        done = 0
+        for ring in [ring for ring in self._rings if ring is not self.lent]:
+            try:
+                while not ring.is_closed and ring.requests.waits and ring.has_room(_ROOM):
+                    taken = ring.requests.take(entry_max(self._terms.size))
+                    if taken is None:
+                        break
+                    word, data = taken
+                    self._answer_refusal(ring, data[: read_request_word(word)[0]], refusal)
+                    done += 1
+            except RingBroken as broken:
+                self._disconnect(ring, broken.cut)
+        return done
+
+    def _answer_refusal(self, ring: NodeRing, head: bytes, refusal: Refusal) -> None:
+        try:
+            request_id = decode_put(head, REQUEST_GROUPS_MAX)[0]
+            assert ring.answer(shortened(encode_refusal(request_id, refusal))), "room was kept for it"
         except RingBroken as broken:
             self._disconnect(ring, broken.cut)
         except MalformedFrame as error:
             self._disconnect(ring, Cut.FORM, f" ({error.describe()})")
-        return None
 
-    def _ready(self) -> NodeRing | None:
-        """The next ring that holds a request and has room for its answer."""
-        rings, count = self._rings, len(self._rings)
-        for step in range(count):
-            place = (self._cursor + step) % count
-            ring = rings[place]
-            try:
-                mine = ring.special or not self.fast_append
-                if mine and ring.requests.waits and ring.has_room(_ROOM):
-                    self._cursor = place
-                    return ring
-            except RingBroken as broken:
-                self._disconnect(ring, broken.cut)
-                return self._ready()
-        return None
-
-    def _receive(self, ring: NodeRing) -> PutRequest | None:
-        if ARMED:
-            reach("put.ring_before_take")
-        taken = ring.requests.take(self._entry_max)
-        if taken is None:
-            return None
-        if ARMED:
-            reach("put.ring_taken")
-        ring.special = max(0, ring.special - 1)
-        word, data = taken
-        head_size, _, stamp = read_request_word(word)
-        if not 0 < head_size <= len(data) or kind_of(data) != Kind.PUT:
-            raise MalformedFrame(f"an entry of {len(data)} bytes with a head of {head_size}")
-        request_id, _epoch, deadline, groups = decode_put(data[:head_size], REQUEST_GROUPS_MAX)
-        ring.reserved += answer_room(len(groups))
-        memory = len(data) + GROUP_MEMORY * len(groups)
-        now_ms = time.monotonic_ns() // 1_000_000
-        request = PutRequest(ring, request_id, deadline, groups, memoryview(data)[head_size:], now_ms, memory, False)
-        request.written_ms = written_ms(stamp, now_ms, ring.since_ms, now_ms)
-        return request
-
-    # --- answers
-
-    def answer(self, ring: NodeRing, answer: bytes, groups: int) -> None:
-        """Answers a request of so many groups that `next` returned, unless its ring was disconnected meanwhile."""
-        if ring.is_closed:
-            return
-        ring.reserved -= answer_room(groups)
-        try:
-            if ARMED:
-                reach("put.ring_before_answer")
-            sent = ring.answer(answer)
-            if ARMED:
-                reach("put.ring_answered")
-        except RingBroken as broken:
-            self._disconnect(ring, broken.cut)
-        else:
-            assert sent, "room was kept for it"
-
-    def answer_kept(self, ring: NodeRing, kept: _Kept, first: int, count: int, status: int) -> None:
+    def answer_kept(self, ring: NodeRing, kept: Kept, first: int, count: int, status: int) -> None:
         """Sends `count` of the answers that a kernel kept."""
-        if ring.is_closed:
-            return
-        answers, rows = kept
-        state = self._state
-        state[kernel.ANSWERED], state[kernel.ANSWERS_READ] = ring.answers.places
-        ring.reserved -= kernel.answer_ring(
-            np.frombuffer(ring.memory.view, np.uint8),
-            self._terms.size,
-            state,
-            np.frombuffer(answers, np.uint8),
-            rows,
-            first,
-            count,
-            status,
-        )
-        tail = int(state[kernel.ANSWERED])
-        assert tail - ring.answers.places[1] <= ANSWERS_SIZE, "room was kept for them"
-        ring.answers.go_to(tail, ring.answers.places[1])
-        ring.rings = True
+        if not ring.is_closed:
+            self.table.answer(ring, kept, first, count, status)
 
     def wake(self) -> None:
         """Rings the doorbells of clients that sleep; once after the answers of a cycle."""
@@ -250,7 +303,7 @@ class Rings:
         for ring in self._rings:
             ring.sleeps(True)
         fence()
-        return self.lent or not any(map(_has_work, self._rings))
+        return not any(map(_has_work, self._rings))
 
     def disarm(self) -> None:
         for ring in self._rings:
@@ -264,7 +317,7 @@ class Rings:
         if not self._rings or not (now or time.monotonic() >= self._reap_at):
             return
         self._reap_at = time.monotonic() + REAP_EVERY_S
-        for ring in [ring for ring in self._rings if ring.is_left()]:
+        for ring in [ring for ring in self._rings if ring is not self.lent and ring.is_left()]:
             if ring.was_left or not ring.requests.waits:
                 self._drop(ring, Cut.CLOSING)
             ring.was_left = True
@@ -288,7 +341,7 @@ class KeptAnswers:
 
     rings: Rings
     ring: NodeRing
-    kept: _Kept
+    kept: Kept
 
     def send(self, first: int, count: int, status: PutStatus) -> None:
         self.rings.answer_kept(self.ring, self.kept, first, count, status)
@@ -305,3 +358,9 @@ def _has_work(ring: NodeRing) -> bool:
 def shortened(answer: bytes) -> bytes:
     """A refusal that fits the room reserved for it: the end of a long sentence is left out."""
     return answer[: PUT_ANSWER_SIZE + SENTENCE_MAX]
+
+
+def encode_refusal(request_id: int, refusal: Refusal) -> bytes:
+    return encode_put_refusal(
+        request_id, refusal.status, refusal.rule, refusal.record, refusal.retry_after_ms, refusal.sentence
+    )

@@ -6,10 +6,7 @@ import time
 from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
-from towline.format.wire.frames import ANSWER, Kind, encode_put_answer, json_part, read_json
-from towline.format.wire.refusals import Cause
-from towline.format.wire.status import PutStatus
-from towline.kernels.put.put_ring import KEPT_SIZE, STORED_END
+from towline.format.wire.frames import ANSWER, Kind, json_part, read_json
 from towline.limits import MIB, REQUEST_SIZE_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.keys import PUT_ROLES, check_ask
@@ -31,10 +28,9 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .acks import AckPolicy, PendingAcks, PendingBatch, Progress
-from .admission import Gate, Limits, Refusal, expired, lease_over_ms, waited_too_long
-from .append import Appender, KernelResult
-from .put_request import PutRequest
-from .request_queue import EncodedAnswers, Question, RequestQueue
+from .admission import Gate, Limits, Refusal, lease_over_ms
+from .append import NOTHING, Appended, Appender
+from .request_queue import DetachedAnswers, Question, RequestQueue
 from .rings import KeptAnswers, RingTerms, SpinWait
 from .stall_responder import StallResponder
 from .statistics import PutStatistics
@@ -72,13 +68,13 @@ class PutAgent:
         )
         self._pending = PendingAcks(self._policy)
         self._counters = node.line
-        self._waited_max_ms = settings.wait_time_mills_in_send_queue
         self._stall_responder = StallResponder(
-            node.line, busy_ms=settings.os_page_cache_busy_time_out_mills, waited_ms=self._waited_max_ms
+            node.line,
+            busy_ms=settings.os_page_cache_busy_time_out_mills,
+            waited_ms=settings.wait_time_mills_in_send_queue,
         )
         self._slave_seen_ms = node.clock.monotonic_ms()
         self._answered_ms = 0
-        self._logged_cause = Cause.REQUEST
         self._drain_until: int | None = None
         self._at_once = acknowledges_at_once(settings)
         self._schedule_due = False  # something was stored that schedule has to see
@@ -121,7 +117,7 @@ class PutAgent:
         self._gate = Gate(node.positions, limits)
         # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
         early_doorbells = node.ringer(*((*woken, *sender) if self._policy.replicated else ()))
-        self._appender = Appender(node, self._topics, self._gate, early_doorbells)
+        self._appender = Appender(node, self._topics, self._gate, self._check_gate, early_doorbells)
         self._appender.resume(self._topics.floors())
         adopted = self._topics.adopt(self._appender.ends(), followed=bool(settings.ha_peers))
         if adopted:
@@ -144,7 +140,6 @@ class PutAgent:
         self._poller = Poller(self._server, bell.fileno())
         self._requests = RequestQueue(node, self._server, self._handle_question, terms, self._changes.cycle)
         self._rings = self._requests.rings
-        self._rings.fast_append = settings.shared_memory_puts and not ARMED
         self._ring_wait = SpinWait()
         self._last_ring: NodeRing | None = None  # the ring that was served last
         self._stall_responder.begin(self._server, self._requests)
@@ -181,7 +176,7 @@ class PutAgent:
         waits = self._policy.flushed or self._policy.replicated
         done = self._answer_stored() if waits else 0  # first: nothing of this turn can be promised yet
         done += 0 if self._poller.was_silent(self._server) else self._receive()
-        done += self._append_rings() + self._append_slice()
+        done += self._append_rings() + self._append_socket()
         done += 0 if waits else self._answer_stored()
         if self._stored or self._wake_owed:  # answers that are due go first
             self._wake_others()
@@ -248,127 +243,131 @@ class PutAgent:
 
     # --- requests
 
-    def _append_slice(self) -> int:
-        """Appends or refuses the oldest requests, as many as one slice holds before answers go out; returns how
-        many."""
-        if not len(self._requests):
-            return 0
-        closed = self._check_gate()
-        done = taken = 0
-        while len(self._requests) and done < REQUESTS_PER_TURN and taken < BYTES_PER_TURN:
-            if closed is None:
-                requests, size = self._append_rows(REQUESTS_PER_TURN - done)
-                done += requests
-                taken += size
-                if not len(self._requests) or done == REQUESTS_PER_TURN or taken >= BYTES_PER_TURN:
-                    break
-                closed = self._check_gate()  # the kernel leaves what is not plain, and all when something has changed
-            done += 1
-            request = self._requests.next()
-            if request is not None:
-                taken += self._put(request, closed)
-                self._requests.release(request)
-        return done
-
     def _check_gate(self) -> Refusal | None:
         return self._gate.check(len(self._pending), stopping=self._drain_until is not None)
 
-    def _append_rows(self, count: int) -> tuple[int, int]:
-        """Appends the socket's first requests as long as they are ordinary; returns how many and their bytes."""
-        if ARMED:
-            return 0, 0
-        socket_table = self._requests.socket_table
-        first, lent = self._requests.lend(count)
+    def _append_socket(self) -> int:
+        """Appends or refuses the socket's oldest requests, as many as one slice holds before answers go out; returns
+        how many."""
+        done = size = 0
+        while len(self._requests) and done < REQUESTS_PER_TURN and size < BYTES_PER_TURN:
+            appended = self._append_rows(REQUESTS_PER_TURN - done)
+            if not appended.handled:
+                break
+            done += appended.handled
+            size += appended.size
+        return done
+
+    def _append_rows(self, count: int) -> Appended:
+        """Appends the socket's oldest requests up to the first that is refused."""
+        table = self._requests.socket_table
+        first, lent = table.lend(count)
         if not lent:
-            return 0, 0
-        began_ns = time.monotonic_ns()
-        oldest_ms = began_ns // NS_PER_MS - self._waited_max_ms
-        self._stall_responder.enter(began_ns)
+            return NOTHING
+        began_ns = self._enter()
         try:
-            served = self._appender.append_rows(
-                socket_table, first, lent, self._node.clock.now_ms(), oldest_ms, self._statistics
-            )
+            appended = self._appender.append_rows(table, first, lent, self._statistics)
         finally:
             self._stall_responder.exit()
-        socket_table.take_back(served.requests, served.memory)
-        if served.requests:
-            self._count_stored(began_ns, served)
-            self._acknowledge_rows(served.requests, time.monotonic_ns() // NS_PER_MS)
-        return served.requests, served.size
+        table.take_back(appended.requests, appended.memory)
+        if appended.requests:
+            self._count_stored(began_ns, appended)
+            self._acknowledge_rows(appended.requests)
+        if appended.refusal is not None:
+            self._requests.refuse_next(appended.refusal)
+        return appended
 
-    def _acknowledge_rows(self, count: int, now_ms: int) -> None:
+    def _acknowledge_rows(self, count: int) -> None:
         """Acknowledges the socket's first requests, which are in the log: now, or when disk and slaves have them."""
-        socket_table = self._requests.socket_table
+        table, now_ms = self._requests.socket_table, self._node.clock.monotonic_ms()
+        if ARMED:
+            reach("put.before_answer")
         if self._at_once:
-            came = socket_table.received_ms(count)
-            socket_table.answer(count)
+            came = table.received_ms(count)
+            table.answer(count)
             self._statistics.all_answered(came, now_ms)
             self._answered_ms = now_ms
             return
-        found = socket_table.detach(count)
-        sending = EncodedAnswers(self._requests, [(peer, answer, 0) for peer, answer, _, _ in found])
-        ends, came = [end for _, _, end, _ in found], [received_ms for *_, received_ms in found]
-        self._pending.add(PendingBatch(ends, now_ms, sending, came))
-
-    def _count_stored(self, began_ns: int, served: KernelResult) -> None:
-        """Counts what a kernel has stored."""
-        self._logged_cause = Cause.REQUEST
-        self._stored = self._stored or not self._policy.replicated  # else the appender has rung
-        self._counters.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
-        self._counters.count(Counter.BATCHES, served.requests)
-        self._counters.count(Counter.MESSAGES, served.records)
-        self._counters.count(Counter.BYTES, served.size)
+        rows = table.detach(count)
+        self._pending.add(PendingBatch(rows.ends, now_ms, DetachedAnswers(self._requests, rows), rows.received_ms))
 
     def _append_rings(self) -> int:
-        """Appends the ordinary requests of all rings, and answers them where that is due at once; returns how many."""
-        if not self._rings.fast_append or not len(self._rings) or self._drain_until is not None:
+        """Appends or refuses the requests of all rings, and answers them where that is due at once; returns how
+        many."""
+        if not len(self._rings):
             return 0
-        waiting = [ring for ring in self._rings if ring.requests.waits and not ring.special]
-        spins = self._ring_wait.spins() if self._at_once and len(waiting) <= 1 else 0
+        waiting = [ring for ring in self._rings if ring.requests.waits]
+        spins = self._ring_wait.spins() if self._at_once and len(waiting) <= 1 and self._drain_until is None else 0
         there = len(waiting)
         if not waiting and spins and self._last_ring is not None and not self._last_ring.is_closed:
             waiting = [self._last_ring]
-        if not waiting:
-            return 0
-        if self._gate.check(len(self._pending), stopping=False) is not None:
-            for ring in waiting:
-                ring.special = 1  # it is refused where everything is
-            return 0
         done = sum(self._append_ring(ring, spins) for ring in waiting)
-        if spins:
+        if spins and waiting:
             self._ring_wait.found(done > there)
         return done
 
     def _append_ring(self, ring: NodeRing, spins: int) -> int:
-        began_ns = time.monotonic_ns()
-        self._rings.lent = True
-        self._stall_responder.enter(began_ns)
+        done = 0
+        while done < REQUESTS_PER_TURN and not ring.is_closed:
+            appended = self._append_entries(ring, spins)
+            done += appended.handled
+            if appended.refusal is None:
+                break
+            self._requests.refuse_in_ring(ring, appended.requests, appended.refusal)
+            spins = 0
+        self._last_ring = ring
+        return done
+
+    def _append_entries(self, ring: NodeRing, spins: int) -> Appended:
+        """Appends a ring's requests up to the first that is refused."""
+        table = self._rings.table
+        table.begin(ring, spins, keeps=not self._at_once)
+        self._rings.lent = ring
+        began_ns = self._enter()
         try:
-            now_ms = self._node.clock.now_ms()
-            served = self._appender.append_ring(ring, now_ms, spins, self._statistics, keeps=not self._at_once)
+            appended = self._appender.append_ring(table, self._statistics)
         finally:
             self._stall_responder.exit()
-            self._rings.lent = False
-        self._last_ring = ring
-        if served.requests:
-            self._count_stored(began_ns, served)
-            self._acknowledge_ring(ring, began_ns // NS_PER_MS)
-        return served.requests
+            self._rings.lent = None
+        table.end(ring, appended.requests)
+        if appended.requests:
+            self._count_stored(began_ns, appended)
+            self._acknowledge_ring(ring, appended.requests)
+        self._rings.judge(ring)
+        return appended
 
-    def _acknowledge_ring(self, ring: NodeRing, began_ms: int) -> None:
-        """Acknowledges requests of a ring that a call has stored which began at `began_ms`."""
-        now_ms = self._node.clock.monotonic_ms()
-        written = self._appender.written(ring, now_ms, began_ms)
+    def _acknowledge_ring(self, ring: NodeRing, count: int) -> None:
+        """Acknowledges the requests of a ring that were stored last."""
+        table, now_ms = self._rings.table, self._node.clock.monotonic_ms()
+        written = list(table.written(ring, count, now_ms))
         if self._at_once:
-            for latency_from_ms, count in written:
-                self._statistics.answered(latency_from_ms, now_ms, count)
+            for latency_from_ms, requests in written:
+                self._statistics.answered(latency_from_ms, now_ms, requests)
             self._answered_ms = now_ms
             self._rings.wake()
             return
-        kept = self._appender.kept()
-        ends = kept[1][STORED_END::KEPT_SIZE].tolist()
-        came = [latency_from_ms for latency_from_ms, count in written for _ in range(count)]
+        kept = table.kept(count)
+        came = [latency_from_ms for latency_from_ms, requests in written for _ in range(requests)]
+        ends: list[int] = kept.rows["log_end"].tolist()
         self._pending.add(PendingBatch(ends, now_ms, KeptAnswers(self._rings, ring, kept), came))
+
+    def _enter(self) -> int:
+        """Begins an append, which uses the mapping: the stall responder watches it. Returns the monotonic time, ns."""
+        if ARMED:
+            reach("put.before_append")
+        began_ns = time.monotonic_ns()
+        self._stall_responder.enter(began_ns)
+        return began_ns
+
+    def _count_stored(self, began_ns: int, appended: Appended) -> None:
+        """Counts what an append has stored."""
+        self._schedule_due = self._schedule_due or appended.scheduled
+        # Where slaves have to acknowledge, the appender has rung already, but not for schedule.
+        self._stored = self._stored or appended.scheduled or not self._policy.replicated
+        self._counters.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+        self._counters.count(Counter.BATCHES, appended.requests)
+        self._counters.count(Counter.MESSAGES, appended.records)
+        self._counters.count(Counter.BYTES, appended.size)
 
     def _wake_others(self) -> None:
         """Rings the doorbells of processes that wait for stored messages; reput's at most once per WAKE_EVERY_NS."""
@@ -389,46 +388,6 @@ class PutAgent:
             self._schedule_due = False
             self._schedule_doorbell.ring()
 
-    def _put(self, request: PutRequest, closed: Refusal | None) -> int:
-        """Appends or refuses one request; returns the bytes appended."""
-        began_ns = time.monotonic_ns()
-        waited_ms = began_ns // NS_PER_MS - request.received_ms
-        late_ms = self._node.clock.now_ms() - request.deadline
-        if late_ms > 0:
-            closed = expired(late_ms)
-        elif waited_ms > self._waited_max_ms:
-            closed = waited_too_long(waited_ms, self._waited_max_ms)
-        if closed is not None:
-            self._requests.refuse(request, closed)
-            return 0
-        if ARMED:
-            reach("put.before_append")
-        self._stall_responder.enter(began_ns)
-        try:
-            # No sooner: an append that begins after schedule checked for one has a later time.
-            now = self._node.clock.now_ms()
-            result = self._appender.append(request.groups, request.records, now, trusted=request.trusted)
-        finally:
-            self._stall_responder.exit()
-        ended_ns = time.monotonic_ns()
-        self._counters.count(Counter.BUSY_NS, ended_ns - began_ns)
-        if isinstance(result, Refusal):
-            self._log_refusal(result)
-            self._requests.refuse(request, result)
-            return 0
-        self._logged_cause = Cause.REQUEST
-        self._stored = True
-        self._schedule_due = self._schedule_due or result.for_schedule
-        self._counters.count(Counter.BATCHES)
-        self._counters.count(Counter.MESSAGES, sum(group.count for group in request.groups))
-        self._counters.count(Counter.BYTES, len(request.records))
-        stored_ms = ended_ns // NS_PER_MS
-        self._statistics.stored(request.groups)
-        answer = encode_put_answer(request.request_id, PutStatus.PUT_OK, result.places)
-        sending = EncodedAnswers(self._requests, [(request.peer, answer, len(result.places))])
-        self._pending.add(PendingBatch([result.end], stored_ms, sending, [request.latency_from_ms]))
-        return len(request.records)
-
     def _prepare(self) -> int:
         """Populates pages ahead while put is idle; this touches the mapping, so the stall responder takes over the
         socket.
@@ -446,12 +405,6 @@ class PutAgent:
             self._stall_responder.exit()
         self._prepared = None if done else ends
         return int(done) + len(self._requests)
-
-    def _log_refusal(self, refusal: Refusal) -> None:
-        """Logs a refusal that an operator has to act on, once until a put is stored again."""
-        if refusal.cause not in (Cause.REQUEST, self._logged_cause):
-            self._logged_cause = refusal.cause
-            self._node.log.error("puts are refused: %s", refusal.sentence)
 
     # --- answers
 

@@ -125,12 +125,11 @@ class StallResponder:
 
     def _refuse(self, lasted_ms: int) -> None:
         refusal = page_cache_busy(lasted_ms, self._busy_ms)
-        while refusal is not None and len(self._requests):
-            request = self._requests.next()
-            if request is not None:
-                self._requests.refuse(request, refusal)
-                self._requests.release(request)
-        self._requests.rings.wake()
+        if refusal is None:
+            return
+        while len(self._requests):
+            self._requests.refuse_next(refusal)
+        self._requests.refuse_rings(refusal)
 
 
 def _since_ms(began_ns: int) -> int:

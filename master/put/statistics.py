@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from towline.format.wire.frames import Group
 from towline.node.process.context import Node
 from towline.runtime.store_stats import SLOW_PUT_MS, StoreStats
 
@@ -20,11 +19,7 @@ class PutStatistics:
         self._slow = self._slowest_ms = 0
         self._report_at = 0
 
-    def stored(self, groups: Sequence[Group]) -> None:
-        for group in groups:
-            self._stats.add(group.topic, group.queue_id, group.count, group.size)
-
-    def served(self, topic: bytes, queue_id: int, messages: int, size: int, requests: int) -> None:
+    def stored(self, topic: bytes, queue_id: int, messages: int, size: int, requests: int) -> None:
         """Counts stored requests of one queue."""
         self._stats.add(topic, queue_id, messages, size, requests)
 

@@ -1,7 +1,8 @@
 """`python -m tests.gate`: every test, then what failed once more with nothing beside it.
 
 What fails twice fails the run. What passes the second time is flaky: it is told at the end and written to
-build/flaky.txt for whoever mends it, and more than five of them fail the run too.
+build/flaky.txt for whoever mends it, and more than five of them fail the run too. build/slowest.txt says how long the
+tests of each file took.
 """
 
 import json
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,7 @@ from .verdict import FLAKY_MAX, Failure, Run, Verdict, failed_in, judge
 
 ROOT: Final = Path(__file__).parents[2]
 FLAKY: Final = Path("build/flaky.txt")
+SLOWEST: Final = Path("build/slowest.txt")
 PARTS: Final = {
     # Two workers: most tests wait for processes and disks.
     "the run beside each other": ["-n", "2", "--no-loadscope-reorder", "-m", "not slow and not alone"],
@@ -31,6 +35,7 @@ AGAIN: Final = "the second run"
 class Gate:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
+        self.runs: list[Run] = []
         self._interrupted = False
         self._child: subprocess.Popen[bytes] | None = None
         signal.signal(signal.SIGINT, self._interrupt)
@@ -43,7 +48,7 @@ class Gate:
             self._child.send_signal(signal.SIGINT)
 
     def run(self) -> Verdict:
-        runs: list[Run] = []
+        runs = self.runs
         for name, arguments in PARTS.items():
             runs.append(self._pytest(name, arguments))
             if not self._goes_on(runs[-1]):
@@ -93,6 +98,14 @@ def write_flaky(verdict: Verdict) -> None:
         FLAKY.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
+def write_slowest(runs: Sequence[Run]) -> None:
+    """Seconds of each file's tests and fixtures, the longest first."""
+    took = sum((run.took for run in runs), Counter[str]())
+    SLOWEST.parent.mkdir(exist_ok=True)
+    lines = [f"{seconds:9.1f}  {name}" for name, seconds in [("all files", took.total()), *took.most_common()]]
+    SLOWEST.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def tell_verdict(verdict: Verdict) -> None:
     if verdict.flaky:
         limit = f", more than {FLAKY_MAX}: they count as failed" if verdict.too_flaky else ""
@@ -107,8 +120,10 @@ def tell_verdict(verdict: Verdict) -> None:
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="towline-gate-") as scratch:
-        verdict = Gate(Path(scratch)).run()
+        gate = Gate(Path(scratch))
+        verdict = gate.run()
     write_flaky(verdict)
+    write_slowest(gate.runs)
     tell_verdict(verdict)
     return 1 if verdict.failed else 0
 

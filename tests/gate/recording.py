@@ -59,10 +59,9 @@ class Recorder:
             self._note(broken=report.nodeid or "the collection", said=last_lines(report.longreprtext))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        facts = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome}
+        facts = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome, "took": report.duration}
         if report.failed:
-            facts |= {"said": last_lines(report.longreprtext), "took": report.duration}
-            facts |= {"at": time.time(), "load": os.getloadavg()[0]}
+            facts |= {"said": last_lines(report.longreprtext), "at": time.time(), "load": os.getloadavg()[0]}
         self._note(**facts)
 
     @pytest.hookimpl(trylast=True)

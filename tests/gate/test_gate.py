@@ -59,6 +59,14 @@ class Project:
         return path.read_text() if path.exists() else ""
 
 
+def test_how_long_the_tests_of_each_file_took_is_written_the_longest_first(tmp_path):
+    slow = "import pytest, time\n\n@pytest.fixture\ndef slow(): time.sleep(0.3)\n\ndef test_slow(slow): ...\n"
+    Project(tmp_path, a="def test_a(): ...\n", b=slow).gate()
+    rows = [line.split(None, 1) for line in (tmp_path / "build/slowest.txt").read_text().splitlines()]
+    assert [name for _, name in rows][:2] == ["all files", "test_b.py"]
+    assert float(rows[0][0]) >= float(rows[1][0]) >= 0.3
+
+
 def test_both_runs_are_counted_together_and_a_clean_one_leaves_no_list(tmp_path):
     project = Project(tmp_path, a="def test_a(): ...\n\n@pytest.mark.slow\ndef test_slow(): assert False\n")
     (tmp_path / "build").mkdir()

@@ -1,6 +1,7 @@
 """What the notes of the runs amount to: who failed, who passed the second time, and what no second run can heal."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ class Run:
     skipped: set[str] = field(default_factory=set)
     failed: dict[str, Failure] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    took: Counter[str] = field(default_factory=Counter)  # seconds, by file
     ended: bool = False
 
     @classmethod
@@ -51,6 +53,8 @@ class Run:
 
     def take(self, facts: dict[str, Any]) -> None:
         """One line of notes."""
+        if "test" in facts:
+            self.took[facts["test"].partition("::")[0]] += facts.get("took", 0.0)
         match facts:
             case {"collected": ids}:
                 self.collected += ids

@@ -152,17 +152,18 @@ class EntryReader(_Area):
                 break
             if self._size - at > there:
                 raise RingBroken(Cut.LENGTH)
-            self._free(self._size - at)
+            self.skip(self._size - at)
         size = word & SIZE_BITS
         taken = padded(size)
         if word < 0 or size > size_max or taken > left:
             raise RingBroken(Cut.LENGTH)
         place = self._start + at + WORD
         data = bytes(self._view[place : place + size])
-        self._free(taken)
+        self.skip(taken)
         return word, data
 
-    def _free(self, size: int) -> None:
+    def skip(self, size: int) -> None:
+        """Passes over `size` bytes, which are whole entries and pads that were read."""
         self._head += size
         self._words[self._head_word] = self._head
 
@@ -342,11 +343,10 @@ class NodeRing:
             undo.pop_all()
         self.requests = requests_reader(self.memory, size)
         self.answers = answers_writer(self.memory, size)
-        self.special = 0  # so many of the next requests are not for a kernel
         self.was_left = False  # its client had gone when that was looked at last
         self.reserved = 0  # of the answers' ring, for requests that were taken and not answered
         self.rings = False  # answers were added since the client was looked after
-        self.rung = False  # a kernel came back for a client that slept, and has not seen it awake since
+        self.woken = False  # a kernel came back for a client that slept, and has not seen it awake since
         self.is_closed = False
 
     def is_same(self, other: "NodeRing") -> bool:

@@ -4,6 +4,8 @@ otherwise; then each costs one comparison of a constant:
     if ARMED:
         reach(name)
 
+In a kernel it is a comparison of a word, and a call of the function at that address.
+
 TOWLINE_FAILPOINTS is `name=action[:argument][@nth]`, several separated by commas: `put.in_append=stall:3000@100`
 stalls for 3000 ms when this process gets there for the 100th time. `kill` is a SIGKILL to itself; `raise:EIO` is an
 OSError with that errno. Every process counts for itself, a restarted one anew.
@@ -12,10 +14,12 @@ With `@PATH` in the place of all that, the file PATH is read each time and holds
 armed by renaming a file into place. Who fires takes the file away first, so exactly one process fires, once.
 """
 
+import ctypes
 import errno
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,9 +28,12 @@ ENVIRONMENT: Final = "TOWLINE_FAILPOINTS"
 NAMES: Final = (
     "put.before_append",
     "put.in_append",
+    "put.between_records",
+    "put.after_copy",
     "put.before_publish",
     "put.in_publish",
     "put.after_publish",
+    "put.before_answer",
     "put.in_topics",
     "put.ring_before_take",
     "put.ring_taken",
@@ -166,3 +173,25 @@ _POINTS: Final = Failpoints(_TEXT)
 
 def reach(name: str) -> None:
     _POINTS.reach(name)
+
+
+def address_of_failpoints(names: Sequence[str]) -> int:
+    """The address of a C function of one word that reaches the failpoint of that number in `names`; 0 if none is armed.
+
+    For kernels: there a failpoint may stall or kill, an error that it raises is printed and ignored.
+    """
+    if not ARMED:
+        return 0
+
+    def reach_number(number: int) -> int:
+        reach(names[number])
+        return 0
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long)(reach_number)
+    _FUNCTIONS.append(function)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+_FUNCTIONS: Final[list[object]] = []  # C keeps no reference to them

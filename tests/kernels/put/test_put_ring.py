@@ -1,4 +1,4 @@
-"""Put's kernel for rings: what it serves is what the appender's would store, and it leaves alone what is not plain."""
+"""Put's kernel for rings: what it serves is what the model stores one by one, and the rest stays in the ring."""
 
 import mmap
 import os
@@ -9,28 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.put.fast_append import KnownQueues
 from tests.kernels.order import dies_of_a_store_to, shared
+from tests.kernels.put.desk import APPENDED, BASE, LOG, NEVER, NOW, WATCHED, Log
+from tests.kernels.put.one_by_one import OneByOne
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.frames import Group, decode_put_answer, encode_put
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word
-from towline.kernels.base import forms, ownership
 from towline.kernels.jit import rows
+from towline.kernels.jit.rows import RequestStatus
 from towline.kernels.put import put_ring as kernel
-from towline.kernels.put import stamp
+from towline.kernels.put.append import ANSWER_MAX
 from towline.link.native import address_of_write
 from towline.link.put_ring import RingBroken, answers_reader, requests_reader, requests_writer
 
 AREA = 64 * 1024
 TOPIC = b"orders"
-BASE = 1 << 20
-NOW = 1_700_000_000_123
-NEVER = 1 << 60
-LOG = 256 * 1024
-HOST = np.frombuffer(bytes([10, 0, 0, 1, 0, 0, 42, 159]), np.uint8)
-OWN = ownership.own_values("cluster-a")
-APPENDED, STAMPED, WATCHED = 0, 8, 16
-CHECKS = stamp.CHECK_CRC | stamp.FROM_CLIENT
 ENCODER = MessageEncoder(TOPIC)
 
 
@@ -39,28 +32,25 @@ def record(number: int, size: int = 100, queue_id: int = 0) -> bytes:
     return ENCODER.encode(queue_id, bytes([number & 0xFF]) * size, properties, born_timestamp=NOW)
 
 
-class Desk:
-    """A ring, a log and what the kernel knows; `serve` calls it."""
+class Desk(Log):
+    """A ring and a log; `serve` calls the kernel."""
 
     def __init__(self) -> None:
+        super().__init__()
         view = memoryview(bytearray(file_size(AREA)))
         self.memory = SimpleNamespace(view=view, words=view.cast("q"))
-        self.bytes = np.frombuffer(view, np.uint8)
+        self.ring_bytes = np.frombuffer(view, np.uint8)
         self.writer = requests_writer(self.memory, AREA)
         self.reader = requests_reader(self.memory, AREA)
         self.answers = answers_reader(self.memory, AREA)
-        self.log = np.zeros(LOG, np.uint8)
-        self.positions = np.zeros(3, np.int64)
-        self.state = np.zeros(kernel.STATE_SIZE, np.int64)
-        self.known = KnownQueues()
-        self.known.update(Group(TOPIC, 0, 1, 1), 100, plain=True)
-        self.kept = np.zeros(2 * kernel.ANSWER_MAX, np.uint8)
-        self.rows = np.zeros(100 * kernel.KEPT_SIZE, np.int64)
-        self.log_end = LOG - 8
-        self.bell = 0
+        self.kept = np.zeros(2 * ANSWER_MAX, np.uint8)
+        self.rows = np.zeros(100, rows.REQUEST)
+        self.entry = np.zeros(entry_max(AREA), np.uint8)
         self.bell_byte = np.zeros(1, np.uint8)
-        self.reserved = 0
-        self.reals = forms.RealTopics()
+        self.rings = np.zeros(1, kernel.RING)
+        ring = self.ring = rows.fields_of(self.rings)[0]
+        ring.area, ring.entry, ring.entry_max = AREA, self.entry.ctypes.data, self.entry.size
+        self.allow(TOPIC, 0, 100)
 
     def offer_groups(self, *groups: tuple[int, bytes], id_: int = 7) -> None:
         """A record for each queue of a request."""
@@ -81,43 +71,23 @@ class Desk:
         head = encode_put(id_, 0, deadline, [Group(topic, queue_id, len(records), len(data))])
         assert self.writer.offer(request_word(len(head), len(head) + len(data), stamp), (head, data))
 
+    def ring_bell(self, bell: int) -> None:
+        """Lets the kernel wake the client by itself."""
+        self.ring.spins = self.ring.spins_max = 100
+        self.ring.write, self.ring.bell, self.ring.bell_byte = address_of_write(), bell, self.bell_byte.ctypes.data
+
     def serve(self, requests: int = 100, *, keeps: bool = False) -> int:
-        limits = np.zeros(kernel.LIMITS_SIZE, np.int64)
-        limits[kernel.AREA], limits[kernel.LOG_END] = AREA, self.log_end
-        limits[kernel.REQUESTS_MAX], limits[kernel.BYTES_MAX] = requests, 1 << 20
-        limits[kernel.REQUEST_LIMIT], limits[kernel.NOW_MS] = 16 * 1024, NOW
-        limits[kernel.APPENDED], limits[kernel.STAMPED] = APPENDED, STAMPED
-        limits[kernel.KEEPS] = keeps
-        if self.bell:
-            limits[kernel.LOOKS] = limits[kernel.LOOKS_MAX] = 100
-            limits[kernel.WRITE_AT], limits[kernel.BELL] = address_of_write(), self.bell
-            limits[kernel.BELL_BYTE] = self.bell_byte.ctypes.data
-        rung = int(self.state[kernel.RUNG])
-        self.state[kernel.REQUESTS :] = 0
-        self.state[kernel.RUNG] = rung
-        return kernel.serve_ring(
-            self.bytes,
-            self.reserved,
-            self.state,
-            limits,
-            self.positions.view(np.uint8),
-            np.array([WATCHED, 0]),
-            np.zeros(entry_max(AREA), np.uint8),
-            self.kept,
-            self.rows,
-            self.log,
-            self.known.arguments,
-            np.zeros(4, rows.GROUP),
-            (OWN, BASE, NOW, HOST, 1 << 20, CHECKS, self.reals.at(NOW, NOW), np.zeros(stamp.RESULT_SIZE, np.int64)),
-        )
+        self.begin()
+        self.ring.kept, self.ring.keeps = 0, keeps
+        return kernel.serve_ring(self.ring_bytes, self.rings, self.rows[:requests], self.kept, self.arguments)
 
     def answer(self, first: int, count: int, status: int = 0) -> int:
         """Those that the last call kept."""
-        return kernel.answer_ring(self.bytes, AREA, self.state, self.kept, self.rows, first, count, status)
+        return kernel.answer_ring(self.ring_bytes, self.rings, self.kept, self.rows, first, count, status)
 
     @property
     def end(self) -> int:
-        return int(self.state[kernel.LOG_AT])
+        return self.state.at
 
     def told(self):
         """The answers that came, decoded."""
@@ -133,34 +103,22 @@ def desk():
 
 
 def stored(*batches: list[bytes], start: int = 100) -> bytes:
-    """What the appender's kernel makes of the same requests."""
-    log, at = np.zeros(LOG, np.uint8), 0
-    arena = np.frombuffer(TOPIC, np.uint8)
+    """What the model makes of the same requests."""
+    model = OneByOne({(TOPIC, 0): start})
     for records in batches:
-        data = b"".join(records)
-        group = np.zeros(1, rows.GROUP)
-        group[0] = (len(data), len(records), start, 0, len(TOPIC), 0, 0)
-        frame = np.frombuffer(data, np.uint8)
-        checks = stamp.CHECK_CRC | stamp.FROM_CLIENT
-        result = np.zeros(stamp.RESULT_SIZE, np.int64)
-        reals = forms.RealTopics().at(NOW, NOW)
-        assert not stamp.append_request(
-            log, at, frame, group, 1, arena, OWN, BASE, NOW, HOST, 1 << 20, checks, reals, result
-        )
-        log[at : at + 8] = frame[:8]
-        at, start = at + len(data), int(group[0]["next_offset"])
-    return log[:at].tobytes()
+        model.put([((TOPIC, 0), records)])
+    return model.log[: model.at].tobytes()
 
 
-class TestWhatIsPlain:
-    def test_is_stored_as_the_appender_stores_it_and_answered_with_its_place(self, desk):
+class TestWhatIsStored:
+    def test_is_what_the_model_stores_and_is_answered_with_its_place(self, desk):
         batches = [[record(1)], [record(2, 300), record(3, 7)], [record(4, 0)]]
         for number, batch in enumerate(batches):
             desk.offer(*batch, id_=number)
         assert desk.serve() == kernel.EMPTY
         wanted = stored(*batches)
-        assert desk.log[: desk.end].tobytes() == wanted
-        assert not desk.log[desk.end :].any()
+        assert desk.bytes[: desk.end].tobytes() == wanted
+        assert not desk.bytes[desk.end :].any()
         assert desk.positions.tolist() == [BASE + len(wanted), NOW, 0]
         told = desk.told()
         assert [(answer.request_id, answer.status, answer.record) for answer in told] == [
@@ -173,14 +131,15 @@ class TestWhatIsPlain:
             [(offset, BASE + start)] for offset, start in zip((100, 101, 103), starts, strict=True)
         ]
         size = sum(len(each) for batch in batches for each in batch)
-        assert desk.known.served(int(desk.state[kernel.TOUCHED])) == [((TOPIC, 0), 104, 4, size, 3)]
+        assert list(desk.queues.stored(desk.state.touched)) == [(TOPIC, 0, 4, size, 3)]
+        assert desk.queues.ends() == [(TOPIC, 0, 104)]
 
     def test_goes_round_the_ring_many_times(self, desk):
         for number in range(2_000):
             desk.offer(record(number, number % 90), id_=number)
             if desk.end > LOG - 2_000:
-                desk.log[:] = 0
-                desk.state[kernel.LOG_AT] = 0
+                desk.bytes[:] = 0
+                desk.state.at = 0
             assert desk.serve() == kernel.EMPTY
             (answer,) = desk.told()
             assert (answer.request_id, answer.status, answer.places[0][0]) == (number, 0, 100 + number)
@@ -210,7 +169,8 @@ class TestWhatIsPlain:
         assert len(desk.told()) == 2
 
     def test_rings_a_client_that_sleeps_by_itself_where_it_is_told_how(self, desk):
-        heard, desk.bell = os.pipe2(os.O_NONBLOCK)
+        heard, bell = os.pipe2(os.O_NONBLOCK)
+        desk.ring_bell(bell)
         try:
             for number in range(3):
                 desk.offer(record(number))
@@ -225,10 +185,10 @@ class TestWhatIsPlain:
             assert os.read(heard, 9) == bytes(2)  # at the first answer, and when it did not come
         finally:
             os.close(heard)
-            os.close(desk.bell)
+            os.close(bell)
 
     def test_may_be_for_several_queues(self, desk):
-        desk.known.update(Group(TOPIC, 1, 1, 1), 7, plain=True)
+        desk.allow(TOPIC, 1, 7)
         first, second = record(1), record(2, 30, queue_id=1)
         desk.offer_groups((0, first), (1, second))
         assert desk.serve() == kernel.EMPTY
@@ -239,18 +199,18 @@ class TestWhatIsPlain:
 
 class TestAnswersThatAreNotDue:
     def test_are_kept_and_told_in_parts_when_they_are(self, desk):
-        desk.known.update(Group(TOPIC, 1, 1, 1), 7, plain=True)
+        desk.allow(TOPIC, 1, 7)
         first, second, third = record(1), record(2, 30, queue_id=1), record(3)
         desk.offer(first, id_=1)
         desk.offer_groups((0, third), (1, second), id_=2)
         desk.offer(first, id_=3)
         assert desk.serve(keeps=True) == kernel.EMPTY
         assert desk.told() == []
-        ends = desk.rows[: 3 * kernel.KEPT_SIZE].reshape(-1, kernel.KEPT_SIZE)[:, kernel.STORED_END].tolist()
+        ends = desk.rows["log_end"][:3].tolist()
         sizes = len(first), len(third) + len(second), len(first)
         assert ends == [BASE + sizes[0], BASE + sum(sizes[:2]), BASE + sum(sizes)]
         assert desk.positions[APPENDED // 8] == ends[-1]
-        kept = int(desk.state[kernel.KEPT])
+        kept = desk.ring.kept
         given_back = desk.answer(0, 2)
         told = desk.told()
         assert [(answer.request_id, answer.status) for answer in told] == [(1, 0), (2, 0)]
@@ -262,8 +222,8 @@ class TestAnswersThatAreNotDue:
 
     def test_find_room_wherever_the_area_ends(self, desk):
         for turn in range(300):
-            desk.log[:] = 0
-            desk.state[kernel.LOG_AT] = 0
+            desk.bytes[:] = 0
+            desk.state.at = 0
             for number in range(50):
                 desk.offer(record(number, 0), id_=50 * turn + number)
             assert desk.serve(keeps=True) == kernel.EMPTY
@@ -271,22 +231,22 @@ class TestAnswersThatAreNotDue:
             assert [answer.request_id for answer in desk.told()] == list(range(50 * turn, 50 * turn + 50))
 
     def test_take_no_more_than_a_call_can_keep(self, desk):
-        desk.kept = np.zeros(kernel.ANSWER_MAX + 100, np.uint8)
+        desk.kept = np.zeros(ANSWER_MAX + 100, np.uint8)
         for number in range(5):
             desk.offer(record(number))
         assert desk.serve(keeps=True) == kernel.TURN
-        served = int(desk.state[kernel.REQUESTS])
+        served = desk.state.requests
         assert 0 < served < 5
         desk.answer(0, served)
         assert len(desk.told()) == served
 
     def test_are_counted_as_room_that_is_taken(self, desk):
         one = 48
-        desk.reserved = ANSWERS_SIZE - kernel.ANSWER_MAX - 8 - 3 * one
+        desk.ring.reserved = ANSWERS_SIZE - ANSWER_MAX - 8 - 3 * one
         for number in range(6):
             desk.offer(record(number))
-        assert desk.serve(keeps=True) == kernel.OTHER
-        assert 1 <= int(desk.state[kernel.REQUESTS]) <= 3
+        assert desk.serve(keeps=True) == kernel.FULL
+        assert 1 <= desk.state.requests <= 3
 
 
 def _unknown_topic(desk):
@@ -318,64 +278,88 @@ def _two_groups(desk):
 
 
 def _no_room_in_the_segment(desk):
-    desk.log_end = 50
+    desk.state.end = 50
     desk.offer(record(1))
 
 
 def _no_room_for_the_answer(desk):
-    desk.reserved = ANSWERS_SIZE - 10
-    desk.offer(record(1))
-
-
-def _bytes_behind_the_end(desk):
-    desk.log[3] = 1
+    desk.ring.reserved = ANSWERS_SIZE - 10
     desk.offer(record(1))
 
 
 def _answers_moved_back(desk):
-    desk.reserved = ANSWERS_SIZE - 10
+    desk.ring.reserved = ANSWERS_SIZE - 10
     desk.memory.words[Word.ANSWERS_HEAD] = -8
     desk.offer(record(1))
 
 
-LEFT = [
-    _unknown_topic,
-    _unknown_queue,
-    _late,
-    _too_large,
-    _bad_crc,
-    _two_groups,
-    _no_room_in_the_segment,
-    _no_room_for_the_answer,
-    _bytes_behind_the_end,
-    _answers_moved_back,
-]
+def _a_head_as_long_as_the_entry(desk):
+    data = record(1)
+    desk.writer.offer(request_word(len(data), len(data)), (data,))
 
 
-class TestWhatIsNotPlain:
+LEFT = {
+    _unknown_topic: RequestStatus.UNKNOWN_QUEUE,
+    _unknown_queue: RequestStatus.UNKNOWN_QUEUE,
+    _late: RequestStatus.EXPIRED,
+    _too_large: RequestStatus.TOO_LARGE,
+    _bad_crc: RequestStatus.BROKEN,
+    _two_groups: RequestStatus.BROKEN,
+    _no_room_in_the_segment: RequestStatus.SEGMENT_END,
+    _no_room_for_the_answer: kernel.FULL,
+    _answers_moved_back: kernel.FULL,
+    _a_head_as_long_as_the_entry: kernel.BROKEN,
+}
+
+
+class TestWhatIsNotStored:
     @pytest.mark.parametrize("make", LEFT, ids=lambda make: make.__name__[1:].replace("_", " "))
     def test_is_left_in_the_ring_and_the_log_is_as_before(self, desk, make):
         make(desk)
-        before = desk.log.copy()
-        assert desk.serve() == kernel.OTHER
-        assert (desk.log == before).all()
+        before, wanted = desk.bytes.copy(), LEFT[make]
+        why = desk.serve()
+        if isinstance(wanted, RequestStatus):
+            assert (why, desk.rows[0]["status"]) == (kernel.ROW, wanted)
+        else:
+            assert why == wanted
+        assert (desk.bytes == before).all()
         assert desk.positions.tolist() == [0, 0, 0]
         assert desk.told() == []
         assert desk.memory.words[Word.REQUESTS_HEAD] == 0
         assert desk.reader.take(entry_max(AREA)) is not None
 
-    def test_waits_behind_what_was_plain(self, desk):
+    def test_waits_behind_what_was_stored(self, desk):
         desk.offer(record(1))
         _unknown_topic(desk)
         desk.offer(record(2))
-        assert desk.serve() == kernel.OTHER
+        assert desk.serve() == kernel.ROW
+        assert len(desk.told()) == 1
+        assert [int(status) for status in desk.rows["status"][:2]] == [
+            RequestStatus.STORED,
+            RequestStatus.UNKNOWN_QUEUE,
+        ]
+
+    def test_is_stored_by_the_same_code_once_its_queue_is_allowed(self, desk):
+        _unknown_queue(desk)
+        assert desk.serve() == kernel.ROW
+        desk.allow(TOPIC, 1, 7)
+        assert desk.serve() == kernel.EMPTY
+        (answer,) = desk.told()
+        assert answer.places == [(7, BASE)]
+
+    def test_can_be_passed_over_by_what_it_takes_in_the_ring(self, desk):
+        _unknown_topic(desk)
+        desk.offer(record(2))
+        assert desk.serve() == kernel.ROW
+        desk.ring.head += desk.ring.taken
+        assert desk.serve() == kernel.EMPTY
         assert len(desk.told()) == 1
 
     def test_is_everything_once_a_watched_word_has_changed(self, desk):
         desk.offer(record(1))
         desk.positions[WATCHED // 8] = 1
-        assert desk.serve() == kernel.CHANGED
-        assert desk.end == 0
+        assert desk.serve() == kernel.ROW
+        assert (desk.rows[0]["status"], desk.end) == (RequestStatus.SHUT, 0)
 
 
 words = st.one_of(
@@ -397,13 +381,13 @@ def test_nothing_that_a_client_writes_makes_the_kernel_store_what_is_no_request(
     told = len(desk.told())
     desk.offer(record(9))
     desk.memory.words[(HEAD_SIZE + at * 8) // 8] = junk
-    desk.memory.words[(HEAD_SIZE + int(desk.state[kernel.HEAD]) % AREA) // 8] = first
+    desk.memory.words[(HEAD_SIZE + desk.ring.head % AREA) // 8] = first
     desk.memory.words[Word.REQUESTS_TAIL] = tail
     why = desk.serve()
     if desk.end == end:
-        assert not desk.log[end:].any()
-        if why == kernel.OTHER:  # the interpreter's reader finds the same, or takes it whole to be refused by name
-            desk.reader.go_to(int(desk.state[kernel.TAIL]), int(desk.state[kernel.HEAD]))
+        assert not desk.bytes[end:].any()
+        if why in (kernel.ROW, kernel.BROKEN):  # the interpreter's reader finds the same, or takes it whole
+            desk.reader.go_to(desk.ring.tail, desk.ring.head)
             try:
                 taken = desk.reader.take(entry_max(AREA))
             except RingBroken:
@@ -411,7 +395,7 @@ def test_nothing_that_a_client_writes_makes_the_kernel_store_what_is_no_request(
             assert taken is None or len(taken[1]) <= entry_max(AREA)
     else:
         assert len(desk.told()) + told == good + 1
-        assert desk.log[end : desk.end].tobytes()[:8] == record(9)[:8]
+        assert desk.bytes[end : desk.end].tobytes()[:8] == record(9)[:8]
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -420,23 +404,23 @@ def test_what_its_client_says_of_its_time_stands_beside_each_request(desk, keeps
     for number, said in enumerate(stamps):
         desk.offer(record(number), stamp=said)
     assert desk.serve(keeps=keeps) == kernel.EMPTY
-    assert tuple(desk.rows[kernel.STAMP : 4 * kernel.KEPT_SIZE : kernel.KEPT_SIZE]) == stamps
+    assert tuple(desk.rows["stamp"][:4]) == stamps
 
 
 class TestTheEndOfTheLog:
     def test_moves_when_the_first_bytes_of_a_request_are_stored(self, desk):
-        desk.log, page = shared(LOG), shared(mmap.PAGESIZE)
+        desk.bytes, page = shared(LOG), shared(mmap.PAGESIZE)
         desk.positions = page[:24].view(np.int64)
         first = record(1)
         desk.offer(first)
         assert dies_of_a_store_to(page, desk.serve)
-        assert desk.log[:8].tobytes() == first[:8]
+        assert desk.bytes[:8].tobytes() == first[:8]
 
     @pytest.mark.parametrize(("more", "stored"), [(0, 1), (1, 0)], ids=["the last byte", "a byte too many"])
     def test_leaves_room_for_the_blank_to_the_byte(self, desk, more, stored):
         first = record(1)
-        desk.log_end = len(first) - more
+        desk.state.end = len(first) - more
         desk.offer(first)
         desk.serve()
-        assert int(desk.state[kernel.REQUESTS]) == stored
+        assert desk.state.requests == stored
         assert desk.end == stored * len(first)

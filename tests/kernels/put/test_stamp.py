@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kernels.put.entries import append_request
 from towline.errors import MalformedRecord
 from towline.format.record import record
 from towline.format.record.record import Host, Record
@@ -63,7 +64,7 @@ class Request:
             arena += group.topic
         real_topics = forms.RealTopics()
         real_topics.replace(self.reals)
-        rule = stamp.append_request(
+        rule = append_request(
             log,
             AT,
             np.frombuffer(frame, np.uint8),

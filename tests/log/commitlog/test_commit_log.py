@@ -7,7 +7,7 @@ from towline.errors import AppendMismatch, DiskFull, MalformedRecord, NotInLog, 
 from towline.format.record import blank, record
 from towline.format.record.record import Record
 from towline.limits import PAGE
-from towline.log.commitlog.commit_log import FIRST_WORD_SIZE, CommitLogReader, LogTail
+from towline.log.commitlog.commit_log import CommitLogReader, LogTail
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import ensure_segment, segment_name
 
@@ -48,56 +48,17 @@ def encoded(at: int, body: bytes = b"hello") -> bytes:
     return record.encode(Record(topic=b"TopicA", body=body, physical_offset=at, store_timestamp=1))
 
 
-def copy(tail: LogTail, frame: bytes) -> int:
-    """As the kernel does it: all but the first 8 bytes."""
-    at = tail.make_room(len(frame))
-    tail.array[at + FIRST_WORD_SIZE : at + len(frame)] = np.frombuffer(frame, dtype=np.uint8)[FIRST_WORD_SIZE:]
-    return at
-
-
 def append(tail: LogTail, frame: bytes) -> int:
     if not tail.fits(len(frame)):
         tail.blank()
         tail.roll()
-    copy(tail, frame)
-    return tail.publish(frame[:FIRST_WORD_SIZE], len(frame))
+    at, _ = tail.window(len(frame))
+    tail.array[at : at + len(frame)] = np.frombuffer(frame, dtype=np.uint8)
+    tail.moved(at + len(frame))
+    return tail.position
 
 
-class TestCopyPublishWithdraw:
-    def test_a_copied_request_is_no_record_until_its_first_word_is_stored(self, store: Store) -> None:
-        tail = store.tail()
-        frame = encoded(0)
-        at = copy(tail, frame)
-        assert (at, tail.position) == (0, 0)
-        assert store.bytes_of(0)[: len(frame)] == bytes(FIRST_WORD_SIZE) + frame[FIRST_WORD_SIZE:]
-        with pytest.raises(MalformedRecord):
-            record.decode(store.bytes_of(0))
-        assert tail.publish(frame[:FIRST_WORD_SIZE], len(frame)) == tail.position == len(frame)
-        assert record.decode(store.bytes_of(0)).body == b"hello"
-
-    def test_a_withdrawn_request_leaves_only_zeros_however_many_records_it_held(self, store: Store) -> None:
-        tail = store.tail()
-        end = append(tail, encoded(0))
-        several = b"".join(encoded(end, b"%04d" % number) for number in range(50))
-        at = copy(tail, several)
-        tail.withdraw(at, len(several))
-        assert store.bytes_of(0) == encoded(0) + bytes(SIZE - end)
-        assert tail.position == end
-
-    def test_equal_sized_records_after_a_withdrawn_request_stand_alone(self, store: Store) -> None:
-        tail = store.tail()
-        size = len(encoded(0))
-        refused = b"".join(encoded(number * size, b"wrong") for number in range(3))
-        tail.withdraw(copy(tail, refused), len(refused))
-        append(tail, encoded(0, b"right"))
-        assert store.bytes_of(0) == encoded(0, b"right") + bytes(SIZE - size)
-
-    def test_whatever_stood_where_the_first_word_goes_is_zeroed_before_the_copy(self, store: Store) -> None:
-        tail = store.tail()
-        tail.array[:8] = 255
-        tail.make_room(len(encoded(0)))
-        assert store.bytes_of(0)[:8] == bytes(8)
-
+class TestPagesAheadOfTheWriter:
     def test_pages_are_populated_in_steps_ahead_of_the_request_and_once_only(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -229,7 +190,7 @@ class TestCopyPublishWithdraw:
         tail.roll()
         assert not tail.prepare()
         with pytest.raises(StoreNotWritable):
-            tail.make_room(100)
+            tail.window(100)
 
     def test_without_populating_no_page_is_asked_for(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(MappedFile, "populate", lambda *_: pytest.fail("pages were populated"))

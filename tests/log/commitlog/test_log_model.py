@@ -47,20 +47,27 @@ class ALogIsAListThatOnlyGrows(RuleBasedStateMachine):
         frame, at = b"", self.tail.position
         for body in bodies:
             frame += encoded(at + len(frame), body)
-        start = self.tail.make_room(len(frame))
+        start, _ = self.tail.window(len(frame))
         self.tail.array[start + FIRST_WORD_SIZE : start + len(frame)] = np.frombuffer(frame, np.uint8)[FIRST_WORD_SIZE:]
         return frame
+
+    def publish(self, frame: bytes) -> None:
+        """As the append does it: the first 8 bytes last."""
+        at = self.tail.position % SIZE
+        self.tail.array[at : at + FIRST_WORD_SIZE] = np.frombuffer(frame[:FIRST_WORD_SIZE], np.uint8)
+        self.tail.moved(at + len(frame))
 
     @rule(bodies=BODIES)
     def a_request_is_accepted(self, bodies: list[bytes]) -> None:
         frame = self.copy(bodies)
-        self.tail.publish(frame[:FIRST_WORD_SIZE], len(frame))
+        self.publish(frame)
         self.model += bodies
 
     @rule(bodies=BODIES)
     def a_request_is_refused(self, bodies: list[bytes]) -> None:
         frame = self.copy(bodies)
-        self.tail.withdraw(self.tail.position % SIZE, len(frame))
+        at = self.tail.position % SIZE
+        self.tail.array[at : at + len(frame)] = 0
 
     @rule(bodies=BODIES, stored=st.booleans(), rolled=st.booleans())
     def the_writer_is_killed_before_it_publishes(self, bodies: list[bytes], stored: bool, rolled: bool) -> None:
@@ -69,7 +76,7 @@ class ALogIsAListThatOnlyGrows(RuleBasedStateMachine):
             self.tail.blank()
         frame = self.copy(bodies)
         if stored:
-            self.tail.publish(frame[:FIRST_WORD_SIZE], len(frame))
+            self.publish(frame)
         self.tail.close()
         self.tail = self.open_tail(appended)
         self.tail.zero_after(appended, REQUEST_MAX + blank.SIZE)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from master.put.admission import (
@@ -17,11 +18,12 @@ from master.put.admission import (
     page_cache_busy,
     waited_too_long,
 )
-from master.put.fast_append import FastAppend
+from tests.kernels.put.test_append import QUEUES, Desk, record
 from towline.errors import DiskFull, StoreNotWritable, SyncFailed
 from towline.format.wire.refusals import Cause, read_sentence
 from towline.format.wire.status import PutStatus
-from towline.kernels.put.put_ring import is_as_before
+from towline.kernels.jit.rows import RequestStatus
+from towline.kernels.put import append as kernel
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Duty, Flag, Position, Positions
 
@@ -206,13 +208,16 @@ def test_what_changes_behind_the_checks_is_seen_by_the_next_check(positions, hap
 @pytest.mark.parametrize("happens", [sync_failed, dispatch_stopped, promised])
 def test_what_changes_between_a_look_and_a_kernels_call_is_seen_by_the_kernel(positions, happens):
     gate = Gate(positions, NEITHER_LEASED_NOR_REPLICATED)
-    fast_append = FastAppend(positions, gate, 0, 1 << 20)
     assert gate.check(0, stopping=False) is None
-    fast_append.begin(0, 0, 0)
-    assert is_as_before(fast_append.positions, fast_append.watched)
+    desk = Desk()
+    desk.positions, desk.watched = np.frombuffer(positions.words, np.int64), gate.watched
+    desk.state.appended_at, desk.state.stamped_at = 8 * Position.APPENDED.word, 8 * Position.STORE_TIMESTAMP.word
+    desk.offer((QUEUES[0], [record(1)]))
+    desk.offer((QUEUES[0], [record(2)]))
+    assert desk.serve(0, 1) == kernel.DONE
     happens(positions)
-    fast_append.begin(0, 0, 0)
-    assert not is_as_before(fast_append.positions, fast_append.watched)
+    assert desk.serve(1, 1) == kernel.ROW
+    assert desk.status(1) is RequestStatus.SHUT
 
 
 def test_too_many_requests_wait_for_the_disk_or_for_the_slaves(positions):

@@ -16,11 +16,14 @@ from master.put.stall_responder import StallResponder
 from towline.format.wire.frames import ASK, Group, Kind, decode_put_answer, encode_put
 from towline.format.wire.refusals import Cause
 from towline.format.wire.status import PutStatus
-from towline.kernels.put import put_rows as kernel
+from towline.kernels.jit.rows import Sender
+from towline.kernels.put import append
+from towline.kernels.put.socket_rows import ROWS
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
+from towline.link.native import bytes_from
 from towline.link.server import Server
 from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Duty, Positions, State
@@ -63,6 +66,19 @@ class Desk:
     def answer(self):
         return decode_put_answer(self.until(self.link.receive)[0])
 
+    def next(self):
+        """The sender's request id of the oldest row, which is released."""
+        number = self.table.next()
+        if number is None:
+            return None
+        _, request_id = self.table.request_of(number)
+        self.table.release(number)
+        return request_id
+
+    @property
+    def table(self):
+        return self.request_queue.socket_table
+
     def close(self):
         self.link.close()
         self.request_queue.close()
@@ -86,9 +102,8 @@ def test_puts_wait_in_the_order_they_came_with_the_time_they_came(desk):
     desk.put(3)
     take_all(desk, 3)
     after = time.monotonic_ns() // 1_000_000
-    request = [desk.request_queue.next() for _ in range(3)]
-    assert [each.request_id for each in request] == [0, 1, 2]
-    assert all(before <= each.received_ms <= after for each in request)
+    assert all(before <= desk.table.row(number).received_ms <= after for number in range(3))
+    assert [desk.next() for _ in range(3)] == [0, 1, 2]
     assert len(desk.request_queue) == 0
 
 
@@ -99,7 +114,7 @@ def test_what_may_wait_is_bounded_and_the_rest_stays_in_the_socket(desk, monkeyp
     take_all(desk, 5)
     assert desk.request_queue.full
     assert desk.request_queue.receive() == 0
-    desk.request_queue.next()
+    desk.next()
     assert not desk.request_queue.full
     take_all(desk, 5)
 
@@ -113,7 +128,7 @@ def test_requests_of_many_groups_and_few_records_are_counted_by_what_they_hold_i
     desk.until(lambda: desk.request_queue.receive() * 0 + desk.request_queue.full)
     assert len(desk.request_queue) <= 3
     while len(desk.request_queue):
-        desk.request_queue.next()
+        desk.next()
     assert not desk.request_queue.full
 
 
@@ -148,7 +163,7 @@ def test_questions_that_wait_are_bounded_as_puts_are(desk, monkeypatch):
 def test_a_refusal_reaches_its_sender_and_is_counted_by_its_cause(desk):
     desk.put(1)
     take_all(desk, 1)
-    desk.request_queue.refuse(desk.request_queue.next(), page_cache_busy(1500, 1000))
+    desk.request_queue.refuse_next(page_cache_busy(1500, 1000))
     answer = desk.answer()
     assert (answer.status, answer.retry_after) == (PutStatus.OS_PAGE_CACHE_BUSY, 375)
     assert desk.positions.refused.count(Cause.PAGE_CACHE) == desk.line.counter(Counter.REFUSED) == 1
@@ -224,44 +239,42 @@ def test_what_a_stall_responder_fails_with_is_raised_where_the_turn_ends(desk, m
 def test_a_stall_responder_refuses_what_a_stuck_kernel_has_not_begun_and_no_more(desk):
     desk.put(5)
     take_all(desk, 5)
-    socket_table = desk.request_queue.socket_table
-    first, count = desk.request_queue.lend(5)
+    first, count = desk.table.lend(5)
     assert (count, len(desk.request_queue)) == (5, 0)
-    socket_table.marks.view(np.int64)[kernel.CURRENT] = first + 1  # the first is stored, the second one is stuck
+    desk.table.marks.view(np.int64)[append.CURRENT] = first + 1  # the first is stored, the second one is stuck
     responder = responder_of(desk, busy_ms=60)
     responder.enter(time.monotonic_ns())
     refused = [desk.answer() for _ in range(3)]
     assert {answer.status for answer in refused} == {PutStatus.OS_PAGE_CACHE_BUSY}
     assert sorted(answer.request_id for answer in refused) == [2, 3, 4]
-    assert socket_table.marks.view(np.int64)[kernel.STOP] == 1
+    assert desk.table.marks.view(np.int64)[append.STOP] == 1
     responder.exit()
     responder.close()
-    socket_table.take_back(1, 0)  # the second was not plain after all
-    assert socket_table.detach(1)[0][0]
+    desk.table.take_back(1, 0)  # the second was not stored after all
+    assert desk.table.detach(1).peers
     assert len(desk.request_queue) == 1
-    left = desk.request_queue.next()
-    assert left.request_id == 1
-    desk.request_queue.release(left)
+    assert desk.table.lend(5) == (first + 1, 1)  # it alone is left, and cannot be recalled
+    desk.table.recall()
+    desk.table.take_back(0, 0)
+    assert desk.next() == 1
     assert len(desk.request_queue) == 0
     desk.put(2)
     take_all(desk, 2)
-    assert desk.request_queue.lend(9)[1] == 2
+    assert desk.table.lend(9)[1] == 2
 
 
 def test_what_a_kernel_leaves_waits_again_in_its_order(desk):
     desk.put(4)
     take_all(desk, 4)
-    held = desk.request_queue.socket_table.memory
-    desk.request_queue.lend(3)
-    desk.request_queue.socket_table.take_back(1, held // 4)
-    desk.request_queue.socket_table.detach(1)
-    assert desk.request_queue.socket_table.memory == held - held // 4
+    held = desk.table.memory
+    desk.table.lend(3)
+    desk.table.take_back(1, held // 4)
+    desk.table.detach(1)
+    assert desk.table.memory == held - held // 4
     for wanted in (1, 2, 3):
-        request = desk.request_queue.next()
-        assert request.request_id == wanted
-        desk.request_queue.release(request)
-    assert desk.request_queue.next() is None
-    assert desk.request_queue.socket_table.memory == 0
+        assert desk.next() == wanted
+    assert len(desk.request_queue) == 0
+    assert desk.table.memory == 0
 
 
 def test_a_stranger_is_told_to_greet_and_stores_nothing(desk):
@@ -270,31 +283,28 @@ def test_a_stranger_is_told_to_greet_and_stores_nothing(desk):
     desk.server.evict(next(iter(desk.server.sessions)))
     desk.put(1)
     take_all(desk, 2)
-    request = desk.request_queue.next()
-    assert request.request_id == 0
-    desk.request_queue.release(request)
-    assert desk.request_queue.next() is None
+    assert desk.next() == 0
+    assert desk.next() is None
     assert len(desk.request_queue) == 0
     assert desk.until(lambda: desk.link.receive() is not None or desk.link.lost)
 
 
-def test_a_piece_of_the_node_is_trusted(desk):
+def test_a_process_of_the_node_is_told_from_clients(desk):
     next(iter(desk.server.sessions.values())).facts["role"] = SCHEDULE_ROLE
     desk.put(1)
     take_all(desk, 1)
-    request = desk.request_queue.next()
-    assert request.trusted
-    desk.request_queue.release(request)
+    assert desk.table.row(0).sender == Sender.NODE
+    assert desk.next() == 0
 
 
 def test_the_table_of_what_waits_goes_round(desk):
     came = taken = 0
-    while came < 3 * kernel.ROWS:  # some are always left, so it is not begun anew
+    while came < 3 * ROWS:  # some are always left, so it is not begun anew
         desk.put(500)
         came += 500
         take_all(desk, came - taken)
         while came - taken > 10:
-            request = desk.request_queue.next()
-            assert (request.request_id, bytes(request.records)) == (taken % 500, bytes(100))
-            desk.request_queue.release(request)
+            row = desk.table.row(taken)
+            assert bytes_from(row.records, row.records_size) == bytes(100)
+            assert desk.next() == taken % 500
             taken += 1

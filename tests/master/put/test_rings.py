@@ -7,13 +7,18 @@ import sys
 
 import pytest
 
-from master.put.put_request import PutRequest
+from master.put.admission import Refusal
 from master.put.rings import Rings, RingTerms, SpinWait, shortened
-from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_answer, encode_put_refusal
-from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word
+from tests.kernels.put.desk import BASE, NEVER, NOW, Log
+from towline.format.record.record import MessageEncoder
+from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_refusal
+from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word, request_word
+from towline.format.wire.status import PutStatus
+from towline.kernels.put import put_ring as kernel
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
 
 SIZE = 64 * 1024
+ENCODER = MessageEncoder(b"orders")
 TERMS = RingTerms(SIZE, 2, 5, "put.bell")
 
 
@@ -45,49 +50,115 @@ def clients(rings, bell):
         client.close()
 
 
+def put(client: ClientRing, number: int) -> None:
+    """A request that can be stored."""
+    record = ENCODER.encode(0, b"x", b"", born_timestamp=NOW)
+    assert client.send(encode_put(number, 0, NEVER, [Group(b"orders", 0, 1, len(record))]), record)
+
+
 def send(client: ClientRing, number: int) -> None:
     head = encode_put(number, 0, 1 << 60, [Group(b"t", 0, 1, 50)])
     assert client.send(head, bytes(50))
 
 
-def taken(rings: Rings) -> PutRequest:
-    request = rings.next()
-    assert request is not None
-    return request
+class Serving(Log):
+    """What put does with one ring."""
+
+    def __init__(self, rings):
+        super().__init__()
+        self.rings, self.table = rings, rings.table
+        self.allow(b"orders", 0, 5)
+
+    def serve(self, ring: NodeRing, *, keeps: bool = False) -> int:
+        """How many requests were stored; what cannot be costs the client its ring."""
+        self.begin()
+        self.table.begin(ring, 0, keeps=keeps)
+        self.left = self.table.serve(self.arguments)
+        self.table.end(ring, self.state.requests)
+        self.rings.judge(ring)
+        return self.state.requests
 
 
-def test_requests_are_taken_from_rings_in_turns(rings, clients):
-    for number in range(3):
-        send(clients[0], number)
-        send(clients[1], 10 + number)
-    assert [taken(rings).request_id for _ in range(6)] == [0, 10, 1, 11, 2, 12]
-    assert not rings.waits
-    assert rings.next() is None
+@pytest.fixture
+def serving(rings):
+    return Serving(rings)
 
 
-def test_an_answer_goes_to_the_ring_that_the_request_came_from(rings, clients):
-    send(clients[1], 7)
-    request = taken(rings)
-    rings.answer(request.peer, encode_put_answer(7, 0, [(1, 2)]), 1)
+def test_an_answer_goes_to_the_ring_that_the_request_came_from(rings, clients, serving):
+    put(clients[1], 7)
+    assert [serving.serve(ring) for ring in rings] == [0, 1]
     assert clients[0].receive() is None
-    assert decode_put_answer(clients[1].receive()).places == [(1, 2)]
+    answer = decode_put_answer(clients[1].receive())
+    assert (answer.request_id, answer.places) == (7, [(5, BASE)])
 
 
-def test_nothing_is_taken_from_whoever_does_not_read_its_answers(rings, clients):
+def test_a_kept_answer_is_written_when_it_is_due_with_the_status_of_then(rings, clients, serving):
+    ring = next(iter(rings))
+    for number in range(3):
+        put(clients[0], number)
+    assert serving.serve(ring, keeps=True) == 3
+    assert clients[0].receive() is None
+    kept, reserved = rings.table.kept(3), ring.reserved
+    assert kept.rows["log_end"].tolist()[-1] == BASE + serving.state.at
+    put(clients[0], 3)
+    assert serving.serve(ring) == 1  # a later call does not touch what is kept
+    assert decode_put_answer(clients[0].receive()).request_id == 3
+    rings.answer_kept(ring, kept, 0, 2, PutStatus.PUT_OK)
+    rings.answer_kept(ring, kept, 2, 1, PutStatus.FLUSH_DISK_TIMEOUT)
+    found = [decode_put_answer(clients[0].receive()) for _ in range(3)]
+    assert [(answer.request_id, answer.status) for answer in found] == [
+        (0, 0),
+        (1, 0),
+        (2, PutStatus.FLUSH_DISK_TIMEOUT),
+    ]
+    assert 0 == ring.reserved < reserved
+
+
+def test_what_is_refused_is_taken_off_the_ring_and_the_next_is_looked_at(rings, clients, serving):
+    ring = next(iter(rings))
+    send(clients[0], 1)  # of a topic that nobody allowed
+    put(clients[0], 2)
+    assert serving.serve(ring) == 0
+    assert serving.left
+    rings.refuse(ring, 0, Refusal(PutStatus.TOPIC_NOT_EXIST, "the topic 't' does not exist; create it first"))
+    assert serving.serve(ring) == 1
+    refused, stored = (decode_put_answer(clients[0].receive()) for _ in range(2))
+    assert (refused.request_id, refused.status) == (1, PutStatus.TOPIC_NOT_EXIST)
+    assert (stored.request_id, stored.status) == (2, PutStatus.PUT_OK)
+
+
+def test_what_waits_during_a_stall_is_refused_but_in_the_ring_that_a_kernel_has(rings, clients):
+    for client in clients:
+        put(client, 1)
+        put(client, 2)
+    rings.lent = list(rings)[1]
+    assert rings.refuse_waiting(Refusal(PutStatus.OS_PAGE_CACHE_BUSY, "an append waits for the disk")) == 2
+    found = [decode_put_answer(clients[0].receive()) for _ in range(2)]
+    assert [(answer.request_id, answer.status) for answer in found] == [
+        (n, PutStatus.OS_PAGE_CACHE_BUSY) for n in (1, 2)
+    ]
+    assert clients[1].receive() is None
+
+
+def test_nothing_is_taken_from_whoever_does_not_read_its_answers(rings, clients, serving):
+    first, second = rings
     count = 0
     while True:
-        send(clients[0], count)
-        if not rings.waits:
+        put(clients[0], count)
+        if not serving.serve(first):
             break
-        request = taken(rings)
-        rings.answer(request.peer, encode_put_refusal(count, 6, 1, 0, 0, "x" * 400), 1)
         count += 1
+        serving.bytes[:] = 0
+        serving.state.at = 0
     assert count > 400
-    send(clients[1], 1)
-    assert taken(rings).request_id == 1
+    assert rings.table.why == kernel.FULL
+    assert len(rings) == 2  # it is slow, and that is all
+    put(clients[1], 1)
+    assert serving.serve(second) == 1
     while clients[0].receive() is not None:
         continue
-    assert taken(rings).request_id == count
+    assert serving.serve(first) == 1
+    assert decode_put_answer(clients[0].receive()).request_id == count
 
 
 def test_no_more_rings_than_are_allowed(rings, clients, bell, monkeypatch):
@@ -106,8 +177,8 @@ def test_a_ring_is_taken_once(told, bell):
         rings.open(client.facts)
         with pytest.raises(RingRefused, match="already"):
             rings.open(client.facts)
-        send(client, 1)
-        assert taken(rings).request_id == 1
+        put(client, 1)
+        assert Serving(rings).serve(next(iter(rings))) == 1
     finally:
         rings.close()
         client.close()
@@ -123,14 +194,22 @@ def test_a_switched_off_node_offers_and_takes_none(told, bell):
         client.close()
 
 
-def test_garbage_cuts_one_ring_off_by_name_and_the_other_goes_on(rings, clients, told):
+def test_garbage_cuts_one_ring_off_by_name_and_the_other_goes_on(rings, clients, serving, told):
     clients[0].memory.words[Word.REQUESTS_TAIL] = 1 << 40
-    send(clients[1], 3)
-    found = [rings.next(), rings.next()]
-    assert [request.request_id for request in found if request is not None] == [3]
+    put(clients[1], 3)
+    assert [serving.serve(ring) for ring in list(rings)] == [0, 1]
     assert len(rings) == 1
     assert "position" in told[0]
     assert clients[0].memory.words[Word.CUT] == Cut.POSITION
+
+
+def test_an_entry_that_is_no_put_costs_its_client_the_ring(rings, clients, serving, told):
+    head = b"\0" * 80
+    assert clients[0].requests.offer(request_word(len(head), len(head) + 50), (head, bytes(50)))
+    assert serving.serve(next(iter(rings))) == 0
+    assert clients[0].memory.words[Word.CUT] == Cut.FORM
+    assert len(rings) == 1
+    assert "no put" in told[0]
 
 
 PROGRAM = """
@@ -163,9 +242,6 @@ def test_put_goes_to_sleep_only_where_nothing_waits(rings, clients):
     rings.disarm()
     assert clients[0].memory.words[Word.PUT_SLEEPS] == 0
     send(clients[0], 1)
-    assert not rings.arm()
-    rings.fast_append = True  # a kernel takes it: it is work all the same
-    assert not rings.waits
     assert not rings.arm()
 
 

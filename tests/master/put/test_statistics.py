@@ -6,7 +6,6 @@ import pytest
 
 from master.put.statistics import REPORT_EVERY_MS, PutStatistics
 from tests.serve.building import Built
-from towline.format.wire.frames import Group
 from towline.runtime.store_stats import StoreStats, Total
 
 
@@ -17,11 +16,12 @@ def built(tmp_path):
     made.close()
 
 
-def test_each_group_is_counted_with_its_queue(built):
+def test_what_was_stored_is_counted_by_queue(built):
     statistics = PutStatistics(built.node())
-    statistics.stored([Group(b"orders", 0, 3, 300), Group(b"orders", 1, 1, 90), Group(b"refunds", 0, 2, 250)])
+    for counts in (("orders", 0, 3, 300, 1), ("orders", 1, 1, 90, 1), ("orders", 0, 2, 250, 2)):
+        statistics.stored(counts[0].encode(), *counts[1:])
     assert [tuple(row) for row in StoreStats.open(built.runtime.put_stats)] == [
-        (b"orders", 0, 3, 300, 1), (b"orders", 1, 1, 90, 1), (b"refunds", 0, 2, 250, 1),
+        (b"orders", 0, 5, 550, 3), (b"orders", 1, 1, 90, 1),
     ]  # fmt: skip
 
 

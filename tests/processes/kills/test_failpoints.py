@@ -15,6 +15,7 @@ from tests.processes.arming import (
     TRUNCATION_STEPS,
     Arming,
 )
+from tests.processes.kills.test_kill_in_append import STEPS as APPEND_STEPS
 from tests.processes.load import Load
 from tests.processes.nodes import SEGMENT, Pair, check_nothing_is_left, ending
 from tests.processes.stored import check_pair
@@ -28,15 +29,9 @@ STARTED = 200  # acknowledgements before the failpoint is armed
 RESTART_S = 30.0
 RECORD = 300  # bytes of a message of the load, at least
 STEPS = {  # where (the process of that node dies), and the how-manieth time from then on
-    "put.before_append": 3,
-    "put.in_append": 3,
-    "put.before_publish": 3,
     "put.in_publish": 3,
     "put.after_publish": 3,
-    "put.ring_before_take": 3,
-    "put.ring_taken": 3,
     "put.ring_before_answer": 3,
-    "put.ring_answered": 3,
     "flush.before_sync": 2,
     "flush.after_sync": 2,
     "flush.before_watermark": 1,
@@ -78,7 +73,7 @@ def armed_pair(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iter
 
 def test_every_step_has_a_failpoint_and_a_test():
     others = {"recover.in_salvage", "receive.before_set", "put.in_topics"}  # the last in test_topic_changes
-    others |= {*GATHER_STEPS, *EXTENSION_STEPS}
+    others |= {*GATHER_STEPS, *EXTENSION_STEPS, *APPEND_STEPS}
     others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS}
     assert STEPS.keys() | POOL_STEPS.keys() | CLEAN_STEPS.keys() | others == set(NAMES)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from master.put.fast_append import SPECIAL
 from tests.processes.load import Load
 from tests.processes.nodes import TestNode, check_nothing_is_left, ended, free_port
 from tests.processes.ring_client import LAST, NEVER, STEPS, WHOLE, RawRing
@@ -255,8 +254,7 @@ def test_what_is_not_on_the_disk_yet_is_stored_and_answered_when_it_is_or_by_nam
         raw = RawRing(node.endpoint)
         raw.ask({"op": "route", "topic": TOPIC})
         request = records_of(TOPIC.encode(), 1)
-        for number in range(SPECIAL + 4):  # from then on a kernel takes them
-            assert raw.put(request, number).status == PutStatus.PUT_OK
+        assert raw.put(request, 0).status == PutStatus.PUT_OK
         flush = node.pids()["flush"]
         for statuses in (PutStatus.PUT_OK,), (PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.PUT_OK):
             before = node.at(Position.APPENDED)

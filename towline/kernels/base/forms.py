@@ -164,7 +164,7 @@ def form_rule(buffer: Bytes, at: int, end: int, own: Bytes, form: int, queue_id:
 
 
 class RealTopics:
-    """The topics that clients may write to, as `append_request` looks them up."""
+    """The topics that clients may write to, as the append looks them up."""
 
     def __init__(self) -> None:
         self._counts: Words = np.zeros(1, dtype=np.int32)

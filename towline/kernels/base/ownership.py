@@ -40,7 +40,7 @@ assert list(RESERVED)[_OWN_FIRST : _OWN_FIRST + _OWN_COUNT] == ["CLUSTER", "MSG_
 
 
 def own_values(cluster: str) -> npt.NDArray[np.uint8]:
-    """What this broker would write into CLUSTER, MSG_REGION and TRACE_ON, for `append_request`."""
+    """What this broker would write into CLUSTER, MSG_REGION and TRACE_ON, for the append."""
     values = (cluster, REGION_DEFAULT, TRACE_DEFAULT)
     return np.frombuffer("".join(value + PAIR_END_TEXT for value in values).encode(), dtype=np.uint8).copy()
 

@@ -154,6 +154,10 @@ def rows_of(dtype: np.dtype[np.void], *, readonly: bool = False) -> Any:
 
 
 GROUPS: Final = rows_of(rows.GROUP)
+REQUESTS: Final = rows_of(rows.REQUEST)
+REQUESTS_READ: Final = rows_of(rows.REQUEST, readonly=True)
+APPENDS: Final = rows_of(rows.APPEND)
+PUT_QUEUES: Final = rows_of(rows.PUT_QUEUE)
 DISPATCHES: Final = rows_of(rows.DISPATCH)
 DISPATCHES_READ: Final = rows_of(rows.DISPATCH, readonly=True)
 KEYS: Final = rows_of(rows.KEY)

@@ -8,7 +8,6 @@ from .compiled import keep, ready
 MODULES: Final = (
     "base.hashing",
     "base.crc",
-    "put.stamp",
     "base.first_word",
     "scan.scan",
     "base.directory",
@@ -19,8 +18,9 @@ MODULES: Final = (
     "put.restore",
     "scan.gather",
     "scan.units",
+    "put.append",
+    "put.socket_rows",
     "put.put_ring",
-    "put.put_rows",
     "base.resting",
 )
 TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these

@@ -4,9 +4,10 @@ Plain numpy, so that a process may hold these arrays without loading a kernel.
 """
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 # One (topic, queue) group of a put request (spec 5.3). `topic_start` counts in the arena that holds the topics' bytes.
 GROUP: Final = np.dtype(
@@ -18,6 +19,75 @@ GROUP: Final = np.dtype(
         ("topic_length", "i4"),
         ("queue_id", "i4"),
         ("form", "i8"),  # of its records: a Form of `towline.format.record.forms`
+    ],
+    align=True,
+)
+
+# A put request on its way into the log, whichever way it came. Addresses are of this process's memory.
+REQUEST: Final = np.dtype(
+    [
+        ("head", "i8"),  # address of the PUT frame's head
+        ("head_size", "i8"),
+        ("records", "i8"),  # address of its records
+        ("records_size", "i8"),
+        ("received_ms", "i8"),  # monotonic
+        ("stamp", "i8"),  # of a put ring's entry: when its client wrote it
+        ("memory", "i8"),  # bytes that it occupies while it waits
+        ("answer_at", "i8"),  # of PUT_OK in the answers
+        ("answer_size", "i8"),
+        ("log_end", "i8"),  # of the log behind it
+        ("sender", "i4"),  # a `Sender`
+        ("status", "i4"),  # a `RequestStatus`
+        ("rule", "i4"),  # of BROKEN: the rule
+        ("record", "i4"),  # of BROKEN: the index of the record that breaks it
+        ("name_at", "i4"),  # of BROKEN: byte of the records where a bad property's name begins, or 0
+        ("peer_size", "i4"),  # bytes of the socket's name for its sender
+        ("parts", "i4"),  # of its ZeroMQ message without that name; 3 if more of it is still to be received
+        ("unused", "i4"),
+    ],
+    align=True,
+)
+
+# The state of an append: where the log ends, what it compares with, and what it has done.
+APPEND: Final = np.dtype(
+    [
+        ("base", "i8"),  # log offset of the segment's first byte
+        ("at", "i8"),  # the log's end in the segment
+        ("end", "i8"),  # the segment may be written up to here
+        ("store_timestamp", "i8"),  # epoch ms
+        ("now_ms", "i8"),  # epoch ms
+        ("oldest_ms", "i8"),  # monotonic: requests that were received before have waited too long
+        ("shut", "i8"),  # 1: the gate is shut, nothing is stored
+        ("request_limit", "i8"),  # bytes of records of a request
+        ("bytes_max", "i8"),  # of records in one call
+        ("body_max", "i8"),
+        ("checks", "i8"),  # of `put.stamp`
+        ("appended_at", "i8"),  # byte of APPENDED in the positions
+        ("stamped_at", "i8"),  # byte of STORE_TIMESTAMP
+        ("failpoint", "i8"),  # address of the function that is called at each failpoint, or 0
+        ("serial", "i8"),  # of the request that was looked at last
+        # What was stored since the caller set these to 0.
+        ("requests", "i8"),
+        ("records", "i8"),
+        ("size", "i8"),  # bytes of records
+        ("touched", "i8"),  # queues
+        ("memory", "i8"),  # that the requests occupied
+        ("scheduled", "i8"),  # requests that the schedule process must see
+        ("written", "i8"),  # bytes of answers
+    ],
+    align=True,
+)
+
+# A queue that put writes to; its number is that of the queue directory.
+PUT_QUEUE: Final = np.dtype(
+    [
+        ("next_offset", "i8"),  # of its next record
+        ("messages", "i8"),  # since the caller set these to 0: what was stored
+        ("size", "i8"),
+        ("requests", "i8"),
+        ("seen", "i8"),  # serial of the last request that named it
+        ("form", "i4"),  # of its records: a Form of `towline.format.record.forms`
+        ("access", "i4"),  # who may write to it, as far as is known: `Sender`s, added up
     ],
     align=True,
 )
@@ -74,8 +144,15 @@ RESTORED: Final = np.dtype(
     align=True,
 )
 
-for _dtype in (GROUP, DISPATCH, KEY, QUEUE, RUN, RESTORED):
+for _dtype in (GROUP, REQUEST, APPEND, PUT_QUEUE, DISPATCH, KEY, QUEUE, RUN, RESTORED):
     assert _dtype.itemsize % 8 == 0
+
+
+def fields_of(rows: npt.NDArray[np.void]) -> Any:
+    """The rows of an array with their fields as attributes, which the interpreter reads faster than numpy's."""
+    type_of: Any = np.ctypeslib.as_ctypes_type
+    row = type_of(rows.dtype)
+    return (row * rows.size).from_buffer(rows)
 
 
 class Stop(IntEnum):
@@ -86,3 +163,28 @@ class Stop(IntEnum):
     END = -2  # at a TOTALSIZE of 0
     FULL = -3  # the next record does not fit the arrays
     UNKNOWN_QUEUE = -4  # the next record's queue is not in the directory
+
+
+class Sender(IntEnum):
+    """Who sent a put request."""
+
+    CLIENT = 1
+    NODE = 2  # a process of this node, which may write what no client may (H23)
+
+
+class RequestStatus(IntEnum):
+    """What became of a put request so far."""
+
+    WAITING = 0
+    STORED = 1
+    UNKNOWN_QUEUE = 2  # put has not allowed its sender to write to one of its queues
+    SEGMENT_END = 3  # it does not fit the part of the segment that may be written
+    BROKEN = 4  # it breaks a rule: its row says which and where
+    QUEUE_TWICE = 5  # two of its groups are for the same queue
+    TOO_LARGE = 6  # above `request_limit`
+    EXPIRED = 7  # its deadline has passed
+    WAITED = 8  # it waited too long for its turn
+    SHUT = 9  # the gate is shut
+    MALFORMED = 10  # its head is no PUT frame's
+    UNGREETED = 11  # its sender had not greeted, and was told so
+    CLOSED = 12  # its memory was released

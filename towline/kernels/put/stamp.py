@@ -15,7 +15,7 @@ from towline.format.record.record import (
 )
 from towline.format.record.rules import Rule
 from towline.kernels.base.crc import copy_with_crc, crc_of, crc_on
-from towline.kernels.base.forms import REALS, Reals, form_rule
+from towline.kernels.base.forms import Reals, form_rule
 from towline.kernels.base.ownership import names_rule
 from towline.kernels.base.shape import (
     BODY_CRC,
@@ -55,7 +55,8 @@ from towline.kernels.base.words import (
     raw_u32,
     store_i64,
 )
-from towline.kernels.jit.compiled import GROUPS, I64, NUMBERS, READ, WRITE, Bytes, Numbers, Rows, helper, kernel
+from towline.kernels.jit.calls import call_int
+from towline.kernels.jit.compiled import Bytes, Numbers, Rows, helper
 from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 
 # What is asked of a request beside its form; add them up.
@@ -65,6 +66,8 @@ FROM_CLIENT: Final = 4  # nothing that only a broker may say: names of propertie
 
 # Numbers a refusal gives: index of the bad record, its byte position in the frame, that of a bad property's name or 0.
 RESULT_SIZE: Final = 3
+BETWEEN_RECORDS: Final = 0  # failpoints, see `put.append`
+COPIED: Final = 1
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
 TIMESTAMP_SIZE: Final = STORE_HOST - STORE_TIMESTAMP
 IPV4_HOST_SIZE: Final = 8
@@ -190,6 +193,7 @@ def _group_records(
     checks: int,
     reals: Reals,
     result: Numbers,
+    failpoint: int,
 ) -> tuple[int, int, int, int]:
     """The first rule that a record of the group breaks, its number in the group, the byte reached, the end copied.
 
@@ -203,6 +207,8 @@ def _group_records(
     topic_length = group.topic_length
     for index in range(count):
         room = end - at
+        if failpoint != 0 and at > 0:
+            call_int(failpoint, BETWEEN_RECORDS, 0, 0, 0)
         if room < SIZE_MIN:
             return Rule.COUNT_MISMATCH.value if room == 0 else Rule.ENDS_INSIDE.value, index, at, copied
         size = load_i32(frame, at + TOTAL_SIZE)
@@ -241,6 +247,7 @@ def _validate(
     checks: int,
     reals: Reals,
     result: Numbers,
+    failpoint: int,
 ) -> int:
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
     before = at = 0
@@ -251,7 +258,7 @@ def _validate(
         if rule != Rule.OK:
             return rule
         rule, index, at, copied = _group_records(
-            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, reals, result
+            log, shift, copied, frame, at, groups[number], arena, own, ipv6, max_body, checks, reals, result, failpoint
         )
         before += index
         result[0] = before
@@ -261,6 +268,8 @@ def _validate(
     if at != frame.size or at == 0:
         return Rule.GROUP_SIZE.value
     copy_bytes(log, shift + copied, frame, copied, at - copied)
+    if failpoint != 0:
+        call_int(failpoint, COPIED, 0, 0, 0)
     return Rule.OK.value
 
 
@@ -322,59 +331,24 @@ def append_whole(
     checks: int,
     reals: Reals,
     result: Numbers,
-) -> int:
-    """What `append_request` does, for other kernels."""
-    if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
-        return Rule.STORE_HOST_FLAG.value
-    if at < 0 or at + frame.size > log.size:
-        return Rule.ENDS_INSIDE.value
-    ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
-    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result)
-    if rule == Rule.OK:
-        _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
-        if checks & PROPERTY_CRC:
-            _seal(log, at, frame)
-    return rule
-
-
-@kernel(I64(WRITE, I64, READ, GROUPS, I64, READ, READ, I64, I64, READ, I64, I64, REALS, NUMBERS))
-def append_request(
-    log: Bytes,
-    at: int,
-    frame: Bytes,
-    groups: Rows,
-    group_count: int,
-    arena: Bytes,
-    own: Bytes,
-    base: int,
-    store_timestamp: int,
-    store_host: Bytes,
-    max_body: int,
-    checks: int,
-    reals: Reals,
-    result: Numbers,
+    failpoint: int,
 ) -> int:
     """The broken `Rule`, or 0 and `frame` stands stamped at log[at : at + frame.size], but for its first 8 bytes.
 
     Those 8 bytes of the log are left as they are, zero. `groups` are rows of GROUP, in the order of their records;
     their topics stand in `arena`. `own` are this broker's `own_values`, `base` is the log offset of log[0],
     `store_timestamp` epoch ms, `store_host` 8 or 20 bytes (address and port), `max_body` bytes, `checks` a sum of the
-    constants above, `reals` are of a RealTopics. After a refusal a part may be copied and nothing is stamped, `groups`
-    are as before, and `result` holds what RESULT_SIZE says.
+    constants above, `reals` are of a RealTopics, `failpoint` the address of the function to call, or 0. After a refusal
+    a part may be copied and nothing is stamped, `groups` are as before, and `result` holds what RESULT_SIZE says.
     """
-    return append_whole(
-        log,
-        at,
-        frame,
-        groups,
-        group_count,
-        arena,
-        own,
-        base,
-        store_timestamp,
-        store_host,
-        max_body,
-        checks,
-        reals,
-        result,
-    )
+    if store_host.size != IPV4_HOST_SIZE and store_host.size != IPV6_HOST_SIZE:
+        return Rule.STORE_HOST_FLAG.value
+    if at < 0 or at + frame.size > log.size:
+        return Rule.ENDS_INSIDE.value
+    ipv6 = 1 if store_host.size == IPV6_HOST_SIZE else 0
+    rule = _validate(log, at, frame, groups, group_count, arena, own, ipv6, max_body, checks, reals, result, failpoint)
+    if rule == Rule.OK:
+        _stamp(log, at, load_i32(frame, TOTAL_SIZE), groups, group_count, base, store_timestamp, store_host)
+        if checks & PROPERTY_CRC:
+            _seal(log, at, frame)
+    return rule

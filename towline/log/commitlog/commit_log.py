@@ -26,7 +26,6 @@ from .cold_reads import CHUNK, ColdChunks
 
 AGE_MS: Final = 5000  # a reader unmaps a segment that it has not read for so long, or for twice so long
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGICCODE: stored last, they make the bytes behind them a record
-_NO_WORD: Final = bytes(FIRST_WORD_SIZE)
 _MAGICS: Final = (record.MAGIC_V1, record.MAGIC_V2)
 
 NextSegment = Callable[[int], MappedFile]
@@ -175,8 +174,8 @@ class CommitLogReader:
 class LogTail:
     """The writer's end of the log. One process holds one: put on a master, the ha receiver on a slave.
 
-    A request is copied behind `position` with its first 8 bytes left zero, validated and stamped there in place, then
-    either published or withdrawn (H2). `position` is the log's end; to publish it as APPENDED is the caller's.
+    What is appended is stored in a `window` behind `position`, the log's end, by the append of put (H2) or by
+    `append_raw`; to publish it as APPENDED is not done here.
 
     `next_segment(base)` hands over the writable mapping of the segment that begins at `base`, making it if need be;
     what it raises leaves the tail as it was. `foresee(base)` hands over the same mapping before it is needed, or None:
@@ -289,21 +288,11 @@ class LogTail:
         """Whether a request of `size` bytes may be copied here; otherwise `blank` and `roll` (spec 2.2)."""
         return blank.fits(size, self.room)
 
-    def make_room(self, size: int) -> int:
-        """Where in `array` a request of `size` bytes is to be copied: its pages are there, its first 8 bytes zero.
-
-        Those 8 bytes stay zero until `publish`; the rest is the kernel's to copy.
-        """
-        at = self._at
-        assert size > FIRST_WORD_SIZE
-        assert self.fits(size), f"{size} bytes and a blank do not fit into {self.room}"
-        self._populate_to(at + size)
-        if self.segment.view[at : at + FIRST_WORD_SIZE] != _NO_WORD:  # they are, and a store could wait for the disk
-            self.segment.view[at : at + FIRST_WORD_SIZE] = _NO_WORD
-        return at
-
     def window(self, size: int) -> tuple[int, int]:
-        """Where in `array` a kernel may append requests: from the end on, `size` bytes or what the segment has left."""
+        """Where in `array` requests may be appended: from the end on, `size` bytes or what the segment has left.
+
+        The pages are populated. What a kernel has stored there is reported to `moved`.
+        """
         if self._segment is None:
             return self._at, self._at
         end = min(self._at + size, self.segment_size)
@@ -314,18 +303,6 @@ class LogTail:
         """A kernel has published everything up to there."""
         assert self._at <= at <= self.segment_size
         self._at = at
-
-    def publish(self, first_word: bytes, size: int) -> int:
-        """Stores the 8 bytes that make the copied request part of the log. Returns the new end."""
-        assert size <= self.room
-        self.segment.store_first_word(self._at, first_word)
-        self._at += size
-        return self.position
-
-    def withdraw(self, at: int, size: int) -> None:
-        """Zeroes a copied request that was refused, before the refusal is answered: nothing of it can come back."""
-        assert at == self._at, f"byte {at} is not behind the end {self._at}"
-        self.array[at : at + size] = 0
 
     def blank(self) -> int:
         """Ends the active segment with a blank and moves to its end, which is returned. Does nothing at the end."""
