@@ -140,6 +140,15 @@ class Transport:
 
     # --- waiting
 
+    @property
+    def takes_ring(self) -> bool:
+        """Whether the next put goes through the ring, which is empty."""
+        return self._ring is not None and self._agreed and not (self._over_socket or self._through_ring)
+
+    def await_answer(self) -> bool:
+        """Spins for an answer through the ring; False where none comes soon."""
+        return self._ring is not None and self._spin(self._ring)
+
     def arm(self) -> bool:
         """Prepares for sleep; False when an answer is there already."""
         ring = self._ring
@@ -150,6 +159,10 @@ class Transport:
         if self._through_ring and worth and self._spin(ring):
             return False
         return ring.arm()
+
+    def arm_ring(self) -> bool:
+        """Prepares for the I/O thread's sleep once more; False when an answer is there already."""
+        return self._ring is None or self._ring.arm()
 
     def disarm(self) -> None:
         if self._ring is not None:
