@@ -141,9 +141,7 @@ class IoThread(threading.Thread):
         self._trouble = "it was not sent yet"
         self._stopping = self._closes_when_idle = False
         self._gone: ClientClosed = closed()
-        self._turn = (
-            threading.Lock()
-        )  # held by whoever uses the link and what is under way; not by this thread in a poll
+        self._turn = threading.Lock()  # held by whoever uses the link; this thread lets others have it while it polls
         self.wake = self._waker.wake
         self.statistics = Statistics()
         call_in_child(self)
