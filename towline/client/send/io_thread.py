@@ -202,7 +202,7 @@ class IoThread(threading.Thread):
             return
         if not self._accumulator.take_only(batch):
             return
-        transport.disarm()
+        transport.stay_awake()
         try:
             if self._send_request(link, [batch]) and transport.await_answer():
                 self._receive_ring()

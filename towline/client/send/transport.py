@@ -160,6 +160,11 @@ class Transport:
             return False
         return ring.arm()
 
+    def stay_awake(self) -> None:
+        """Takes the answers of the ring while the I/O thread sleeps; ends with `arm_ring`."""
+        if self._ring is not None:
+            self._ring.stay_awake()
+
     def arm_ring(self) -> bool:
         """Prepares for the I/O thread's sleep once more; False when an answer is there already."""
         return self._ring is None or self._ring.arm()
