@@ -40,7 +40,7 @@ from .admission import Refusal
 REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the interpreter between two is little
 SPINS_OF_ALL: Final = 8  # times what may be spent on one
 REAP_EVERY_S: Final = 0.5  # between two looks at who has left
-SPINS: Final = 1_500  # some 50 us
+SPINS: Final = 6_000  # some 200 us: as long as an interpreter takes from an answer to its next request
 WORTH_MIN: Final = 0.25  # share of those that found something, lately
 RISE: Final = 0.3  # one that finds something serves many requests
 FALL: Final = 0.1

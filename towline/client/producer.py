@@ -117,7 +117,11 @@ class Producer:
         The result's `status` says what is promised: only PUT_OK is an acknowledgement. Raises what `send_async` raises,
         PutRefused (StoreBusy when time or attempts ran out), DeliveryTimeout, LinkRefused.
         """
-        return self._add(message, urgent=True).result()
+        if self._spread is not None:
+            return self._add(message, urgent=True).result()
+        future = self._add(message, urgent=True, wakes=False)
+        self._session.io_thread.deliver(future.batch)
+        return future.result()
 
     def send_async(self, message: Message) -> SendFuture:
         """Sends in a batch with others. Waits only for room in the buffer, and for the node when a topic is new.
@@ -127,7 +131,7 @@ class Producer:
         """
         return self._add(message, urgent=False)
 
-    def _add(self, message: Message, *, urgent: bool) -> SendFuture:
+    def _add(self, message: Message, *, urgent: bool, wakes: bool = True) -> SendFuture:
         if self._spread is None and message.broker_name is None:
             session = self._session
             route = session.routes.get(message.topic) or session.route(message.topic)
@@ -140,11 +144,11 @@ class Producer:
             form = stored_form(message, queue_id, DelayLimits.of(session.welcome), session.io_thread.server_now_ms())
             if form is not None:
                 route.rotate()  # the batch is the form's, and says nothing of when the next queue's turn comes
-                future = _add_form(session, message, form, urgent=urgent)
+                future = _add_form(session, message, form, urgent=urgent, wakes=wakes)
                 future.handle = handle_of(message, queue_id, future.unique_key)
                 return future
         record, unique_key = route.encoder.encode(message, queue_id)
-        return session.accumulator.add(route, queue_id, record, unique_key, urgent)
+        return session.accumulator.add(route, queue_id, record, unique_key, urgent, wakes=wakes)
 
     def _place(self, message: Message) -> tuple[GroupSession, TopicRoute]:
         if self._spread is not None:
@@ -359,10 +363,12 @@ class Producer:
         self.close(flush=kind is None)
 
 
-def _add_form(session: GroupSession, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
+def _add_form(
+    session: GroupSession, message: Message, form: StoredForm, *, urgent: bool, wakes: bool = True
+) -> SendFuture:
     route = session.form_routes.get(form.topic) or session.form_route(form.topic)
     record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
-    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent)
+    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent, wakes=wakes)
 
 
 def _results(futures: Sequence[SendFuture]) -> list[SendResult]:

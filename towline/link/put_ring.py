@@ -290,8 +290,13 @@ class ClientRing:
         fence()
         return not self.waits
 
-    def disarm(self) -> None:
+    def stay_awake(self) -> None:
+        """Tells put that nobody sleeps; what has rung already stays in the doorbell."""
         self.memory.words[Word.CLIENT_SLEEPS] = 0
+
+    def disarm(self) -> None:
+        """Ends what `arm` began, and empties the doorbell."""
+        self.stay_awake()
         with contextlib.suppress(BlockingIOError):
             os.read(self._own_bell, 4096)
 

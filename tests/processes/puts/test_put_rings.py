@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.processes.waiting import await_
 from tests.processes.wire import records_of
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.client.send.io_thread import IoThread
 from towline.format.wire.frames import Group, encode_put
 from towline.format.wire.put_ring import HEAD_SIZE, PAD, SIZE_BITS, Word, request_word
 from towline.format.wire.status import PutStatus
@@ -78,6 +81,41 @@ class TestAProducer:
         assert found.requests >= 2
         assert found.through_ring >= found.requests - 1  # the first one may go before put has taken the ring
         await_rings(node, 0)
+
+    def test_takes_the_answer_of_a_single_message_on_the_thread_that_sends_it(self, node, monkeypatch):
+        threads = Counter()
+        handle = IoThread._handle_answer
+
+        def noted(io_thread, answer):
+            threads[threading.current_thread()] += 1
+            handle(io_thread, answer)
+
+        monkeypatch.setattr(IoThread, "_handle_answer", noted)
+        with Producer(node.endpoint) as producer:
+            messages = [Message("single", b"%d" % number, queue_id=0) for number in range(300)]
+            offsets = [producer.send(message).queue_offset for message in messages]
+        assert offsets == list(range(300))
+        assert threads[threading.main_thread()] > 0  # the I/O thread's where put took longer than a spin
+        assert threads.total() == 300
+
+    def test_of_which_many_threads_send_at_once_loses_and_doubles_nothing(self, node):
+        done = []
+
+        def send(producer, name):
+            futures = []
+            for number in range(150):
+                if number % 3:
+                    futures.append(producer.send_async(Message("many", b"%s %d later" % (name, number), queue_id=0)))
+                done.append(producer.send(Message("many", b"%s %d" % (name, number), queue_id=0)).queue_offset)
+            done.extend(future.result().queue_offset for future in futures)
+
+        with Producer(node.endpoint, linger_ms=0.5) as producer:
+            threads = [threading.Thread(target=send, args=(producer, b"%d" % number)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(GONE_S)
+        assert sorted(done) == list(range(4 * (150 + 100)))
 
     def test_of_another_machine_uses_the_socket(self, node):
         endpoint = next(each for each in node.facts["endpoints"]["put"] if each.startswith("tcp"))

@@ -63,8 +63,13 @@ class Accumulator:
 
     # --- senders
 
-    def add(self, route: TopicRoute, queue_id: int, record: bytes, unique_key: str, urgent: bool) -> SendFuture:
-        """Puts one record into the queue's open batch. Waits for room; raises ProducerFull, ClientClosed."""
+    def add(
+        self, route: TopicRoute, queue_id: int, record: bytes, unique_key: str, urgent: bool, *, wakes: bool = True
+    ) -> SendFuture:
+        """Puts one record into the queue's open batch. Waits for room; raises ProducerFull, ClientClosed.
+
+        Without `wakes` the I/O thread does not hear of an urgent one: the caller sends it, or wakes that thread.
+        """
         size = len(record)
         with self.lock:
             while True:
@@ -86,7 +91,7 @@ class Accumulator:
             batch.count = index + 1
             self._buffered += size
             if urgent:
-                self._seal(batch)
+                self._seal(batch, wakes=wakes)
             elif batch.size >= self._batch_bytes_max or batch.count >= RECORDS_MAX:
                 self._seal(batch)
                 self._yield()
@@ -166,7 +171,7 @@ class Accumulator:
         self._unfinished[batch] = None
         return batch
 
-    def _seal(self, batch: Batch) -> None:
+    def _seal(self, batch: Batch, *, wakes: bool = True) -> None:
         route, queue_id = batch.route, batch.queue_id
         if batch in self._open:
             del self._open[batch]
@@ -174,7 +179,7 @@ class Accumulator:
         if queue_id == route.sticky:
             route.rotate()
         self._ready.append(batch)
-        if self._wake_before > -math.inf:
+        if wakes and self._wake_before > -math.inf:
             self._wake_now()
 
     def _wake_now(self) -> None:
@@ -198,6 +203,14 @@ class Accumulator:
             if self._waiting and not self._ready:
                 self._room.notify_all()
             return chosen
+
+    def take_only(self, batch: Batch) -> bool:
+        """Takes a batch out to be sent at once; False where it is not the only one that has no outcome."""
+        with self.lock:
+            if len(self._unfinished) > 1 or not self._ready or self._ready[0] is not batch:
+                return False
+            self._ready.popleft()
+            return True
 
     def requeue(self, batches: Iterable[Batch]) -> None:
         """Puts batches before everything that is ready, to be sent again."""

@@ -186,6 +186,11 @@ class SendFuture:
         self.unique_key = unique_key
         self.handle = ""
 
+    @property
+    def batch(self) -> Batch:
+        """The batch that its message is sent in."""
+        return self._batch
+
     def done(self) -> bool:
         return self._batch.done
 

@@ -141,6 +141,7 @@ class IoThread(threading.Thread):
         self._trouble = "it was not sent yet"
         self._stopping = self._closes_when_idle = False
         self._gone: ClientClosed = closed()
+        self._turn = threading.Lock()  # held by whoever uses the link; this thread lets others have it while it polls
         self.wake = self._waker.wake
         self.statistics = Statistics()
         call_in_child(self)
@@ -183,6 +184,33 @@ class IoThread(threading.Thread):
         assert call.reply is not None
         return call.reply
 
+    def deliver(self, batch: Batch) -> None:
+        """Sends an urgent batch and takes its answer on the caller's thread, where a ring is there and nothing else is
+        under way; else it is this thread's."""
+        if not batch.done and self._turn.acquire(blocking=False):
+            try:
+                self._exchange(batch)
+            finally:
+                self._turn.release()
+        if not batch.done:
+            self.wake()
+
+    def _exchange(self, batch: Batch) -> None:
+        link, transport = self._connection.link, self._transport
+        alone = not (self._in_flight or self._unpromised or self._calls or self._stopping)
+        if link is None or not (alone and transport.takes_ring and self._connection.is_open and self._may_send):
+            return
+        if not self._accumulator.take_only(batch):
+            return
+        transport.stay_awake()
+        try:
+            if self._send_request(link, [batch]) and transport.await_answer():
+                self._receive_ring()
+        except MalformedFrame as error:
+            self._disconnect(error.describe())
+        if not transport.arm_ring():
+            self.wake()
+
     def close(self) -> None:
         """Gives up what has no outcome yet, and ends the thread."""
         self.stop()
@@ -206,6 +234,7 @@ class IoThread(threading.Thread):
     # --- the thread
 
     def run(self) -> None:
+        self._turn.acquire()
         try:
             while not (self._stopping or (self._closes_when_idle and self._is_done)):
                 self._cycle()
@@ -299,7 +328,6 @@ class IoThread(threading.Thread):
             if not batches:
                 return
             if not self._send_request(link, batches):
-                self._accumulator.requeue(batches)
                 if not self._transport.is_full:
                     self._pause(BACKOFF_S)
                 return
@@ -321,6 +349,7 @@ class IoThread(threading.Thread):
         return sum(batch.size for request in self._in_flight.values() for batch in request.batches) >= CLIENT_SHARE_MAX
 
     def _send_request(self, link: Link, batches: list[Batch]) -> bool:
+        """False, and the batches wait again, where they could not be sent. Raises MalformedFrame likewise."""
         groups = _by_queue(batches)
         heads = [
             Group(
@@ -338,7 +367,13 @@ class IoThread(threading.Thread):
         expires_ms = self._connection.server_now_ms() + taken_ms
         head = encode_put(request_id, epoch, expires_ms, heads)
         records = [record for group in groups for batch in group for record in batch.records]
-        if not self._transport.put(link, head, records[0] if len(records) == 1 else b"".join(records)):
+        sent = False
+        try:
+            sent = self._transport.put(link, head, records[0] if len(records) == 1 else b"".join(records))
+        finally:
+            if not sent:
+                self._accumulator.requeue(batches)
+        if not sent:
             return False
         for batch in batches:
             batch.attempts += 1
@@ -351,9 +386,12 @@ class IoThread(threading.Thread):
 
     # --- answers
 
-    def _receive(self, link: Link) -> None:
+    def _receive_ring(self) -> None:
         while (parts := self._transport.receive()) is not None:
             self._handle_answer(decode_put_answer(parts[0]))
+
+    def _receive(self, link: Link) -> None:
+        self._receive_ring()
         while (parts := link.receive()) is not None:
             kind = kind_of(parts[0])
             if kind == Kind.PUT_ANSWER:
@@ -582,7 +620,11 @@ class IoThread(threading.Thread):
 
     def _wait(self, until: float) -> None:
         if self._transport.arm():
-            self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+            self._turn.release()
+            try:
+                self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+            finally:
+                self._turn.acquire()
         self._transport.disarm()
         self._waker.drain()
 

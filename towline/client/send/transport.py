@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 OPEN_RING: Final = "open_ring"
 AGREED_MS: Final = 2_000  # put has so long to take the ring
-SPIN_S: Final = 20e-6  # an answer that is there sooner costs no sleep; other threads wait for the interpreter meanwhile
+SPIN_S: Final = 200e-6  # an answer that is there sooner costs no sleep; other threads wait for the interpreter meanwhile
 CALMER: Final = 0.9
 TRIED_EVERY: Final = 32
 SPINS_FROM: Final = 0.2  # share of waits that ended while spinning, lately
@@ -140,6 +140,15 @@ class Transport:
 
     # --- waiting
 
+    @property
+    def takes_ring(self) -> bool:
+        """Whether the next put goes through the ring, which is empty."""
+        return self._ring is not None and self._agreed and not (self._over_socket or self._through_ring)
+
+    def await_answer(self) -> bool:
+        """Spins for an answer through the ring; False where none comes soon."""
+        return self._ring is not None and self._spin(self._ring)
+
     def arm(self) -> bool:
         """Prepares for sleep; False when an answer is there already."""
         ring = self._ring
@@ -150,6 +159,15 @@ class Transport:
         if self._through_ring and worth and self._spin(ring):
             return False
         return ring.arm()
+
+    def stay_awake(self) -> None:
+        """Takes the answers of the ring while the I/O thread sleeps; ends with `arm_ring`."""
+        if self._ring is not None:
+            self._ring.stay_awake()
+
+    def arm_ring(self) -> bool:
+        """Prepares for the I/O thread's sleep once more; False when an answer is there already."""
+        return self._ring is None or self._ring.arm()
 
     def disarm(self) -> None:
         if self._ring is not None:
