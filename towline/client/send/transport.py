@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 OPEN_RING: Final = "open_ring"
 AGREED_MS: Final = 2_000  # put has so long to take the ring
-SPIN_S: Final = 200e-6  # an answer that is there sooner costs no sleep; other threads wait for the interpreter meanwhile
+SPIN_S: Final = 200e-6  # an answer that is there sooner costs no sleep; other threads wait meanwhile
 CALMER: Final = 0.9
 TRIED_EVERY: Final = 32
 SPINS_FROM: Final = 0.2  # share of waits that ended while spinning, lately
