@@ -336,7 +336,7 @@ def test_what_cannot_be_written_or_read_costs_a_quick_start_and_nothing_else(nod
     assert not runtime.page_cache.exists()
     assert snapshot_store.load_snapshot(store, runtime, LOG) is None
     record_running(store, runtime)
-    assert caplog.text.count("the next start may have to look at everything") == 5
+    assert caplog.text.count("the next start may have to read everything") == 5
     assert not runtime.page_cache.exists()
 
 
