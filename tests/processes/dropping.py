@@ -157,7 +157,11 @@ def descriptors() -> int:
 
 
 def await_nothing_left(reference: "weakref.ref[Any]", before: int) -> None:
-    await_(lambda: reference() is None, GONE_S, "the client is collected")
+    def gone() -> bool:
+        gc.collect()  # a thread of the client's may have held it for a moment when the first collection came
+        return reference() is None
+
+    await_(gone, GONE_S, "the client is collected")
     await_(lambda: not ours(), GONE_S, f"its threads end: {ours()}")
     await_(lambda: descriptors() <= before, GONE_S, f"its descriptors are closed: {before} before")
 
