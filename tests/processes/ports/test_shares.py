@@ -49,6 +49,7 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         client.create_topic(TOPIC.decode(), queues=1)
         client.close()
         yield group
+        group.await_level(0, 1)  # a slave that stops behind its master is not clean
         assert [node.stop() for node in reversed(group.nodes)] == [True, True]
         check_nothing_is_left(*group.nodes)
 
@@ -100,7 +101,7 @@ def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, 
     honest = Honest(flooded.nodes[0].endpoint, pid)
     shares = []
     try:
-        while len(shares) < TRIES and max(shares, default=0) < 0.5:
+        while len(shares) < TRIES and (max(shares, default=0) < 0.5 or line.counter(Counter.REFUSED) == refused):
             alone = honest.rate(MEASURED_S / 2)
             flood = begin_flood(kind, peer, port, MEASURED_S + 1)
             beside = honest.rate(MEASURED_S)
