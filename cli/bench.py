@@ -17,6 +17,7 @@ from .bench_recovery import render_recovery, sizes_of
 from .bench_reput import render_reput
 from .bench_segments import render_segments
 from .bench_spark import render_spark
+from .bench_steps import render_steps
 from .output import Json, load_module, progress_console, show
 
 app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
@@ -113,6 +114,24 @@ def bench_delay(
 ) -> int:
     """Measure how late delayed messages are delivered: by a level, and with times of their own."""
     return _measured("delay", render_delay, as_json, quick, rate=rate, burst=burst, rounds=rounds)
+
+
+@app.command("steps")
+def bench_steps(
+    rates: Annotated[str, typer.Option(help="Messages a second, with commas; each is a run.")] = "10,1000,5000",
+    seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each run.")] = 6.0,
+    transport: Annotated[str, typer.Option(help="ipc, which means shared memory, or tcp.")] = "ipc",
+    quick: Annotated[bool, typer.Option("--quick", help="A short run of some seconds.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Follow messages from `send` to their acknowledgement and to a consumer at the end of the queue, step by step."""
+    try:
+        each = tuple(int(rate) for rate in rates.split(","))
+    except ValueError:
+        raise typer.BadParameter("numbers with commas, as in 10,1000", param_hint="--rates") from None
+    if transport not in ("ipc", "tcp"):
+        raise typer.BadParameter("ipc or tcp", param_hint="--transport")
+    return _measured("steps", render_steps, as_json, quick, rates=each, seconds=seconds, transport=transport)
 
 
 @app.command("segments")

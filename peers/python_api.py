@@ -7,7 +7,7 @@ from typing import Final
 
 from loadtest.bench.consume import objects
 from loadtest.bench.shapes import TOPIC
-from towline.client.columns import load_crc_kernel
+from towline.client.body_crcs import load_crc_kernel
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer

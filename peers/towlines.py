@@ -18,7 +18,7 @@ import zmq
 from loadtest.bench.client import PutClient
 from loadtest.bench.fill import loads_of, records_of
 from loadtest.bench.shapes import NEVER, TOPIC, Shape
-from towline.client.columns import load_crc_kernel
+from towline.client.body_crcs import load_crc_kernel
 from towline.client.consumer import Consumer
 from towline.errors import BenchFailed, TowlineError
 from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put

@@ -45,6 +45,7 @@ from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
 from towline.runtime.doorbell import Doorbell
+from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
@@ -169,6 +170,8 @@ class ServeAgent:
         self._release_files()
         self._topics.check(self._now())
         woken = self._held_pulls.woken(positions.get(Position.DISPATCHED))
+        if ARMED and woken:
+            reach("serve.woken")
         overdue = self._held_pulls.overdue(self._now()) if self._settled else self._settle()
         for held in woken:
             self._resume(held, over=False)
@@ -330,6 +333,8 @@ class ServeAgent:
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
             self._count(pull, result)
+            if ARMED and result.count:
+                reach("serve.answered")
             self._line.count(Counter.BATCHES)
             self._line.count(Counter.MESSAGES, result.count)
             self._line.count(Counter.BYTES, len(result.records))

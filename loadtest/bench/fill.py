@@ -12,6 +12,7 @@ from itertools import cycle
 from typing import Final
 
 from towline.client.link.keys import KeySource
+from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import TopicEncoder
 from towline.format.record.compression import Compressor
 from towline.format.record.record import Host
@@ -55,10 +56,8 @@ def records_of(shape: Shape, topics: tuple[str, ...], queues: int) -> Iterator[t
             body_size_max=MESSAGE_BODY_MAX,
         )
         for queue_id in range(queues):
-            records, _ = encoder.encode_bodies(
-                [os.urandom(shape.body) for _ in range(shape.records)], queue_id, tags=TAG
-            )
-            yield topic, queue_id, records
+            bodies = Bodies.of([os.urandom(shape.body) for _ in range(shape.records)])
+            yield topic, queue_id, bytes(encoder.encode_bodies(bodies, queue_id, tags=TAG)[0])
 
 
 class Filler:

@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,8 +52,17 @@ class BenchNode:
 
     def put_cpu_ns(self) -> int:
         """CPU time of all threads of the put process so far."""
-        tasks = Path(f"/proc/{self._positions.duty(Duty.PUT).pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+        return self.cpu_ns()[Duty.PUT.label]
+
+    def cpu_ns(self) -> dict[str, int]:
+        """CPU time so far of each process of the node that runs, by its duty."""
+        pids = {duty.label: self._positions.duty(duty).pid for duty in Duty}
+        found = {}
+        for label, pid in pids.items():
+            with suppress(OSError):  # no process of this role has the duty
+                tasks = list(Path(f"/proc/{pid}/task").iterdir()) if pid else []
+                found[label] = sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+        return {label: ns for label, ns in found.items() if ns}
 
     def await_segments(self) -> None:
         """Until the next segments are made and warm: their making is not what is measured."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from towline.client.link.keys import KeySource
+from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import TopicEncoder
 from towline.format.record.compression import Compressor
 from towline.format.record.record import Host
@@ -64,7 +65,8 @@ def topic_encoder() -> TopicEncoder:
 def load_of(shape: Shape) -> Load:
     """Random bodies, one tag, a unique key each; queue 0 of TOPIC."""
     encoder = topic_encoder()
-    records, _ = encoder.encode_bodies([os.urandom(shape.body) for _ in range(shape.records)], 0, tags=TAG)
+    bodies = Bodies.of([os.urandom(shape.body) for _ in range(shape.records)])
+    records = bytes(encoder.encode_bodies(bodies, 0, tags=TAG)[0])
     group = Group(TOPIC.encode(), 0, shape.records, len(records))
     # Twice the window, so that no two requests on their way share an id.
     return Load(shape, records, [encode_put(number, 0, NEVER, [group]) for number in range(2 * shape.window)])

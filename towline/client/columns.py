@@ -1,11 +1,9 @@
 """Records of a pull as columns: numpy arrays over the bytes, without a loop over records.
 
-Every column has one value per record, in the order of the records. Times are ms since 1970. The CRCs of bodies are
-computed by zlib and numpy, or by the compiled kernel in a process that reads much.
+Every column has one value per record, in the order of the records. Times are ms since 1970.
 """
 
 import importlib
-import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Final
@@ -14,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
-from towline.format.record.columns import Bytes, Integers, field, parts_of, wider_by
+from towline.format.record.columns import Integers, field, parts_of, wider_by
 from towline.format.record.compression import decompress
-from towline.format.record.crcs import Crcs, Kernel, crcs
 from towline.format.record.properties import NAME_END, PAIR_END, TAGS, UNIQ_KEY
 from towline.format.record.property_crc import CRC_MASK
 from towline.format.record.record import BORN_HOST_IPV6, COMPRESSED
@@ -24,55 +21,10 @@ from towline.format.record.rules import Rule
 from towline.format.wire.frames import Buffer
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
+from .body_crcs import body_crcs
 from .message import ReceivedMessage, Rows
 
 SIZES: Final = np.dtype(">u4")  # of the part `sizes` in answers
-WORTH_S: Final = 0.5  # of a window spent on CRCs are worth the kernel: it takes as long to load, once for a process
-WINDOW_S: Final = 10.0
-
-
-class _CrcCost:
-    """Seconds that CRCs took this process since `since`, and the kernel, which stays None without numba."""
-
-    kernel: Kernel | None = None
-    asked = False
-    seconds = 0.0
-    since = 0.0
-
-
-def body_crcs(data: Bytes, starts: Integers, sizes: Integers) -> Crcs:
-    """The CRC of data[start : start + size] for each pair, by the compiled kernel where this process computes many."""
-    if _CrcCost.asked:
-        return crcs(data, starts, sizes, _CrcCost.kernel)
-    began = time.monotonic()
-    found = crcs(data, starts, sizes)
-    _spend(began, time.monotonic())
-    return found
-
-
-def load_crc_kernel() -> None:
-    """Loads the compiled CRC kernel now, for a program that is going to read much."""
-    if not _CrcCost.asked:
-        _CrcCost.asked, _CrcCost.kernel = True, _import_crc_kernel()
-
-
-def _spend(began: float, ended: float) -> None:
-    if ended - _CrcCost.since > WINDOW_S:
-        _CrcCost.since, _CrcCost.seconds = began, 0.0
-    _CrcCost.seconds += ended - began
-    if _CrcCost.seconds >= WORTH_S:
-        load_crc_kernel()
-
-
-def _import_crc_kernel() -> Kernel | None:
-    """The kernel; None without numba, which a client need not have, or where numba finds no place for its cache."""
-    try:
-        kernel: Kernel = importlib.import_module("towline.kernels.base.crc").crc32_each
-    except (ImportError, OSError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("towline"):
-            raise  # a kernel that has moved is no missing library
-        return None
-    return kernel
 
 
 class Columns:

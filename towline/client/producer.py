@@ -14,6 +14,7 @@ from towline.client.link.endpoints import Endpoints
 from towline.client.link.keys import KeySource
 from towline.client.link.routes import group_routes, serve_of
 from towline.client.send.accumulator import BatchLimits
+from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
 from towline.client.send.forms import DelayLimits, Handle, StoredForm, cancelling, handle_of, stored_form
 from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
@@ -241,7 +242,7 @@ class Producer:
     def send_bodies(
         self,
         topic: str,
-        bodies: Sequence[bytes],
+        bodies: Any,
         *,
         tags: str | None = None,
         queue_id: int | None = None,
@@ -249,23 +250,26 @@ class Producer:
     ) -> list[SendResult]:
         """The cheap way for many bodies without keys: one result for each batch they were sent in, in order.
 
-        Each body gets a unique key. Without `queue_id` the batches take turns through the queues.
+        `bodies` is a sequence of bytes, a numpy array of rows (two dimensions of uint8, or a void dtype), or a binary
+        or string column of pyarrow; arrays and columns become no Python objects. Each body gets a unique key. Without
+        `queue_id` the batches take turns through the queues. Raises ValueError for other bodies, and what `send` does.
         """
         return _results(self.send_bodies_async(topic, bodies, tags=tags, queue_id=queue_id, flag=flag))
 
     def send_bodies_async(
         self,
         topic: str,
-        bodies: Sequence[bytes],
+        bodies: Any,
         *,
         tags: str | None = None,
         queue_id: int | None = None,
         flag: int = 0,
     ) -> list[SendFuture]:
         """Sends like `send_bodies`, without waiting for the outcomes."""
+        given = Bodies.of(bodies)
         session, route = self._next_place(topic)
         futures = []
-        for chunk in _chunks(bodies, self._batch_bytes_max):
+        for chunk in _chunks(given, self._batch_bytes_max):
             session, route = (session, route) if self._spread is None else self._spread.next_place(topic)
             queue = route.sticky if queue_id is None else queue_id
             records, unique_key = route.encoder.encode_bodies(chunk, queue, tags=tags, flag=flag)
@@ -378,15 +382,15 @@ def _results(futures: Sequence[SendFuture]) -> list[SendResult]:
     return [future.result() for future in futures]
 
 
-def _chunks(bodies: Sequence[bytes], bytes_max: int) -> Iterator[Sequence[bytes]]:
+def _chunks(bodies: Bodies, bytes_max: int) -> Iterator[Bodies]:
     """Runs of bodies whose records make a batch of about `bytes_max` bytes; at least one body each."""
-    ends = np.cumsum(np.fromiter(map(len, bodies), dtype=np.int64, count=len(bodies)) + RECORD_OVERHEAD)
+    ends = np.cumsum(bodies.sizes + RECORD_OVERHEAD)
     start = 0
     while start < len(bodies):
         before = int(ends[start - 1]) if start else 0
         fitting = int(np.searchsorted(ends, before + bytes_max, side="right"))
         end = min(max(fitting, start + 1), start + BODIES_MAX)
-        yield bodies[start:end]
+        yield bodies.cut(start, end)
         start = end
 
 

@@ -239,7 +239,7 @@ class TransactionProducer:
                 facts = own_facts("producer", self.group, "")
                 endpoints = self._schedule or self._producer.follow("schedule")
                 io_thread = IoThread(endpoints, facts, SendRules(1, 1, 1, 0, False), lambda topic: None)
-                io_thread.begin(Accumulator(BatchLimits(0, 1, 1, 1, 1), io_thread.wake))
+                io_thread.begin(Accumulator(BatchLimits(0, 1, 1, 1, 1), io_thread.wake, io_thread.push))
                 self._io_threads.append(io_thread)  # last: others read it without the lock
             return self._io_threads[0]
 

@@ -10,7 +10,10 @@ TOWLINE_FAILPOINTS is `name=action[:argument][@nth]`, several separated by comma
 stalls for 3000 ms when this process gets there for the 100th time. `kill` is a SIGKILL to itself; `raise:EIO` is an
 OSError with that errno. Every process counts for itself, a restarted one anew.
 
-With `@PATH` in the place of all that, the file PATH is read each time and holds the same words: a running node is
+With `trace:PATH` in the place of all that nobody fires: each process writes down when it gets where, into a file of the
+directory PATH (`towline.runtime.trace`).
+
+With `@PATH` the file PATH is read each time and holds the same words: a running node is
 armed by renaming a file into place. Who fires takes the file away first, so exactly one process fires, once.
 """
 
@@ -23,6 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from .trace import Trace
 
 ENVIRONMENT: Final = "TOWLINE_FAILPOINTS"
 NAMES: Final = (
@@ -84,8 +89,11 @@ NAMES: Final = (
     "schedule.before_end",
     "schedule.after_end",
     "schedule.after_check",
+    "serve.woken",
+    "serve.answered",
 )
 ACTIONS: Final = ("stall", "kill", "raise")
+_TRACE: Final = "trace:"
 
 
 @dataclass(slots=True)
@@ -168,7 +176,7 @@ def _act(name: str, point: Failpoint) -> None:
 
 _TEXT: Final = os.environ.get(ENVIRONMENT, "")
 ARMED: Final = bool(_TEXT)
-_POINTS: Final = Failpoints(_TEXT)
+_POINTS: Final = Trace(_TEXT.removeprefix(_TRACE), NAMES) if _TEXT.startswith(_TRACE) else Failpoints(_TEXT)
 
 
 def reach(name: str) -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.client.standin import Standin
-from towline.client import columns as crcs_of_client
-from towline.client.columns import SIZES, Columns, body_crcs, load_crc_kernel
+from towline.client import body_crcs as crcs_of_client
+from towline.client.body_crcs import body_crcs, load_crc_kernel
+from towline.client.columns import SIZES, Columns
 from towline.client.read.checks import Checked, Checks, parsed, placed
 from towline.format.record.record import LAYOUT, Record, encode
 
@@ -133,7 +134,7 @@ class TestKernel:
         load = crcs_of_client._import_crc_kernel
         monkeypatch.setattr(crcs_of_client, "_import_crc_kernel", lambda: asked.append(1) or load())
         for name, value in (("kernel", None), ("asked", False), ("seconds", 0.0), ("since", 0.0)):
-            monkeypatch.setattr(f"towline.client.columns._CrcCost.{name}", value)
+            monkeypatch.setattr(f"towline.client.body_crcs._CrcCost.{name}", value)
         return asked
 
     def found(self):

@@ -4,6 +4,7 @@ import pytest
 
 from towline.client.link.keys import KeySource
 from towline.client.message import Message, ReceivedMessage
+from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import TopicEncoder
 from towline.errors import IllegalProperty, MalformedRecord
 from towline.format.record import property_crc
@@ -56,7 +57,8 @@ def test_room_is_left_behind_the_last_property_and_counted(message: Message, ipv
 
 def test_bodies_get_the_same_room() -> None:
     bodies = [b"a", b"", b"c" * 9000]
-    joined, _ = encoder(append_property_crc=True).encode_bodies(bodies, 2, tags="0" * 40)
+    joined, _ = encoder(append_property_crc=True).encode_bodies(Bodies.of(bodies), 2, tags="0" * 40)
+    joined = bytes(joined)
     at, found = 0, []
     while at < len(joined):
         size = int.from_bytes(joined[at : at + 4], "big")

@@ -91,12 +91,40 @@ class TestAProducer:
             handle(io_thread, answer)
 
         monkeypatch.setattr(IoThread, "_handle_answer", noted)
+        offsets = []
         with Producer(node.endpoint) as producer:
-            messages = [Message("single", b"%d" % number, queue_id=0) for number in range(300)]
-            offsets = [producer.send(message).queue_offset for message in messages]
-        assert offsets == list(range(300))
-        assert threads[threading.main_thread()] > 0  # the I/O thread's where put took longer than a spin
-        assert threads.total() == 300
+
+            def sent():
+                offsets.extend(producer.send(Message("single", b"x", queue_id=0)).queue_offset for _ in range(100))
+                return threads[threading.main_thread()]
+
+            await_(sent, GONE_S, "an answer on this thread: it is the I/O thread's where put takes longer than a spin")
+        assert offsets == list(range(len(offsets)))
+        assert threads.total() == len(offsets)
+
+    def test_sends_full_batches_on_the_thread_that_fills_them_and_calls_back_on_its_own(self, node, monkeypatch):
+        senders, called = Counter(), Counter()
+        send = IoThread._send_request
+
+        def noted(io_thread, link, batches):
+            senders[threading.current_thread()] += 1
+            return send(io_thread, link, batches)
+
+        monkeypatch.setattr(IoThread, "_send_request", noted)
+        with Producer(node.endpoint, batch_bytes_max=4 * KIB, linger_ms=1_000) as producer:
+            producer.send(Message("filled", b"first", queue_id=0))
+            futures = [producer.send_async(Message("filled", b"%d" % n, queue_id=0)) for n in range(3_000)]
+            for future in futures:
+                future.add_done_callback(lambda _: called.update([threading.current_thread()]))
+            producer.flush()
+            bulk = producer.send_bodies("filled", [b"%d" % n for n in range(3_000)], queue_id=0)
+            assert [future.result().queue_offset for future in futures] == list(range(1, 3_001))
+        assert sum(result.count for result in bulk) == 3_000
+        assert [result.queue_offset for result in bulk] == sorted(result.queue_offset for result in bulk)
+        assert senders[threading.main_thread()] > 0
+        assert called.total() == 3_000
+        others = [thread for thread in called if not isinstance(thread, IoThread)]
+        assert set(others) <= {threading.main_thread()}, "what was finished before is called back at once"
 
     def test_of_which_many_threads_send_at_once_loses_and_doubles_nothing(self, node):
         done = []

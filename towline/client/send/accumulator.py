@@ -15,6 +15,7 @@ from typing import Final
 
 from towline.client.errors import ClientClosed, ClientForked, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
 from towline.errors import TowlineError
+from towline.format.wire.frames import Buffer
 from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.unclosed import call_in_child, renew
@@ -41,20 +42,22 @@ class BatchLimits:
 class Accumulator:
     """The batches of one session.
 
-    `wake` wakes the I/O thread, and is called at most once before that thread sleeps again.
+    `wake` wakes the I/O thread, and is called at most once before that thread sleeps again. `push` sends what is ready
+    on the caller's thread, and says whether nothing is left to the I/O thread.
     """
 
-    def __init__(self, limits: BatchLimits, wake: Callable[[], None]) -> None:
+    def __init__(self, limits: BatchLimits, wake: Callable[[], None], push: Callable[[], bool]) -> None:
         self._limits = limits
         self._batch_bytes_max = limits.batch_bytes_max
         self._linger_s = limits.linger_ms / MS
         self._delivery_s = limits.delivery_timeout_ms / MS
-        self._wake = wake
+        self._wake, self._push = wake, push
         self.lock = threading.Lock()
         self._room = threading.Condition(self.lock)
         self._open: dict[Batch, None] = {}  # in the order they were opened
         self._ready: deque[Batch] = deque()
         self._unfinished: dict[Batch, None] = {}
+        self._called: deque[tuple[Callable[[SendFuture], object], SendFuture]] = deque()
         self._buffered = 0
         self._waiting = 0  # senders that wait for room
         self._wake_before = math.inf  # a batch due before this needs the I/O thread to be rung
@@ -71,15 +74,14 @@ class Accumulator:
         Without `wakes` the I/O thread does not hear of an urgent one: the caller sends it, or wakes that thread.
         """
         size = len(record)
+        full = False
         with self.lock:
-            while True:
-                if self._closed is not None or self._buffered + size > self._limits.buffer_bytes_max:
-                    self._wait_for_room(size)
-                batch = route.open.get(queue_id)
-                if batch is None or batch.size + size <= self._batch_bytes_max:
-                    break
-                self._seal(batch)
-                self._yield()
+            if self._closed is not None or self._buffered + size > self._limits.buffer_bytes_max:
+                self._wait_for_room(size)
+            batch = route.open.get(queue_id)
+            if batch is not None and batch.size + size > self._batch_bytes_max:
+                self._seal(batch, wakes=False)
+                full, batch = True, None
             if batch is None:
                 batch = self._new_batch(route, queue_id)
                 route.open[queue_id] = batch
@@ -93,13 +95,15 @@ class Accumulator:
             if urgent:
                 self._seal(batch, wakes=wakes)
             elif batch.size >= self._batch_bytes_max or batch.count >= RECORDS_MAX:
-                self._seal(batch)
-                self._yield()
+                self._seal(batch, wakes=False)
+                full = True
             elif batch.due < self._wake_before:
                 self._wake_now()
+        if full:
+            self._hand_over(yields=True)
         return SendFuture(batch, index, before, unique_key)
 
-    def add_many(self, route: TopicRoute, queue_id: int, records: bytes, count: int, unique_key: str) -> SendFuture:
+    def add_many(self, route: TopicRoute, queue_id: int, records: Buffer, count: int, unique_key: str) -> SendFuture:
         """Puts `count` records, back to back, on their way as one batch. Waits for room; raises likewise."""
         with self.lock:
             if self._closed is not None or self._buffered + len(records) > self._limits.buffer_bytes_max:
@@ -112,7 +116,8 @@ class Accumulator:
             batch.size = len(records)
             batch.count = count
             self._buffered += batch.size
-            self._seal(batch)
+            self._seal(batch, wakes=False)
+        self._hand_over(yields=False)
         return SendFuture(batch, 0, 0, unique_key, count)
 
     def seal_all(self) -> None:
@@ -137,13 +142,23 @@ class Accumulator:
                 return False
         return True
 
-    def _yield(self) -> None:
-        """Lets the I/O thread run. Beside a thread that computes it would get the interpreter only every 5 ms."""
-        self._waiting += 1
-        try:
-            self._room.wait(HAND_OVER_S)
-        finally:
-            self._waiting -= 1
+    def _hand_over(self, *, yields: bool) -> None:
+        """Sends what is ready here, or leaves it to the I/O thread. It `yields` to that thread, which beside one that
+        computes would get the interpreter only every 5 ms."""
+        if self._push():
+            return
+        with self.lock:
+            if not self._ready:
+                return
+            if self._wake_before > -math.inf:
+                self._wake_now()
+            if not yields:
+                return
+            self._waiting += 1
+            try:
+                self._room.wait(HAND_OVER_S)
+            finally:
+                self._waiting -= 1
 
     def _wait_for_room(self, size: int) -> None:
         timeout_s = self._limits.send_timeout_ms / MS
@@ -237,18 +252,26 @@ class Accumulator:
             return late
 
     def finish(self, batches: Iterable[Batch], status: PutStatus, error: TowlineError | None = None) -> None:
-        """Sets the outcome of batches. Callbacks run here, outside the lock."""
-        called: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
+        """Sets the outcome of batches. Their callbacks wait for `call_back`."""
         with self.lock:
             for batch in batches:
                 batch.status, batch.error = status, error
                 self._buffered -= batch.size
                 del self._unfinished[batch]
-                called += batch.callbacks or ()
+                self._called += batch.callbacks or ()
                 batch.finish()
             if self._waiting:
                 self._room.notify_all()
-        for callback, future in called:
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether callbacks wait."""
+        return bool(self._called)
+
+    def call_back(self) -> None:
+        """Runs the callbacks of what was finished. On the I/O thread: a sender may hold what they wait for."""
+        while self._called:
+            callback, future = self._called.popleft()
             try:
                 callback(future)
             except Exception:
@@ -270,6 +293,11 @@ class Accumulator:
             return at
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a batch waits to be sent."""
+        return bool(self._ready)
+
+    @property
     def idle(self) -> bool:
         return not self._unfinished
 
@@ -288,6 +316,7 @@ class Accumulator:
                 renew(batch.event)
             batch.finish()
         self._unfinished.clear()
+        self._called.clear()
         self._ready.clear()
         self._open.clear()
         self._buffered = 0

@@ -7,16 +7,19 @@ import zlib
 from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from time import time_ns
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from towline.client.body_crcs import body_crcs
 from towline.client.errors import MessageTooLarge
 from towline.client.link.keys import COUNTER_RANGE, NS_PER_MS, KeySource
 from towline.client.message import Message
 from towline.errors import IllegalProperty, MalformedRecord
 from towline.format.record import property_crc
+from towline.format.record.columns import Bytes, Integers
 from towline.format.record.compression import Compressor
+from towline.format.record.crcs import Crcs
 from towline.format.record.forms import TIMER_DELIVER_MS
 from towline.format.record.properties import (
     DELAY,
@@ -34,6 +37,8 @@ from towline.format.record.properties import encode as encode_properties
 from towline.format.record.record import STORE_HOST_IPV6, Host, MessageEncoder, layout_of
 from towline.format.record.rules import Rule
 from towline.limits import PROPERTIES_SIZE_MAX
+
+from .bodies import Bodies
 
 BODIES_MAX: Final = COUNTER_RANGE  # of one call of `encode_bodies`
 _KEY_SIZE: Final = 32
@@ -115,29 +120,46 @@ class TopicEncoder:
         return self._encode(queue_id, body, properties, message.flag, sys_flag, now), key
 
     def encode_bodies(
-        self, bodies: Sequence[bytes], queue_id: int, *, tags: str | None = None, flag: int = 0
-    ) -> tuple[bytes, str]:
+        self, bodies: Bodies, queue_id: int, *, tags: str | None = None, flag: int = 0
+    ) -> tuple[memoryview, str]:
         """The records of at most BODIES_MAX bodies back to back, and the first one's unique key. Raises the same."""
         count = len(bodies)
-        bodies, flags = self._compress_all(bodies)
-        sizes = np.fromiter(map(len, bodies), dtype=np.int64, count=count)
+        bodies, flags = self._compress_bodies(bodies)
+        sizes = bodies.sizes
         size_max = int(sizes.max())
         if size_max > self._body_size_max:
             raise MessageTooLarge(size_max, self._body_size_max)
         now = time_ns() // NS_PER_MS
         properties, _ = _properties(Message("", b"", tags=tags, properties={UNIQ_KEY: _NO_KEY}), self._keys, now)
-        pattern = self._encode(queue_id, b"", properties, flag, 0, now)
+        pattern = np.frombuffer(self._encode(queue_id, b"", properties, flag, 0, now), dtype=np.uint8)
+        head_size = self._head_size
         keys = self._keys.next_many(count)
-        heads = _cut(self._heads(pattern, bodies, sizes, flags).tobytes(), self._head_size)
-        tails = _tails(pattern[self._head_size :], keys, count)
-        return b"".join(chain.from_iterable(zip(heads, bodies, tails, strict=True))), keys[:_KEY_SIZE].decode()
+        key_at = pattern.tobytes().rindex(_NO_KEY.encode())
+        data = bodies.data
+        crcs = body_crcs(data, np.cumsum(sizes) - sizes, sizes, bodies.given)
+        even = size_max == int(sizes.min())
+        body_size = size_max if even else 0
+        # Bodies of one size stand in their records already; others are put between heads and tails.
+        rows = np.empty((count, len(pattern) + body_size), dtype=np.uint8)
+        rows[:, :head_size] = pattern[:head_size]
+        rows[:, head_size + body_size :] = pattern[head_size:]
+        key_at += body_size
+        rows[:, key_at : key_at + _KEY_SIZE] = np.frombuffer(keys, dtype=np.uint8).reshape(count, _KEY_SIZE)
+        heads = rows[:, :head_size].view(self._head)[:, 0]
+        _set_heads(heads, sizes, sizes, crcs, flags)
+        first_key = keys[:_KEY_SIZE].decode()
+        if even:
+            rows[:, head_size : head_size + body_size] = data.reshape(count, body_size)
+            return rows.reshape(-1).data, first_key
+        parts = zip(_split(rows[:, :head_size]), bodies.items, _split(rows[:, head_size:]), strict=True)
+        return memoryview(b"".join(chain.from_iterable(parts))), first_key
 
     def encode_rows(
         self,
         bodies: Sequence[bytes],
         properties: Sequence[bytes],
-        queue_ids: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-        flags: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        queue_ids: Integers,
+        flags: Integers,
     ) -> list[bytes]:
         """A record for each row; the caller vouches for the properties, which are encoded, a unique key among them.
 
@@ -157,17 +179,15 @@ class TopicEncoder:
             raise MalformedRecord(rule.name, rule.sentence, 0)
         pattern = self._encode(0, b"", b"", 0, 0, time_ns() // NS_PER_MS)
         own = property_crc.SIZE if self._property_crc else 0  # what stands in the pattern in their place
-        heads = self._heads(pattern, bodies, sizes + lengths - own, sys_flags)
-        rows = heads.view(self._head)[:, 0]
-        rows["body_size"], rows["queue_id"], rows["flag"] = sizes, queue_ids, flags
+        # Repeated as bytes: copying structured rows would leave out the fields that are not named.
+        rows = np.tile(np.frombuffer(pattern, dtype=np.uint8, count=self._head_size), (len(bodies), 1))
+        heads = rows.view(self._head)[:, 0]
+        crcs = np.fromiter(map(zlib.crc32, bodies), dtype=np.uint32, count=len(bodies))
+        _set_heads(heads, sizes + lengths - own, sizes, crcs, sys_flags)
+        heads["queue_id"], heads["flag"] = queue_ids, flags
         topic = pattern[self._head_size : len(pattern) - own - _LENGTH.itemsize]
-        parts = zip(
-            _cut(heads.tobytes(), self._head_size),
-            bodies,
-            repeat(topic),
-            _cut(lengths.astype(_LENGTH).tobytes(), _LENGTH.itemsize),
-            properties,
-        )
+        ends = _split(lengths.astype(_LENGTH).view(np.uint8).reshape(-1, _LENGTH.itemsize))
+        parts = zip(_split(rows), bodies, repeat(topic), ends, properties, strict=False)
         return list(map(b"".join, parts))
 
     def _compress_all(self, bodies: Sequence[bytes]) -> tuple[Sequence[bytes], Sequence[int] | int]:
@@ -176,38 +196,30 @@ class TopicEncoder:
         pairs = [self._compressor.compress(body) for body in bodies]
         return [body for body, _ in pairs], [flag for _, flag in pairs]
 
-    def _heads(
-        self,
-        pattern: bytes,
-        bodies: Sequence[bytes],
-        sizes: "np.ndarray[tuple[int], np.dtype[np.int64]]",
-        flags: Sequence[int] | int,
-    ) -> "np.ndarray[tuple[int, int], np.dtype[np.uint8]]":
-        """A head for each body, as rows of bytes: the pattern's, with its own sizes, CRC and compression.
-
-        `sizes` are what each record has more than the pattern.
-        """
-        # Repeated as bytes: copying structured rows would leave out the fields that are not named.
-        heads = np.tile(np.frombuffer(pattern, dtype=np.uint8, count=self._head_size), (len(bodies), 1))
-        rows = heads.view(self._head)[:, 0]
-        crcs = np.fromiter(map(zlib.crc32, bodies), dtype=np.uint32, count=len(bodies))
-        rows["total_size"] += sizes.astype(np.uint32)
-        rows["body_crc"] = crcs & _CRC_MASK
-        rows["sys_flag"] |= np.asarray(flags, dtype=np.uint32)
-        rows["body_size"] = sizes
-        return heads
+    def _compress_bodies(self, bodies: Bodies) -> tuple[Bodies, Sequence[int] | int]:
+        if int(bodies.sizes.max()) <= self._compress_above:
+            return bodies, 0
+        items, flags = self._compress_all(bodies.items)
+        return Bodies.of_items(items), flags
 
 
-def _tails(pattern: bytes, keys: bytes, count: int) -> list[bytes]:
-    """What follows each body: the pattern, with a key of its own."""
-    rows = np.tile(np.frombuffer(pattern, dtype=np.uint8), (count, 1))
-    at = pattern.rindex(_NO_KEY.encode())
-    rows[:, at : at + _KEY_SIZE] = np.frombuffer(keys, dtype=np.uint8).reshape(count, _KEY_SIZE)
-    return _cut(rows.tobytes(), len(pattern))
+def _set_heads(
+    heads: "np.ndarray[Any, Any]",
+    more: Integers,
+    sizes: Integers,
+    crcs: Crcs,
+    flags: Sequence[int] | int,
+) -> None:
+    """Sets each head's own fields. `more` are the bytes that each record has beyond the pattern, `sizes` its body's."""
+    heads["total_size"] += more.astype(np.uint32)
+    heads["body_crc"] = crcs & _CRC_MASK
+    heads["sys_flag"] |= np.asarray(flags, dtype=np.uint32)
+    heads["body_size"] = sizes
 
 
-def _cut(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]
+def _split(rows: Bytes) -> list[bytes]:
+    """Each row as bytes."""
+    return list(np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0].tolist())
 
 
 def _properties(message: Message, keys: KeySource, now: int) -> tuple[bytes, str]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from towline.client.errors import ResultPending
 from towline.errors import TowlineError
 from towline.format.java_hash import string_hash
+from towline.format.wire.frames import Buffer
 from towline.format.wire.status import PutStatus
 
 from .encoding import TopicEncoder
@@ -135,7 +136,7 @@ class Batch:
         self.created = created
         self.due = created  # when it is sent although there is room left in it
         self.deadline = created
-        self.records: list[bytes] = []
+        self.records: list[Buffer] = []
         self.count = 0
         self.size = 0
         self.attempts = 0

@@ -61,7 +61,7 @@ class GroupSession:
         self._lock = threading.Lock()
         call_in_child(self)
         self.io_thread = IoThread(way.endpoints, facts, rules, self._evict, linked, self._born_at)
-        self.accumulator = Accumulator(limits, self.io_thread.wake)
+        self.accumulator = Accumulator(limits, self.io_thread.wake, self.io_thread.push)
         self.io_thread.begin(self.accumulator)
 
     @property

@@ -211,6 +211,34 @@ class IoThread(threading.Thread):
         if not transport.arm_ring():
             self.wake()
 
+    def push(self) -> bool:
+        """Sends what is ready through the ring, on the caller's thread, and takes answers. False without a ring, and
+        while this thread is at it."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            busy = self._calls or self._unpromised or self._stopping or not self._connection.is_open
+            if busy or not self._transport.is_ring:
+                return False
+            try:
+                self._receive_ring()
+                self._send_batches(None)
+            except MalformedFrame as error:
+                self._disconnect(error.describe())
+            if self._has_work:
+                self.wake()
+            return True
+        finally:
+            self._turn.release()
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether there is something for this thread that no answer will wake it for."""
+        if self._accumulator.calls_back or self._unpromised or self._abandon_at < math.inf:
+            return True
+        waits = not self._in_flight or self._paused_until > time.monotonic()
+        return not self._connection.is_open or (waits and self._accumulator.is_ready)
+
     def close(self) -> None:
         """Gives up what has no outcome yet, and ends the thread."""
         self.stop()
@@ -242,6 +270,7 @@ class IoThread(threading.Thread):
             log.exception("the producer's I/O thread failed")
         finally:
             self._give_up(closed(), self._accumulator.close(closed()))
+            self._accumulator.call_back()
             self._transport.end()
             self._connection.close()
             self._waker.close()
@@ -252,6 +281,7 @@ class IoThread(threading.Thread):
         return self._accumulator.idle and not (self._calls or self._pending or self._unpromised)
 
     def _cycle(self) -> None:
+        self._accumulator.call_back()
         self._end_late(time.monotonic())
         if self._unpromised:
             self._release(time.monotonic())
@@ -320,7 +350,8 @@ class IoThread(threading.Thread):
                 self._calls.append(self._pending.pop(call.request_id))
                 return
 
-    def _send_batches(self, link: Link) -> None:
+    def _send_batches(self, link: Link | None) -> None:
+        """What is ready, while it may go. Without a `link`: through the ring alone."""
         limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
         size_max = min(limit, self._rules.request_bytes_max)
         while self._may_send:
@@ -328,7 +359,7 @@ class IoThread(threading.Thread):
             if not batches:
                 return
             if not self._send_request(link, batches):
-                if not self._transport.is_full:
+                if link is not None and not self._transport.is_full:
                     self._pause(BACKOFF_S)
                 return
 
@@ -348,7 +379,7 @@ class IoThread(threading.Thread):
             return False
         return sum(batch.size for request in self._in_flight.values() for batch in request.batches) >= CLIENT_SHARE_MAX
 
-    def _send_request(self, link: Link, batches: list[Batch]) -> bool:
+    def _send_request(self, link: Link | None, batches: list[Batch]) -> bool:
         """False, and the batches wait again, where they could not be sent. Raises MalformedFrame likewise."""
         groups = _by_queue(batches)
         heads = [
@@ -619,6 +650,7 @@ class IoThread(threading.Thread):
         self._wait(min(until, now + SLEEP_MAX_S))
 
     def _wait(self, until: float) -> None:
+        self._accumulator.call_back()
         if self._transport.arm():
             self._turn.release()
             try:

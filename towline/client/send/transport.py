@@ -101,8 +101,13 @@ class Transport:
         """Whether nothing can be sent before something is answered."""
         return self._full
 
-    def put(self, link: Link, head: bytes, records: Buffer) -> bool:
-        """Sends a put; False when it was not sent. Raises MalformedFrame."""
+    @property
+    def is_ring(self) -> bool:
+        """Whether puts that fit go through the ring now."""
+        return self._ring is not None and self._agreed and not self._over_socket
+
+    def put(self, link: Link | None, head: bytes, records: Buffer) -> bool:
+        """Sends a put, without a `link` through the ring alone; False when it was not sent. Raises MalformedFrame."""
         ring = self._ring if self._agreed else None
         if ring is not None and ring.fits(len(head) + len(records)):
             if self._over_socket or not ring.send(head, records):
@@ -113,7 +118,7 @@ class Transport:
         if self._through_ring:
             self._full = True
             return False
-        if not link.send([head, records]):
+        if link is None or not link.send([head, records]):
             return False
         self._over_socket += 1
         return True
@@ -143,7 +148,7 @@ class Transport:
     @property
     def takes_ring(self) -> bool:
         """Whether the next put goes through the ring, which is empty."""
-        return self._ring is not None and self._agreed and not (self._over_socket or self._through_ring)
+        return self.is_ring and not self._through_ring
 
     def await_answer(self) -> bool:
         """Spins for an answer through the ring; False where none comes soon."""
