@@ -170,10 +170,10 @@ class ServeAgent:
         self._release_files()
         self._topics.check(self._now())
         woken = self._held_pulls.woken(positions.get(Position.DISPATCHED))
-        if ARMED and woken:
-            reach("serve.woken")
         overdue = self._held_pulls.overdue(self._now()) if self._settled else self._settle()
         for held in woken:
+            if ARMED:
+                reach("serve.woken")
             self._resume(held, over=False)
         for held in overdue:
             self._resume(held, over=True)
@@ -333,7 +333,7 @@ class ServeAgent:
         sent = self._server.send(peer, parts, copy=False)
         if sent is Sent.SENT:
             self._count(pull, result)
-            if ARMED and result.count:
+            if ARMED:
                 reach("serve.answered")
             self._line.count(Counter.BATCHES)
             self._line.count(Counter.MESSAGES, result.count)

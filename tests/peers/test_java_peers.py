@@ -141,11 +141,11 @@ def test_what_is_missing_is_named(program, name, tmp_path, monkeypatch):
 
 LISTENING = """
 import socket, sys, time
-with socket.socket() as door:
-    door.bind(("127.0.0.1", int(sys.argv[1])))
-    door.listen()
+with socket.socket() as server:
+    server.bind(("127.0.0.1", int(sys.argv[1])))
+    server.listen()
     while True:
-        door.accept()[0].close()
+        server.accept()[0].close()
 """
 STARTING = """
 import sys

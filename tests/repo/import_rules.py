@@ -68,7 +68,7 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 # library -> modules (and what lies below them) that may import it.
-DOORS: dict[str, tuple[str, ...]] = {
+WRAPPERS: dict[str, tuple[str, ...]] = {
     "zmq": ("towline.link", "loadtest.bench", "peers"),  # a benchmark measures ZeroMQ itself beside the link
     "mmap": ("towline.log.files.mapped_file", "towline.runtime.shared", "towline.link.put_ring"),
     "numba": ("towline.kernels",),
@@ -189,9 +189,9 @@ def _layers(source: Source, edge: Edge) -> Iterator[Broken]:
 
 def _doors(source: Source, edge: Edge) -> Iterator[Broken]:
     library = edge.module.split(".")[0]
-    if not edge.relative and library in DOORS and not _below(source.module, DOORS[library]):
-        doors = ", ".join(DOORS[library]) or "nobody"
-        yield source.broken(edge.node, f"imports {library}", f"its door is {doors}")
+    if not edge.relative and library in WRAPPERS and not _below(source.module, WRAPPERS[library]):
+        wrappers = ", ".join(WRAPPERS[library]) or "nobody"
+        yield source.broken(edge.node, f"imports {library}", f"its wrapper is {wrappers}")
 
 
 def _pure(source: Source, edge: Edge) -> Iterator[Broken]:

@@ -1,10 +1,10 @@
-"""Imports point one way, and each foreign library has one door."""
+"""Imports point one way, and each foreign library has one wrapper."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from .import_rules import DOORS, LAYERS, PARTS, check, edges, place_of
+from .import_rules import LAYERS, PARTS, WRAPPERS, check, edges, place_of
 from .trees import PACKAGES, PROCESSES, ROOT, Source, sources, told
 
 
@@ -86,7 +86,7 @@ def is_upward(package: str, a: str, b: str) -> bool:
 def test_a_client_needs_no_library_of_the_server():
     server = {"numba", "llvmlite", "pydantic", "pydantic_core", "psutil", "javaproperties", "pyspark", "locust"}
     reached = {"towline.client", *LAYERS["towline.client"]}
-    assert not {library for library in server for door in DOORS[library] if place_of(door) in reached}
+    assert not {library for library in server for wrapper in WRAPPERS[library] if place_of(wrapper) in reached}
     assert not reached & {"towline.kernels", "towline.log", "towline.runtime", "towline.node"}
 
 
@@ -123,13 +123,13 @@ PLANTED = [
     ("towline/client/x.py", "import towline.kernels.scan.scan", "towline.client imports towline.kernels"),
     ("towline/errors.py", "from towline.limits import PAGE", "towline.errors imports towline.limits"),
     ("towline/novelty/x.py", "import json", "towline.novelty has no layer"),
-    ("flush/service.py", "import zmq", "its door is towline.link"),
-    ("towline/log/x.py", "import mmap", "its door is towline.log.files.mapped_file"),
-    ("master/put/service.py", "from numba import njit", "its door is towline.kernels"),
+    ("flush/service.py", "import zmq", "its wrapper is towline.link"),
+    ("towline/log/x.py", "import mmap", "its wrapper is towline.log.files.mapped_file"),
+    ("master/put/service.py", "from numba import njit", "its wrapper is towline.kernels"),
     ("towline/kernels/x.py", "import zmq.utils", "imports zmq"),
-    ("towline/node/x.py", "import typer", "its door is cli"),
+    ("towline/node/x.py", "import typer", "its wrapper is cli"),
     ("towline/link/x.py", "from pydantic import BaseModel", "imports pydantic"),
-    ("cli/x.py", "import pandas", "its door is nobody"),
+    ("cli/x.py", "import pandas", "its wrapper is nobody"),
     ("towline/format/x.py", "import os", "a pure module imports os"),
     ("flush/policy.py", "from time import monotonic", "a pure module imports time"),
     ("flush/x.py", "def f():\n    import json", "imports json inside a function"),
@@ -164,4 +164,4 @@ def test_a_planted_violation_is_found_and_a_clean_file_is_not(path, text, what):
 
 def test_a_violation_names_file_line_and_replacement():
     (broken,) = check(Source.of("flush/x.py", "import json\nimport zmq\n"))
-    assert str(broken) == "flush/x.py:2: imports zmq; its door is towline.link, loadtest.bench, peers"
+    assert str(broken) == "flush/x.py:2: imports zmq; its wrapper is towline.link, loadtest.bench, peers"

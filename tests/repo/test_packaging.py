@@ -66,7 +66,7 @@ def packages() -> list[str]:
 
 
 def foreign(source: Source, *, optional: bool = False) -> list[tuple[Any, str]]:
-    """(node, distribution) of every import not ours or Python's; those behind an optional door if asked."""
+    """(node, distribution) of every import not ours or Python's; those behind an optional wrapper if asked."""
     found = []
     for edge in edges(source):
         library = edge.module.split(".")[0]

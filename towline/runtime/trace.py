@@ -1,12 +1,13 @@
 """When the processes of a node get to which failpoint: events in a file of each process."""
 
-import mmap
 import os
 import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from .shared import SharedWords
 
 EVENTS_MAX: Final = 1 << 20  # of one process; what comes after is not written down
 _EVENT: Final = struct.Struct("@qq")  # monotonic ns; the name's number from 1, 0 behind the last event
@@ -30,9 +31,8 @@ class Trace:
 
     def _open(self) -> None:
         self._pid, self._next = os.getpid(), 0
-        with (self._directory / str(self._pid)).open("w+b") as file:
-            file.truncate(EVENTS_MAX * _EVENT.size)
-            self._words = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
+        size = EVENTS_MAX * _EVENT.size
+        self._words = SharedWords.create(self._directory / str(self._pid), size, size).words
 
 
 def read_trace(directory: Path, names: Sequence[str]) -> dict[str, list[int]]:

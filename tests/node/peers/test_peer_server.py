@@ -36,45 +36,45 @@ def node(request, tmp_path):
 
 
 @pytest.fixture
-def door(node):
+def server(node):
     return PeerServer(node)
 
 
-def promise(door, term, to):
-    return door.answer({"op": "promise", "epoch": number_of(term, to), "node": to})
+def promise(server, term, to):
+    return server.answer({"op": "promise", "epoch": number_of(term, to), "node": to})
 
 
 def ordered(node):
     return json.loads(node.store.order.read_text())["order"] if node.store.order.exists() else None
 
 
-def test_its_state_is_what_agreement_reads(node, door):
-    said = door.answer({"op": "state"})
+def test_its_state_is_what_agreement_reads(node, server):
+    said = server.answer({"op": "state"})
     report = report_of(said)
     assert (report.node, report.following, report.end, report.promised) == (0, OWN, 1000, 0)
     assert said["role"] == ("slave" if node.duty is Duty.FOLLOW else "master")
     assert said["ha"] == ["tcp://127.0.0.1:10912"]
 
 
-def test_a_promise_is_on_disk_and_published_and_ends_a_masters_time(node, door):
-    said = promise(door, 3, 1)
+def test_a_promise_is_on_disk_and_published_and_ends_a_masters_time(node, server):
+    said = promise(server, 3, 1)
     assert (said["granted"], said["promised"], said["promised_node"]) == (True, number_of(3, 1), 1)
     assert load_promise(node.store) == Promise(number_of(3, 1), 1)
     assert node.positions.get(Position.PROMISED) == number_of(3, 1)
     assert ordered(node) == ("agree" if node.duty is Duty.SEND else None)
 
 
-def test_a_promise_is_given_once_and_repeated_to_the_same_node_alone(door):
-    assert promise(door, 3, 1)["granted"]
-    assert promise(door, 3, 1)["granted"]
-    assert not promise(door, 2, 2)["granted"]
-    assert promise(door, 3, 2)["granted"], "a higher number"
-    assert not promise(door, 3, 1)["granted"], "it has gone to another"
+def test_a_promise_is_given_once_and_repeated_to_the_same_node_alone(server):
+    assert promise(server, 3, 1)["granted"]
+    assert promise(server, 3, 1)["granted"]
+    assert not promise(server, 2, 2)["granted"]
+    assert promise(server, 3, 2)["granted"], "a higher number"
+    assert not promise(server, 3, 1)["granted"], "it has gone to another"
 
 
 @pytest.mark.parametrize(("term", "to"), [(1, 2), (3, 0)], ids=["below its own epoch", "to itself"])
-def test_what_is_not_promised_changes_nothing(node, door, term, to):
-    assert not promise(door, term, to)["granted"]
+def test_what_is_not_promised_changes_nothing(node, server, term, to):
+    assert not promise(server, term, to)["granted"]
     assert load_promise(node.store) == NOTHING
     assert ordered(node) is None
 
@@ -92,26 +92,26 @@ def test_what_is_not_promised_changes_nothing(node, door, term, to):
     ],
     ids=str,
 )
-def test_questions_that_make_no_sense_are_refused(node, door, question):
+def test_questions_that_make_no_sense_are_refused(node, server, question):
     with pytest.raises(MalformedFrame):
-        door.answer({"op": "promise"} | question)
+        server.answer({"op": "promise"} | question)
     assert load_promise(node.store) == NOTHING
 
 
-def test_hearing_of_a_higher_epoch_is_a_promise_to_its_master(node, door):
-    assert not door.observe_epoch(OWN - 1)
-    assert not door.observe_epoch(number_of(3, 0)), "its own number"
-    assert not door.observe_epoch(number_of(3, 9)), "nobody's"
-    assert not door.observe_epoch(EPOCH_MAX * 2 + 1), "forged"
+def test_hearing_of_a_higher_epoch_is_a_promise_to_its_master(node, server):
+    assert not server.observe_epoch(OWN - 1)
+    assert not server.observe_epoch(number_of(3, 0)), "its own number"
+    assert not server.observe_epoch(number_of(3, 9)), "nobody's"
+    assert not server.observe_epoch(EPOCH_MAX * 2 + 1), "forged"
     assert load_promise(node.store) == NOTHING
-    assert door.observe_epoch(number_of(3, 2))
+    assert server.observe_epoch(number_of(3, 2))
     assert load_promise(node.store) == Promise(number_of(3, 2), 2)
     assert node.positions.get(Position.PROMISED) == number_of(3, 2)
 
 
-def test_a_promise_that_cannot_be_kept_is_not_given(node, door):
+def test_a_promise_that_cannot_be_kept_is_not_given(node, server):
     node.store.ha.rmdir()
     node.store.ha.write_text("in the way")
     with pytest.raises((OSError, MalformedFrame)):
-        promise(door, 3, 1)
+        promise(server, 3, 1)
     assert node.positions.get(Position.PROMISED) == 0

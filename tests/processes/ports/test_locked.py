@@ -1,4 +1,4 @@
-"""A pair whose TCP doors are locked: the slave follows, clients with a key work, everybody else is told why not."""
+"""A pair whose TCP ports are locked: the slave follows, clients with a key work, everybody else is told why not."""
 
 from collections.abc import Iterator
 from pathlib import Path
