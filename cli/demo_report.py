@@ -129,7 +129,7 @@ def _print_nodes(console: Console, nodes: dict[str, Any]) -> None:
         add_row(disk, part, *(sized(node["disk"][part]["allocated"]) for node in nodes.values()))
     console.print(disk)
     memory = table("memory (PSS)", *(f"#{name}" for name in nodes))
-    by_node = [{process["duty"]: process["pss"] for process in node["pieces"]} for node in nodes.values()]
+    by_node = [{process["duty"]: process["pss"] for process in node["processes"]} for node in nodes.values()]
     for duty in dict.fromkeys(duty for node in by_node for duty in node):
         add_row(memory, duty, *(sized(node[duty]) if duty in node else "" for node in by_node))
     add_row(memory, "together", *(sized(node["pss"]) for node in nodes.values()))

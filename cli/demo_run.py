@@ -72,6 +72,6 @@ def _create_topic(master: RunningNode, slave: RunningNode) -> None:
 
 def _shortened(status: dict[str, Any]) -> dict[str, Any]:
     processes = [
-        {name: process[name] for name in ("duty", "pid", "pss", "uss", "cpu_s")} for process in status["pieces"]
+        {name: process[name] for name in ("duty", "pid", "pss", "uss", "cpu_s")} for process in status["processes"]
     ]
-    return {"pieces": processes, "pss": status["pss"], "disk": status["disk"]}
+    return {"processes": processes, "pss": status["pss"], "disk": status["disk"]}

@@ -115,7 +115,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     console.print(head, markup=False)
     _render_durability(console, read)
     processes = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
-    for process in read["pieces"]:
+    for process in read["processes"]:
         counters = process.get("counters", {})
         counts = [counters.get(name, "") for name in ("messages", "bytes", "refused")]
         beat = process.get("beat_age_ms", "")
@@ -145,7 +145,7 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     _render_refusals(console, read)
     if (delayed := read["delayed"]) is not None and delayed["waiting"]:
         console.print(_delayed(delayed))
-    if lost := sum(process.get("lost", 0) for process in read["pieces"]):
+    if lost := sum(process.get("lost", 0) for process in read["processes"]):
         console.print(f"{lost:,} delayed messages or halves were lost; the log of schedule says why")
     if (agreed := read["agreed"]) is not None and agreed["role"] == read["role"]:
         console.print(f"it is a {agreed['role']}: {agreed['why']}", markup=False)
@@ -249,7 +249,7 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
         console.print(f"dispatching has stopped before the record in {where}:", markup=False)
         console.print(f"  {stopped['rule']}: {stopped['sentence']}", markup=False)
         console.print(f"  puts are refused until it is repaired: {stopped['remedy']}", markup=False)
-    for process in read["pieces"]:
+    for process in read["processes"]:
         if process.get("turn_ms", 0) >= TURN_SHOWN_MS:
             console.print(f"{process['duty']} has been in an append for {process['turn_ms']} ms")
     refused = read["refused"]
@@ -277,7 +277,7 @@ def await_link(store: Path, launched: Launched, facts: dict[str, Any]) -> dict[s
 
     Raises LinkRefused, with the node stopped, where a master refuses it for what only another start can change.
     """
-    if facts["role"] != SLAVE or Duty.RECEIVE.label not in facts["pieces"]:
+    if facts["role"] != SLAVE or Duty.RECEIVE.label not in facts["processes"]:
         return None
     path, deadline = Store(store.resolve()).link, time.monotonic() + ANSWER_MAX_S
     while not _is_answer(link := read_json_file(path)) and time.monotonic() < deadline:

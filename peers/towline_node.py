@@ -63,7 +63,7 @@ class TowlineNode:
                 self._follow(port)
             self.await_segments()
             if setup.sync_delay_ms:
-                flush = self._facts()["pieces"]["flush"]
+                flush = self._facts()["processes"]["flush"]
                 self._ended.enter_context(_slow_syncs(int(flush), 1000 * setup.sync_delay_ms))
         except BaseException:
             self.end()
@@ -76,7 +76,7 @@ class TowlineNode:
         found = []
         for store in self._stores:
             facts = json.loads(store.node.read_text())
-            found += [facts["pid"], facts["zygote"], *facts["pieces"].values()]
+            found += [facts["pid"], facts["zygote"], *facts["processes"].values()]
         return [int(pid) for pid in found if pid]
 
     def await_dispatched(self) -> None:
@@ -91,7 +91,7 @@ class TowlineNode:
     def kill(self) -> None:
         assert self._launched is not None
         facts = self._facts()
-        pids = [facts["pid"], facts["zygote"], *facts["pieces"].values()]
+        pids = [facts["pid"], facts["zygote"], *facts["processes"].values()]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # it died with its parent
                 os.kill(pid, signal.SIGKILL)

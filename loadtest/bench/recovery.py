@@ -143,7 +143,7 @@ class BenchStore:
         """SIGKILL to every process of the node at once; returns when all have gone."""
         assert self.launched is not None
         facts = json.loads(self.store.node.read_text())
-        pids = [facts["zygote"], *facts["pieces"].values()]
+        pids = [facts["zygote"], *facts["processes"].values()]
         for pid in (facts["pid"], *pids):
             with contextlib.suppress(ProcessLookupError):  # it died with its parent
                 os.kill(pid, signal.SIGKILL)

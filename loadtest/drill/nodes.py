@@ -136,7 +136,7 @@ class DrillNode:
     def pids(self) -> dict[str, int]:
         """Label -> pid of the supervisor, the zygote and every process of a duty. Raises NodeNotRunning."""
         facts = self.facts
-        return {"supervisor": facts["pid"], "zygote": facts["zygote"], **facts["pieces"]}
+        return {"supervisor": facts["pid"], "zygote": facts["zygote"], **facts["processes"]}
 
     def observe(self) -> Seen | None:
         """None for a node that does not run, or is between two generations."""

@@ -48,7 +48,7 @@ class Story:
     def kill(self, node: str) -> None:
         """Every process of it; its supervisor is nobody's child here."""
         facts = node_facts(self.store(node))
-        watch = Watch([facts["pid"], *facts["pieces"].values()])
+        watch = Watch([facts["pid"], *facts["processes"].values()])
         os.kill(facts["pid"], signal.SIGKILL)
         watch.await_gone(20.0)
 
@@ -139,7 +139,7 @@ def test_status_is_a_table_of_every_group(story, cluster, towline):
 
 def test_status_names_a_process_that_stands_still(story, cluster, towline):
     await_(lambda: cluster("status").status == 0, 60.0, "everything moves")
-    pid = node_facts(story.store("b-0"))["pieces"]["flush"]
+    pid = node_facts(story.store("b-0"))["processes"]["flush"]
     os.kill(pid, signal.SIGSTOP)
     try:
         done = await_(lambda: (found := cluster("status")).status and found, 60.0, "it is seen")

@@ -305,7 +305,7 @@ class TestStats:
 class TestStatus:
     def test_shows_processes_positions_memory_and_disk(self, master, towline):
         status = towline("master", "status", "--store", master, "--json").document
-        duties = {process["duty"]: process for process in status["pieces"]}
+        duties = {process["duty"]: process for process in status["processes"]}
         processes = {"put", "allocate", "flush", "reput", "serve", "send", "schedule"}
         assert set(duties) == {"supervise", "zygote", *processes}
         assert all(process["state"] == "RUNNING" and process["uss"] <= process["pss"] for process in duties.values())

@@ -85,7 +85,7 @@ class _Bytes:
 
     def __setitem__(self, part: slice, data: bytes) -> None:
         self._seen.view[part] = data
-        step = 5  # a copy becomes visible in pieces
+        step = 5  # a copy becomes visible in parts
         self._seen.sent.extend((part.start + at, bytes(data[at : at + step])) for at in range(0, len(data), step))
 
 
@@ -270,16 +270,16 @@ class TestBothEnds:
         assert client.receive() is None
 
     def test_whoever_sleeps_is_rung_and_nobody_else(self, client, node, bell):
-        door = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
+        reader = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
         try:
             client.send(b"head", b"records")
             with pytest.raises(BlockingIOError):
-                os.read(door, 1)
+                os.read(reader, 1)
             node.sleeps(True)
             client.send(b"head", b"records")
-            assert os.read(door, 10) == b"\0"
+            assert os.read(reader, 10) == b"\0"
         finally:
-            os.close(door)
+            os.close(reader)
         assert client.arm()
         node.answer(b"answer")
         node.wake()

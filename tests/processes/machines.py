@@ -88,7 +88,7 @@ class Machine:
     def kill(self) -> None:
         """The power goes: SIGKILL to every process, and to the supervisor first, which would restart them."""
         facts = node_facts(self.node.store)
-        watch = Watch([facts["pid"], facts["zygote"], *facts["pieces"].values()])
+        watch = Watch([facts["pid"], facts["zygote"], *facts["processes"].values()])
         self.end(signal.SIGKILL)
         watch.await_gone(STOPS_S)
 

@@ -125,7 +125,7 @@ class TestNode:
 
     def pids(self) -> dict[str, int]:
         facts = self.facts
-        return {"supervisor": facts["pid"], ZYGOTE: facts["zygote"], **facts["pieces"]}
+        return {"supervisor": facts["pid"], ZYGOTE: facts["zygote"], **facts["processes"]}
 
     def kill_supervisor(self) -> float:
         """SIGKILL to the supervisor alone; seconds until its zygote and every process had gone too."""

@@ -45,7 +45,7 @@ def node(tmp_path) -> Iterator[TestNode]:
 
 def lost(node: TestNode) -> int:
     (process,) = (
-        process for process in read_status(node.store.root)["pieces"] if process["duty"] == Duty.SCHEDULE.label
+        process for process in read_status(node.store.root)["processes"] if process["duty"] == Duty.SCHEDULE.label
     )
     return int(process["lost"])
 

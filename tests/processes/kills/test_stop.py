@@ -229,7 +229,7 @@ def test_a_process_by_hand_is_refused_while_another_process_has_its_duty(pair: P
 
 def test_processes_by_hand_do_their_duty_and_leave_with_the_node(node: TestNode) -> None:
     node.start(*(word for module in BY_HAND for word in ("--without", module)))
-    assert not set(BY_HAND) & set(node.facts["pieces"])
+    assert not set(BY_HAND) & set(node.facts["processes"])
     with ExitStack() as stack:
         processes = [stack.enter_context(by_hand(module, node.store.root)) for module in BY_HAND]
         for module, process in zip(BY_HAND, processes, strict=True):

@@ -96,7 +96,7 @@ def test_a_stuck_append_refuses_everybody_else_in_time_and_stores_nothing_of_the
     assert node.at(Position.APPENDED) == before
     said = read_status(node.store.root)
     assert said["refused"]["leading"] == "page_cache"
-    assert next(piece for piece in said["pieces"] if piece["duty"] == "put")["turn_ms"] > LIMIT_MS
+    assert next(each for each in said["processes"] if each["duty"] == "put")["turn_ms"] > LIMIT_MS
 
     assert client.answer().status == PutStatus.PUT_OK
     assert since_ms(began) >= STALL_MS

@@ -77,13 +77,13 @@ def test_a_put_that_had_to_wait_is_counted_as_slow_and_told_wherever_it_came_fro
     raw = RawRing(node.endpoint)
     try:
         request = records_of(TOPIC.encode(), 1)
-        for number, piece in enumerate(("put", "flush")):
+        for number, duty in enumerate(("put", "flush")):
             slow = stats(node)["put"]["slow"]
-            with stopped(node.pids()[piece]):
+            with stopped(node.pids()[duty]):
                 assert raw.ring.send(raw.head(request, number), request.data)
                 hold()
             assert raw.answer().status == 0
-            assert stats(node)["put"]["slow"] == slow + 1, piece
+            assert stats(node)["put"]["slow"] == slow + 1, duty
     finally:
         raw.close()
     await_(lambda: tells(node, 2), DEADLINE_S, "the log tells of those in the ring")

@@ -188,9 +188,9 @@ class TestDeleting:
         put(pair, "die", [b"x"] * (2 * PER_FILE))
         before = pair.master.pids()
         admin.delete_topic("die")
-        for piece in ("reput", "put"):
-            os.kill(before[piece], signal.SIGKILL)
-            pair.master.await_restarted(piece, before)
+        for duty in ("reput", "put"):
+            os.kill(before[duty], signal.SIGKILL)
+            pair.master.await_restarted(duty, before)
         admin.create_topic("die", 1)
         assert put(pair, "die", [SECOND % 0]) == [2 * PER_FILE]
         check_second_life(pair, "die", 2 * PER_FILE, 1)

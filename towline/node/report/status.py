@@ -87,7 +87,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "flush_disk_type": node.settings.flush_disk_type.value,
             "transient_pool": describe_pool(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
-            "pieces": processes,
+            "processes": processes,
             "standing_still": standing_still(processes),
             "pss": sum(process["pss"] for process in processes),
             "positions": {position.name.lower(): positions.get(position) for position in Position},
@@ -152,7 +152,7 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 def _processes(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
     """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
-    kept = facts["pieces"].keys()  # what the supervisor restarts; others end in order when they are done
+    kept = facts["processes"].keys()  # what the supervisor restarts; others end in order when they are done
     serves = node.positions.duty(Duty.SUPERVISE).state is State.RUNNING
     found = [_process(node, Duty.SUPERVISE, facts["pid"], kept=True)]
     found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))

@@ -360,7 +360,7 @@ class Supervisor:
             "started": time.time_ns() // 1_000_000,
             "stages": self._stages,
             "zygote": self.zygote.pid,
-            "pieces": {duty.label: worker.pid for duty, worker in self._workers.items()},
+            "processes": {duty.label: worker.pid for duty, worker in self._workers.items()},
         }
         write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
 
