@@ -90,6 +90,7 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
             mock.patch.object(os, "fdatasync", self._data_sync),
             mock.patch.object(os, "open", self._open),
             mock.patch.object(os, "close", self._close),
+            mock.patch.object(gc, "freeze"),
         ]
         for patch in self.patches:
             patch.start()
@@ -104,8 +105,7 @@ class StateFilesPromiseOnlyWhatIsOnTheDisk(RuleBasedStateMachine):
             os.close(fd)
         for name in ("agent", "bench", "pool", "confirmed", "patches"):
             self.__dict__.pop(name, None)
-        gc.unfreeze()  # an agent froze what there was: its mappings are to go
-        gc.collect()
+        gc.collect()  # mappings go with it
         shutil.rmtree(getattr(self, "root", "nowhere"), ignore_errors=True)
 
     def _open(self, path: Any, *arguments: Any, **more: Any) -> int:
