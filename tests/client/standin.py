@@ -150,7 +150,9 @@ class Standin:
                 with self.changed:
                     self._handle(server, request)
                     self.changed.notify_all()
-            self._serve_held(server)
+            with self.changed:
+                self._serve_held(server)
+                self.changed.notify_all()
         self._held.clear()
         server.close()
         close_context(context)
