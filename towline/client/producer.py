@@ -34,7 +34,6 @@ from .errors import AskRefused, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
 from .request import Replies, Requester, reply_topic
 
-RECORD_OVERHEAD: Final = 256  # bytes of a record beside its body, roughly; only for cutting bulk calls into batches
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -269,7 +268,8 @@ class Producer:
         given = Bodies.of(bodies)
         session, route = self._next_place(topic)
         futures = []
-        for chunk in _chunks(given, self._batch_bytes_max):
+        overhead = route.encoder.overhead(tags)
+        for chunk in _chunks(given, self._batch_bytes_max, overhead):
             session, route = (session, route) if self._spread is None else self._spread.next_place(topic)
             queue = route.sticky if queue_id is None else queue_id
             records, unique_key = route.encoder.encode_bodies(chunk, queue, tags=tags, flag=flag)
@@ -382,9 +382,10 @@ def _results(futures: Sequence[SendFuture]) -> list[SendResult]:
     return [future.result() for future in futures]
 
 
-def _chunks(bodies: Bodies, bytes_max: int) -> Iterator[Bodies]:
-    """Runs of bodies whose records make a batch of about `bytes_max` bytes; at least one body each."""
-    ends = np.cumsum(bodies.sizes + RECORD_OVERHEAD)
+def _chunks(bodies: Bodies, bytes_max: int, overhead: int) -> Iterator[Bodies]:
+    """Runs of bodies whose records, each larger by `overhead`, make a batch of at most `bytes_max` bytes; at least one
+    body each."""
+    ends = np.cumsum(bodies.sizes + overhead)
     start = 0
     while start < len(bodies):
         before = int(ends[start - 1]) if start else 0

@@ -133,6 +133,7 @@ class Accumulator:
     def flush(self, timeout_ms: float | None) -> bool:
         """Makes all open batches ready, and waits until everything added so far has an outcome."""
         self.seal_all()
+        self._wake()
         with self.lock:
             unfinished = list(self._unfinished)
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / MS

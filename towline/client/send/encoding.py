@@ -119,6 +119,11 @@ class TopicEncoder:
             properties += encode_properties(pairs)
         return self._encode(queue_id, body, properties, message.flag, sys_flag, now), key
 
+    def overhead(self, tags: str | None) -> int:
+        """Bytes of a record of `encode_bodies` beside its body."""
+        message = Message("", b"", tags=tags, properties={UNIQ_KEY: _NO_KEY})
+        return len(self._encode(0, b"", _properties(message, self._keys, 0)[0], 0, 0, 0))
+
     def encode_bodies(
         self, bodies: Bodies, queue_id: int, *, tags: str | None = None, flag: int = 0
     ) -> tuple[memoryview, str]:

@@ -53,6 +53,7 @@ CHECK_AGAIN_S: Final = 1.0
 UNPROMISED_S: Final = 0.5  # the processes of a deposed master end before
 SILENT_S: Final = 1.0  # without an answer, before the other nodes are asked who is master
 LOOKING_S: Final = 0.05
+NAP_S: Final = 0.002  # an answer that no sender takes waits no longer
 NS: Final = 1_000_000_000
 IDLE_PAUSE_S: Final = 0.2  # between attempts to reach a node for which there is nothing yet
 # What a master says that its slaves have left: they may have another one.
@@ -140,6 +141,7 @@ class IoThread(threading.Thread):
         self._check_at = 0.0  # when it is worth while to see whether another node is master
         self._trouble = "it was not sent yet"
         self._stopping = self._closes_when_idle = False
+        self._pushed = self._naps = False  # a sender has pushed since this thread went to sleep; it sleeps lightly
         self._gone: ClientClosed = closed()
         self._turn = threading.Lock()  # held by whoever uses the link; this thread lets others have it while it polls
         self.wake = self._waker.wake
@@ -220,6 +222,11 @@ class IoThread(threading.Thread):
             busy = self._calls or self._unpromised or self._stopping or not self._connection.is_open
             if busy or not self._transport.is_ring:
                 return False
+            if not self._pushed:
+                self._pushed = True
+                self._transport.stay_awake()
+                if not self._naps:
+                    self.wake()  # to sleep lightly
             try:
                 self._receive_ring()
                 self._send_batches(None)
@@ -650,13 +657,19 @@ class IoThread(threading.Thread):
         self._wait(min(until, now + SLEEP_MAX_S))
 
     def _wait(self, until: float) -> None:
+        """While senders push, they take the answers, and put rings for none: this thread naps until they do not."""
         self._accumulator.call_back()
-        if self._transport.arm():
+        now = time.monotonic()
+        self._naps, self._pushed = self._pushed, False
+        if self._naps:
+            until = min(until, now + NAP_S)
+        if self._naps or self._transport.arm():
             self._turn.release()
             try:
-                self._poller.poll(max(0, math.ceil((until - time.monotonic()) * MS)))
+                self._poller.poll(max(0, math.ceil((until - now) * MS)))
             finally:
                 self._turn.acquire()
+        self._naps = False
         self._transport.disarm()
         self._waker.drain()
 
