@@ -95,11 +95,11 @@ def _of_rate(plan: Plan, rate: int) -> dict[str, Any]:
             sent, acked, came = _send_and_read(node, plan, rate)
             spent = {label: now - before.get(label, 0) for label, now in node.cpu_ns().items()}
         events = read_trace(trace, NAMES)
-    seconds = (came[-1] - sent[0]) / NS
+    seconds = float(came[-1] - sent[0]) / NS
     rows = [{"step": "acknowledged: send returned", **_quantiles(acked - sent)}]
     at = sent
     for name, meaning in STEPS.items():
-        at = _first_from(events[name], at)
+        at = first_from(events[name], at)
         rows.append({"step": meaning, **_quantiles(at - sent)})
     rows.append({"step": "the consumer has it", **_quantiles(came - sent)})
     return {
@@ -128,29 +128,24 @@ def _send_and_read(node: BenchNode, plan: Plan, rate: int) -> tuple[Times, Times
     with Producer(node.put_endpoint(plan.transport)) as producer:
         producer.make_topic(TOPIC)
         producer.send(message)
-        reader = subprocess.Popen(
-            [sys.executable, "-m", __name__, node.serve_endpoint, str(count)],
-            cwd=home(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert reader.stdout is not None
-        reader.stdout.readline()
-        began = time.monotonic_ns()
-        for number in range(count):
-            while (left := began + number * NS // rate - time.monotonic_ns()) > 0:
-                time.sleep(left / NS)
-            sent[number] = time.monotonic_ns()
-            producer.send(message)
-            acked[number] = time.monotonic_ns()
-        came = np.array(json.loads(reader.stdout.readline()), dtype=np.int64)
-        reader.wait()
+        command = [sys.executable, "-m", __name__, node.serve_endpoint, str(count)]
+        with subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, text=True) as reader:
+            assert reader.stdout is not None
+            reader.stdout.readline()
+            began = time.monotonic_ns()
+            for number in range(count):
+                while (left := began + number * NS // rate - time.monotonic_ns()) > 0:
+                    time.sleep(left / NS)
+                sent[number] = time.monotonic_ns()
+                producer.send(message)
+                acked[number] = time.monotonic_ns()
+            came = np.array(json.loads(reader.stdout.readline() or "[]"), dtype=np.int64)
     if len(came) != count:
         raise BenchFailed(f"{len(came)} of {count} messages came")
     return sent, acked, came
 
 
-def _first_from(events: list[int], starts: Times) -> Times:
+def first_from(events: list[int], starts: Times) -> Times:
     """For each start the first event that is not before it; the last one for those behind all."""
     if not events:
         raise BenchFailed("a process of the node has written no trace")

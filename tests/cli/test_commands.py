@@ -10,7 +10,7 @@ from cli.get import pointed
 from cli.main import app
 from pipeline.registry import JOBS
 
-BENCHES = ("put", "delay", "consume", "filter", "ha", "peers", "reput", "segments", "spark", "recovery")
+BENCHES = ("put", "delay", "consume", "filter", "ha", "peers", "reput", "segments", "spark", "recovery", "steps")
 
 
 def commands(command=None, path=()):
