@@ -69,6 +69,7 @@ def test_a_put_that_had_to_wait_is_counted_as_slow_and_told_wherever_it_came_fro
             hold()
         assert sent.result(DEADLINE_S * 1000).acknowledged
         assert producer.statistics.through_ring == 0
+    await_(lambda: stats(node)["put"]["slow"] > before["slow"], DEADLINE_S, "it is counted, behind its answer")
     after_socket = stats(node)["put"]
     assert after_socket["slow"] == before["slow"] + 1
     assert after_socket["time_ms"]["max"] > SLOW_PUT_MS
@@ -83,6 +84,7 @@ def test_a_put_that_had_to_wait_is_counted_as_slow_and_told_wherever_it_came_fro
                 assert raw.ring.send(raw.head(request, number), request.data)
                 hold()
             assert raw.answer().status == 0
+            await_(lambda: stats(node)["put"]["slow"] > slow, DEADLINE_S, f"a put that waited for {duty} is slow")  # noqa: B023
             assert stats(node)["put"]["slow"] == slow + 1, duty
     finally:
         raw.close()
