@@ -7,7 +7,7 @@ BIN := .venv/bin
 demo: .venv/ready
 	$(BIN)/towline demo
 
-# Two workers, then what is marked alone, then once more what failed: what passes the second time is in build/flaky.txt.
+# Three workers, then what is marked alone, then once more what failed: what passes the second time is in build/flaky.txt.
 # Plain `pytest` runs the same tests one after the other.
 test: .venv/ready
 	$(BIN)/python -m tests.spark.class_archive

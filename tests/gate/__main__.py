@@ -25,8 +25,8 @@ ROOT: Final = Path(__file__).parents[2]
 FLAKY: Final = Path("build/flaky.txt")
 SLOWEST: Final = Path("build/slowest.txt")
 PARTS: Final = {
-    # Two workers: most tests wait for processes and disks.
-    "the run beside each other": ["-n", "2", "--no-loadscope-reorder", "-m", "not slow and not alone"],
+    # One worker more than CI has CPUs: tests wait for processes and disks.
+    "the run beside each other": ["-n", "3", "--no-loadscope-reorder", "-m", "not slow and not alone"],
     "the run of what is marked alone": ["-m", "alone and not slow"],
 }
 AGAIN: Final = "the second run"
