@@ -43,7 +43,7 @@ class Accumulator:
     """The batches of one session.
 
     `wake` wakes the I/O thread, and is called at most once before that thread sleeps again. `push` sends what is ready
-    on the caller's thread, and says whether nothing is left to the I/O thread.
+    on the caller's thread; False where the I/O thread has to do that.
     """
 
     def __init__(self, limits: BatchLimits, wake: Callable[[], None], push: Callable[[], bool]) -> None:
