@@ -121,6 +121,9 @@ def bench_steps(
     rates: Annotated[str, typer.Option(help="Messages a second, with commas; each is a run.")] = "10,1000,5000",
     seconds: Annotated[float, typer.Option(min=0.5, help="Seconds of each run.")] = 6.0,
     transport: Annotated[str, typer.Option(help="ipc, which means shared memory, or tcp.")] = "ipc",
+    reads_files: Annotated[
+        bool, typer.Option(help="Let the consumer follow the end of the log in the node's files.")
+    ] = True,
     quick: Annotated[bool, typer.Option("--quick", help="A short run of some seconds.")] = False,
     as_json: Json = False,
 ) -> int:
@@ -131,7 +134,8 @@ def bench_steps(
         raise typer.BadParameter("numbers with commas, as in 10,1000", param_hint="--rates") from None
     if transport not in ("ipc", "tcp"):
         raise typer.BadParameter("ipc or tcp", param_hint="--transport")
-    return _measured("steps", render_steps, as_json, quick, rates=each, seconds=seconds, transport=transport)
+    options: dict[str, Any] = {"rates": each, "seconds": seconds, "transport": transport, "reads_files": reads_files}
+    return _measured("steps", render_steps, as_json, quick, **options)
 
 
 @app.command("segments")

@@ -132,6 +132,8 @@ class Lookup:
                 return LookupAnswer({"topics": [topic_facts(topic) for topic in self._topics.all()]})
             case {"op": "bounds", "topic": str(topic)}:
                 return LookupAnswer({"topic": topic, "queues": self._bounds(self._topic(topic))})
+            case {"op": "follow", "topic": str(topic)}:
+                return LookupAnswer({"topic": topic, "queues": self._readable_bounds(self._topic(topic))})
             case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
                 return LookupAnswer({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
             case {"op": "log_ends"}:
@@ -167,6 +169,12 @@ class Lookup:
             low, high = self._bounds_of(name, queue)
             found.append({"queue": queue, "min": low, "max": high})
         return found
+
+    def _readable_bounds(self, topic: TopicConfig) -> list[dict[str, int]]:
+        """Bounds of the queues that may be read now, for a reader that follows the log's end by itself: it asks again
+        each second. Raises StillStarting."""
+        name = topic.topic_name.encode()
+        return [row for row in self._bounds(topic) if self._topics.allows(name, row["queue"])]
 
     def _log_ends(self) -> dict[str, int]:
         """Offsets for a sender that looks up what it may have sent before.

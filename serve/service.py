@@ -59,6 +59,7 @@ from .lookup import DamageCounter, Lookup, LookupRules
 from .outbound_buffer import PEER_MAX, OutboundBuffer
 from .pull import Puller, PullResult, PullRules
 from .selection import Limits, may_wait
+from .tail import tail_facts
 from .topics import TopicsView
 
 REQUESTS_PER_TURN: Final = 256
@@ -70,6 +71,7 @@ PAUSE_MS: Final = 5  # before a peer whose queue is full is tried again
 PAUSED_MAX: Final = QUEUES_MAX
 RELEASE_EVERY_MS: Final = 1_000
 PAUSED_MAX_MS: Final = 10_000  # a peer that takes no answer for so long has to greet again
+FOLLOWED_MAX: Final = 1 << 40  # bytes that a reader may say to have read by itself between two questions
 DAMAGED: Final = "DAMAGED"  # code of the refusal that ends the link of a reader of a damaged queue
 
 
@@ -145,6 +147,7 @@ class ServeAgent:
                     pull_bytes_max=_size_max(settings),
                     put_port=put_port,
                     commitlog=str(node.store.commitlog.resolve()),
+                    tail=tail_facts(node),
                 ),
                 partial(read_secret, node.runtime.secret),
             ),
@@ -357,6 +360,17 @@ class ServeAgent:
         else:
             self._stats.count(Total.EMPTY)
 
+    def _count_followed(self, topic: str, read: object, queues: list[dict[str, int]]) -> None:
+        """Counts what a reader says that it has read of these queues by itself since it asked last."""
+        known = {row["queue"] for row in queues}
+        for row in read if isinstance(read, list) else ():
+            match row:
+                case [int(queue), int(messages), int(size)] if 0 <= messages <= size <= FOLLOWED_MAX:
+                    if queue in known:
+                        self._stats.add(topic.encode(), queue, messages, size)
+                case _:
+                    raise MalformedFrame(f"a reader says to have read {row!r}")
+
     def _try_paused(self) -> int:
         """Tries peers whose queue was full. One that is still full delays its other pulls; one that stays so is cut
         off."""
@@ -422,6 +436,8 @@ class ServeAgent:
         if of_group:
             self._groups.ask(peer, request_id, question)
             return
+        if question["op"] == "follow":
+            self._count_followed(question["topic"], question.get("read"), found.facts["queues"])
         count = len(found.records)
         parts: list[Any] = [ANSWER.pack(Kind.ANSWER, 0, request_id, count), json_part(found.facts)]
         if count:

@@ -28,7 +28,7 @@ from towline.replication.handshake import DEPOSED, START, LogRange, SenderHandsh
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.settings_model import FlushDiskType
+from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 from .membership import Membership
 from .metadata import Metadata
@@ -57,6 +57,8 @@ class SendAgent:
         self._line = node.line
         self._on_disk = node.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replicated = node.writer(Position.REPLICATED)
+        # Otherwise, and without a slave, nobody hurries to hear of it.
+        self._waited_for = node.settings.broker_role is BrokerRole.SYNC_MASTER
         self._confirmed = confirmed_of(node)
         self._written = written_of(node)
         self._peers: dict[bytes, Peer] = {}
@@ -406,6 +408,8 @@ class SendAgent:
         if value <= self._replicated.get():
             return 0
         self._replicated.advance(value)
+        if not (self._waited_for or self._peers):
+            return 0
         if self._put_doorbell.ring():
             os.sched_yield()  # put first, though it be woken on this core
         self._wake_owed_ns = self._wake_owed_ns or time.monotonic_ns()

@@ -45,10 +45,17 @@ class BenchNode:
         self._positions = self._view.positions
         facts = node_facts(store)["endpoints"]
         self._endpoints = facts["put"]
-        self.serve_endpoint = next(str(each) for each in facts["serve"] if str(each).startswith("ipc"))
+        self._serve_endpoints = facts["serve"]
 
     def put_endpoint(self, transport: str) -> str:
         return next(str(each) for each in self._endpoints if str(each).startswith(transport))
+
+    @property
+    def serve_endpoint(self) -> str:
+        return self.serve_endpoint_of("ipc")
+
+    def serve_endpoint_of(self, transport: str) -> str:
+        return next(str(each) for each in self._serve_endpoints if str(each).startswith(transport))
 
     def put_cpu_ns(self) -> int:
         """CPU time of all threads of the put process so far."""
@@ -121,7 +128,13 @@ class BenchNode:
 def bench_node(directory: Path, segment_size: int, **more: Any) -> Iterator[BenchNode]:
     """A master on a store in `directory`, ended and with its store removed when the block is left. `more`: settings."""
     store = directory / "store"
-    settings = {**SETTINGS, "mapped_file_size_commit_log": segment_size, "listen_port": _free_port(), **more}
+    settings = {
+        **SETTINGS,
+        "mapped_file_size_commit_log": segment_size,
+        "listen_port": _free_port(),
+        "serve_port": _free_port(),
+        **more,
+    }
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     launched = start_node("master", store, flags, tied=True)
     try:

@@ -4,11 +4,12 @@ A whole master runs with `TOWLINE_FAILPOINTS=trace:DIRECTORY`, so its processes 
 This process sends with a `Producer` over the ring (or TCP) at a steady rate; another one reads with a `Consumer` at the
 end of the queue. Of each message a step's time is that of the first event behind the step before it.
 
-This module is also the process that reads: `python -m loadtest.bench.steps ENDPOINT COUNT`.
+This module is also the process that reads: `python -m loadtest.bench.steps ENDPOINT COUNT [--reads-files]`.
 """
 
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,8 @@ from .node import BenchNode, bench_node
 SEGMENT: Final = 256 * MIB
 TOPIC: Final = "steps"
 SILENT_MS: Final = 10_000
+READS_FILES: Final = "--reads-files"
+NUMBER: Final = struct.Struct(">Q")  # of the message, in front of its body
 NS: Final = 1_000_000_000
 # In the order of a message's way; each begins behind the one before.
 STEPS: Final = {
@@ -46,6 +49,7 @@ STEPS: Final = {
     "serve.woken": "serve has found the pull that waits for it",
     "serve.answered": "serve has given the answer to ZeroMQ",
 }
+PULLED: Final = ("serve.woken", "serve.answered")  # steps of a consumer that pulls alone
 QUANTILES: Final = {"p50_us": 50.0, "p99_us": 99.0, "max_us": 100.0}
 
 Times = npt.NDArray[np.int64]
@@ -56,13 +60,15 @@ Note = Callable[[str], None]
 class Plan:
     """Messages of `body` bytes at each of `rates` a second, for `seconds`, but no more than `most`.
 
-    transport  ipc, which makes the producer use the ring, or tcp
+    transport    ipc, which makes the producer use the ring, or tcp
+    reads_files  the consumer may follow the log's end in the node's files; otherwise it pulls
     """
 
     rates: tuple[int, ...] = (10, 1_000, 5_000)
     seconds: float = 6.0
     body: int = KIB
     transport: str = "ipc"
+    reads_files: bool = True
     most: int = 20_000
 
 
@@ -78,6 +84,7 @@ def measure(plan: Plan, note: Note) -> dict[str, Any]:
         rows.append(_of_rate(plan, rate))
     return {
         "transport": plan.transport,
+        "reads_files": plan.reads_files,
         "body": plan.body,
         "rates": rows,
         "machine": {"cpus": os.cpu_count(), "load_before": load},
@@ -99,6 +106,8 @@ def _of_rate(plan: Plan, rate: int) -> dict[str, Any]:
     rows = [{"step": "acknowledged: send returned", **_quantiles(acked - sent)}]
     at = sent
     for name, meaning in STEPS.items():
+        if name in PULLED and plan.reads_files:
+            continue
         at = first_from(events[name], at)
         rows.append({"step": meaning, **_quantiles(at - sent)})
     rows.append({"step": "the consumer has it", **_quantiles(came - sent)})
@@ -123,12 +132,14 @@ def _traced(directory: Path) -> Iterator[None]:
 def _send_and_read(node: BenchNode, plan: Plan, rate: int) -> tuple[Times, Times, Times]:
     """When each message was sent, acknowledged and read. Raises BenchFailed."""
     count = min(plan.most, max(10, int(rate * plan.seconds)))
-    message = Message(TOPIC, bytes(plan.body), queue_id=0)
+    padding = bytes(plan.body - NUMBER.size)
     sent, acked = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     with Producer(node.put_endpoint(plan.transport)) as producer:
         producer.make_topic(TOPIC)
-        producer.send(message)
-        command = [sys.executable, "-m", __name__, node.serve_endpoint, str(count)]
+        producer.send(Message(TOPIC, bytes(plan.body), queue_id=0))
+        command = [sys.executable, "-m", __name__, node.serve_endpoint_of(plan.transport), str(count)]
+        if plan.reads_files:
+            command.append(READS_FILES)
         with subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, text=True) as reader:
             assert reader.stdout is not None
             reader.stdout.readline()
@@ -136,6 +147,7 @@ def _send_and_read(node: BenchNode, plan: Plan, rate: int) -> tuple[Times, Times
             for number in range(count):
                 while (left := began + number * NS // rate - time.monotonic_ns()) > 0:
                     time.sleep(left / NS)
+                message = Message(TOPIC, NUMBER.pack(number) + padding, queue_id=0)
                 sent[number] = time.monotonic_ns()
                 producer.send(message)
                 acked[number] = time.monotonic_ns()
@@ -160,8 +172,9 @@ def _quantiles(durations_ns: Times) -> dict[str, float]:
 def main() -> None:
     """Reads `count` messages at the end of the queue, and says when each came."""
     endpoint, count = sys.argv[1], int(sys.argv[2])
+    reads_files = READS_FILES in sys.argv
     came: list[int] = []
-    with Consumer(endpoint, TOPIC, start="last") as consumer:
+    with Consumer(endpoint, TOPIC, start="last", reads_files=reads_files) as consumer:
         consumer.position()  # the end of the queue, from here on
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -169,7 +182,11 @@ def main() -> None:
             messages = consumer.poll(SILENT_MS)
             if not messages:
                 break
-            came += [time.monotonic_ns()] * len(messages)
+            now = time.monotonic_ns()
+            for message in messages:
+                if message.body[: NUMBER.size] != NUMBER.pack(len(came)):
+                    raise BenchFailed(f"a message came where number {len(came)} was due")
+                came.append(now)
     sys.stdout.write(f"{json.dumps(came)}\n")
 
 

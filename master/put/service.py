@@ -44,6 +44,7 @@ BYTES_PER_TURN: Final = MIB // 2
 NS_PER_MS: Final = 1_000_000
 # A process that is woken for each message takes a core from those who put them; a consumer that waits does not notice.
 WAKE_EVERY_NS: Final = NS_PER_MS
+WAKE_UNHEARD_NS: Final = 5 * NS_PER_MS  # where no pull is held, nobody waits for queue entries
 SLAVE_CHECK_EVERY_NS: Final = 5 * NS_PER_MS  # between two looks whether a slave is connected
 SOCKET_SPINS: Final = 60  # at an empty socket, each some 0.7 us
 GRACE_MS: Final = 100  # a link outlives its last answer so long: a client loses what it has not read when it ends
@@ -102,6 +103,7 @@ class PutAgent:
         woken = woken_by_put(settings, pooled=pool_of(node) is not None)
         sender = () if pool_of(node) is not None else (Duty.SEND,)
         self._doorbells = node.ringer(*woken)
+        self._serve_line = node.positions.duty(Duty.SERVE)
         self._sender_doorbell = node.ringer(*sender)
         self._statistics = PutStatistics(node)
         self._schedule_doorbell = node.ringer(Duty.SCHEDULE)
@@ -370,9 +372,11 @@ class PutAgent:
         self._counters.count(Counter.BYTES, appended.size)
 
     def _wake_others(self) -> None:
-        """Rings the doorbells of processes that wait for stored messages; reput's at most once per WAKE_EVERY_NS."""
+        """Rings the doorbells of processes that wait for stored messages; reput's at most once per WAKE_EVERY_NS, or
+        WAKE_UNHEARD_NS."""
         now_ns = time.monotonic_ns()
-        self._wake_owed = self._at_once and now_ns - self._woke_ns < WAKE_EVERY_NS
+        every_ns = WAKE_EVERY_NS if self._serve_line.sleeping else WAKE_UNHEARD_NS
+        self._wake_owed = self._at_once and now_ns - self._woke_ns < every_ns
         if not self._wake_owed:
             self._woke_ns = now_ns
             self._doorbells.ring()

@@ -9,22 +9,23 @@ import pytest
 from rich.console import Console
 
 from cli.bench_steps import render_steps
-from loadtest.bench.steps import STEPS, Plan, first_from, measure
+from loadtest.bench.steps import PULLED, STEPS, Plan, first_from, measure
 from towline.errors import BenchFailed
 from towline.runtime.failpoints import ENVIRONMENT
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_a_small_run_of_all_of_it(transport):
+@pytest.mark.parametrize(("transport", "reads_files"), [("ipc", True), ("ipc", False), ("tcp", True), ("tcp", False)])
+def test_a_small_run_of_all_of_it(transport, reads_files):
+    names = [name for name in STEPS if not (reads_files and name in PULLED)]
     notes: list[str] = []
-    result = measure(Plan(rates=(100,), seconds=1.0, transport=transport), notes.append)
+    result = measure(Plan(rates=(100,), seconds=1.0, transport=transport, reads_files=reads_files), notes.append)
     assert orjson.loads(orjson.dumps(result)) == result
     (one,) = result["rates"]
     assert (one["rate"], one["messages"]) == (100, 100)
     steps = {row["step"]: row for row in one["steps"]}
-    assert len(steps) == len(STEPS) + 2
+    assert len(steps) == len(names) + 2
     assert all(0 < row["p50_us"] <= row["p99_us"] <= row["max_us"] for row in steps.values())
-    medians = [steps[meaning]["p50_us"] for meaning in STEPS.values()]
+    medians = [steps[meaning]["p50_us"] for meaning in map(STEPS.__getitem__, names)]
     assert medians == sorted(medians), "a message goes from step to step"
     assert {"put", "reput", "serve"} <= one["cpu_percent"].keys()
     out = io.StringIO()

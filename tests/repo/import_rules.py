@@ -70,7 +70,12 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
 # library -> modules (and what lies below them) that may import it.
 WRAPPERS: dict[str, tuple[str, ...]] = {
     "zmq": ("towline.link", "loadtest.bench", "peers"),  # a benchmark measures ZeroMQ itself beside the link
-    "mmap": ("towline.log.files.mapped_file", "towline.runtime.shared", "towline.link.put_ring"),
+    "mmap": (
+        "towline.log.files.mapped_file",
+        "towline.runtime.shared",
+        "towline.link.put_ring",
+        "towline.link.node_positions",
+    ),
     "numba": ("towline.kernels",),
     "llvmlite": ("towline.kernels",),
     "pydantic": ("towline.runtime.settings", "towline.runtime.settings_model"),

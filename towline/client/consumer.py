@@ -15,6 +15,7 @@ from towline.client.link.endpoints import Endpoints
 from towline.client.link.routes import GroupRoute, group_routes
 from towline.client.link.rpc import Caller
 from towline.client.read.checks import Checks
+from towline.client.read.follower import LOOK_S
 from towline.client.read.reader import MOVES_MAX, Moved, Reader, Start, Wanted
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
 from towline.format.java_hash import string_hash
@@ -290,6 +291,9 @@ class Consumer:
         return self._suspended.get(reader.name, (0.0, None))[1]
 
     def _wait(self, deadline: float) -> None:
+        if any(reader.follows for reader in self._readers):
+            time.sleep(LOOK_S)
+            return
         suspended = {name for name, (until, _) in self._suspended.items() if until > time.monotonic()}
         dues = [reader.due(deadline) for reader in self._readers if reader.name not in suspended]
         dues += [until for name, (until, _) in self._suspended.items() if name in suspended]

@@ -30,7 +30,7 @@ MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
 LAYOUT_VERSION: Final = 5
 LINE: Final = 8  # words of a 64-byte line
 WORD: Final = 8  # bytes
-_GENERATION: Final = 2
+GENERATION_WORD: Final = 2
 _POSITIONS_AT: Final = 1
 _DUTIES_AT: Final = 32
 _CAUSES_AT: Final = 64
@@ -358,11 +358,11 @@ class Positions:
     def create(cls, path: Path, generation: int) -> "Positions":
         if path.exists():  # a process of an earlier start that still lives sees that it has to leave
             with contextlib.suppress(OSError, ValueError):
-                SharedWords.open(path).words[_GENERATION] = generation
+                SharedWords.open(path).words[GENERATION_WORD] = generation
         shared = SharedWords.create(path, SIZE, reserved=SIZE)
         boot = boot_id().replace("-", "")
         shared.words[1] = LAYOUT_VERSION
-        shared.words[_GENERATION] = generation
+        shared.words[GENERATION_WORD] = generation
         shared.words[3] = int(boot[:15], 16)
         shared.words[4] = int(boot[15:30], 16)
         shared.words[0] = MAGIC
@@ -387,15 +387,15 @@ class Positions:
 
     @property
     def generation(self) -> int:
-        return int(self.words[_GENERATION])
+        return int(self.words[GENERATION_WORD])
 
     def retire(self) -> None:
         """The node ends: whoever was started by hand for this generation finishes its duty and leaves."""
-        self.words[_GENERATION] = 0
+        self.words[GENERATION_WORD] = 0
 
     def revive(self, generation: int) -> None:
         """Every process has ended: the next start may use what they wrote."""
-        self.words[_GENERATION] = generation
+        self.words[GENERATION_WORD] = generation
 
     def get(self, position: Position) -> int:
         return int(self.words[position.word])

@@ -65,7 +65,7 @@ def placed(found: Checked, topic: str, begins: int, following: int, first: int) 
     offsets = columns.queue_offset
     wrong = (offsets < begins) | (offsets >= following)
     wrong[1:] |= offsets[1:] <= offsets[:-1]
-    if not wrong.any():
+    if not np.count_nonzero(wrong):
         return found
     row = int(wrong.argmax())
     due = max(first, int(offsets[row - 1]) + 1 if row else begins)

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from towline.client.columns import Columns
 from towline.client.errors import DamagedMessage, FilterRefused, ReadRefused
-from towline.client.link.rpc import AGAIN_MS, Caller
+from towline.client.link.rpc import AGAIN_MS, Caller, encode_ask
 from towline.errors import (
     MalformedFrame,
     MalformedRecord,
@@ -25,6 +25,7 @@ from towline.errors import (
     UnknownTopic,
 )
 from towline.format.wire.frames import (
+    ANSWER,
     PULL_ANSWER,
     READ_FROM_SLAVE,
     RECORDS_IN_FILE,
@@ -40,7 +41,9 @@ from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.dealer import Link
 
 from .checks import Checks, parsed, placed
+from .follower import Follower
 from .log_files import LogFiles
+from .log_tail import LogTail
 
 Start: TypeAlias = Literal["first", "last"] | datetime | int
 
@@ -49,6 +52,7 @@ EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although
 GONE_PAUSE_S: Final = 1.0  # between pulls of a queue that the topic does not have any more
 UNREAD_MAX: Final = 64  # answers in the log's files that cannot be read, one after the other
 MOVES_MAX: Final = 1_000
+LOOK_AT_LINK_S: Final = 0.01  # while the log's end is followed
 _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
 
@@ -76,6 +80,7 @@ class Queue:
     not_before: float = 0.0
     paused: bool = False
     sent: bool = False  # the next records have to be sent: the file that holds them cannot be read
+    pulled_from: int = 0  # the position when the pull left
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,8 @@ class Reader:
         self._pulled_over: Link | None = None
         self._files: LogFiles | None = None  # of the node at the other end of that link
         self._unread = 0  # how often in a row a file of it could not be read
+        self._follower: Follower | None = None  # of the log of that node
+        self._look_at_link = 0.0  # when to, while following
         self._epoch = 0  # of the master under which the positions were read
         self._out_of_reach_since: float | None = None
 
@@ -130,6 +137,10 @@ class Reader:
         Raises UnknownTopic, UnknownQueue of one that was asked for by number, NoAnswer when the node is out of reach
         for too long, FilterRefused, ReadRefused, DamagedMessage, LinkRefused, ClientClosed.
         """
+        if self.follows:
+            columns = self._follow()
+            if columns is not None or (self.follows and time.monotonic() < self._look_at_link):
+                return columns
         link = self._reach(timeout_ms)
         if link is None:
             return None
@@ -139,6 +150,11 @@ class Reader:
             if columns is not None:
                 return columns
         return None
+
+    @property
+    def follows(self) -> bool:
+        """Whether it reads the log's end by itself: then it has to be polled every LOOK_S."""
+        return self._follower is not None and self._follower.follows
 
     @property
     def is_linked(self) -> bool:
@@ -154,15 +170,19 @@ class Reader:
         if self._caller.connection.link is None:
             return min(deadline, time.monotonic() + AGAIN_MS / 1000)
         until = deadline
+        waits = self._holds_pulls()
+        if waits:
+            until = min(until, time.monotonic() + AGAIN_MS / 10_000)
         for queue in self.queues.values():
             if queue.request_id:
                 until = min(until, queue.late)
-            elif not queue.paused:
+            elif not queue.paused and not waits:
                 until = min(until, queue.not_before)
         return until
 
     def close(self) -> None:
         self._close_files()
+        self._close_follower()
         self._caller.close()
 
     # --- the first positions
@@ -216,17 +236,21 @@ class Reader:
 
     def seek(self, queue: Queue, offset: int) -> None:
         """Moves the queue to `offset`; the answer to a pull under way does not count any more."""
+        if self._follower is not None:
+            self._follower.leave()
         self._pulls.pop(queue.request_id, None)
         queue.position, queue.request_id, queue.not_before = offset, 0, 0.0
         if offset > queue.end:
             queue.end = offset + 1  # the node has not said yet that nothing is there
 
-    # --- pulls
+    # --- the link
 
     def _reach(self, timeout_ms: int) -> Link | None:
         """The link, or None when the node is out of reach, though not for too long yet."""
         if self._pulls and min(queue.late for queue in self._pulls.values()) <= time.monotonic():
             self._caller.disconnect()
+        if self._follower is not None and not self._follower.is_current:
+            self._caller.disconnect()  # it belongs to an earlier start of the node
         try:
             link = self._caller.link(min(self._wanted.timeout_ms, timeout_ms))
             self.begin()
@@ -248,10 +272,24 @@ class Reader:
             self._pulls.clear()
             self._pulled_over = link
             self._close_files()
+            self._close_follower()
             self._unread = 0
             if self._wanted.reads_files:
                 self._files = LogFiles.of(self._caller.connection.endpoint, self._caller.welcome)
+                self._follower = self._new_follower(link)
         return link
+
+    def _new_follower(self, link: Link) -> Follower | None:
+        """None where the log cannot be read here, or the node has to evaluate a filter."""
+        tail = LogTail.of(self._caller.connection.endpoint, self._caller.welcome) if not self._wanted.sql else None
+        if tail is None:
+            return None
+
+        def ask(facts: dict[str, Any]) -> int:
+            request_id = self._caller.new_id()
+            return request_id if link.send(encode_ask(request_id, "follow", facts)) else 0
+
+        return Follower(tail, self._wanted.topic.encode(), ask)
 
     def _close_files(self) -> None:
         """From here on records have to be sent."""
@@ -259,8 +297,47 @@ class Reader:
             self._files.close()
             self._files = None
 
+    def _close_follower(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None
+
+    # --- without pulls
+
+    def _holds_pulls(self) -> bool:
+        return self._follower is not None and self._follower.holds_pulls()
+
+    def _follow(self) -> Columns | None:
+        """The next wanted records of the log's end."""
+        assert self._follower is not None
+        while (found := self._follower.take(time.monotonic())) is not None:
+            queue = self.queues[found.queue_id]
+            queue.position = found.following
+            queue.end = max(queue.end, found.following)
+            self._follower.count(found)
+            columns = self._sound(queue, found.sizes, found.records, found.first, found.following)
+            if columns is not None:
+                return columns
+        return None
+
+    def _begin_to_follow(self, follower: Follower, now: float) -> None:
+        """Pulls that are under way stay: where nothing comes meanwhile, they are still right afterwards."""
+        positions = {queue.queue_id: queue.position for queue in self.queues.values() if not queue.paused}
+        if follower.follows:
+            if positions.keys() != follower.queues:
+                follower.leave()
+            self._look_at_link = now + LOOK_AT_LINK_S
+        elif follower.begin(positions, now):
+            self._look_at_link = now + LOOK_AT_LINK_S
+
+    # --- pulls
+
     def _send_pulls(self, link: Link) -> None:
         now = time.monotonic()
+        if self._follower is not None:
+            self._begin_to_follow(self._follower, now)
+            if self._follower.holds_pulls():
+                return
         for queue in self.queues.values():
             if not queue.request_id and not queue.paused and queue.not_before <= now:
                 self._send_pull(link, queue, now)
@@ -281,7 +358,7 @@ class Reader:
             self._files is not None and not queue.sent,
         )
         if link.send(encode_pull(pull)):
-            queue.request_id, queue.asked = request_id, now
+            queue.request_id, queue.asked, queue.pulled_from = request_id, now, queue.position
             queue.late = now + (self._wanted.suspend_ms + LATE_MS) / 1000
             self._pulls[request_id] = queue
 
@@ -289,13 +366,19 @@ class Reader:
 
     def _accept(self, link: Link, parts: list[Buffer]) -> Columns | None:
         """The records of an answer that are wanted; the next pull leaves before they are read."""
-        if kind_of(parts[0]) != Kind.PULL_ANSWER:
+        kind = kind_of(parts[0])
+        if kind == Kind.ANSWER and self._follower is not None:
+            _, refused, answered_id, _ = expect(ANSWER, parts[0])
+            self._follower.answered(answered_id, None if refused else read_json(parts[1]), time.monotonic())
+        if kind != Kind.PULL_ANSWER:
             return None
         _, status, _, request_id, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
         queue = self._pulls.pop(request_id, None)
         if queue is None:
             return None
         queue.request_id = 0
+        if queue.pulled_from != queue.position or (count and self.follows):
+            return None  # what it brings is read without it
         if status == GetStatus.REFUSED and len(parts) == 2:
             self._handle_refusal(queue, refusal_of(parts[1], self._wanted.topic, queue.queue_id))
             return None
@@ -307,7 +390,9 @@ class Reader:
         if not count:
             following = self._nothing_came(queue, status, following, low, now)
         queue.position = following
-        if not queue.paused and queue.not_before <= now:
+        if count and self._follower is not None:
+            self._follower.arrived(count, end - following, now)
+        if not queue.paused and queue.not_before <= now and not self._holds_pulls():
             self._send_pull(link, queue, now)
         if not count:
             return None

@@ -16,8 +16,10 @@ Integers: TypeAlias = NDArray[np.int64]
 
 PROPERTIES_LENGTH: Final = 2
 _ADDRESSES: Final = (BORN_HOST_IPV6, STORE_HOST_IPV6)
+_FAMILIES: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
 _WIDER: Final = {family: layout_of(family).size - LAYOUT.size for family in _ADDRESSES}  # than an IPv4 address
-_WIDTHS: Final = {field.name: field.size for field in LAYOUT.fields}
+_FIELDS: Final = {field.name: (LAYOUT.offset[field.name], f"i{field.size}") for field in LAYOUT.fields}
+_TYPES: Final = {kind: np.dtype(f">{kind}") for kind in ("u1", "u2", "i4", "u4", "i8", "u8")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def locate(
     topic_start = length_at + 1 + is_v2
     _refuse((body_size < 0) | (topic_start > ends), Rule.PARTS_DO_NOT_ADD_UP, start)
     topic_size = integers(data, length_at, "u1")
-    if is_v2.any():  # the length of a V2 topic has two bytes
+    if np.count_nonzero(is_v2):  # the length of a V2 topic has two bytes
         topic_size = np.where(is_v2, (topic_size << 8) | integers(data, topic_start - 1, "u1"), topic_size)
     properties_start = topic_start + topic_size + PROPERTIES_LENGTH
     _refuse(properties_start > ends, Rule.PARTS_DO_NOT_ADD_UP, start)
@@ -71,15 +73,18 @@ def locate(
 
 def field(data: Bytes, start: Integers, name: str) -> Integers:
     """A field of the records at `start`, which has to be moved by `wider_by` the addresses before the field."""
-    return integers(data, start + LAYOUT.offset[name], f"i{_WIDTHS[name]}")
+    at, kind = _FIELDS[name]
+    return integers(data, start + at, kind)
 
 
 def wider_by(sys_flag: Integers, *families: int) -> Integers | int:
     """Bytes by which these addresses are longer than IPv4 ones."""
     wider: Integers | int = 0
+    if not np.count_nonzero(sys_flag & _FAMILIES):
+        return wider
     for family in families:
         found = sys_flag & family
-        if found.any():
+        if np.count_nonzero(found):
             wider = wider + np.where(found, _WIDER[family], 0)
     return wider
 
@@ -90,20 +95,20 @@ def integers(data: Bytes, at: Integers, kind: str) -> Integers:
     count = len(at)
     if count == 0:
         return np.empty(0, dtype=np.int64)
-    step = int(at[1] - at[0]) if count > 1 else 1
-    if step > 0 and at[0] >= 0 and at[-1] + width <= len(data) and (at[1:] - at[:-1] == step).all():
-        return np.ndarray(count, f">{kind}", data, int(at[0]), (step,)).astype(np.int64)
+    first, last = int(at[0]), int(at[-1])
+    step = int(at[1]) - first if count > 1 else 1
+    if step > 0 and first >= 0 and last + width <= len(data) and (count <= 2 or (at[1:] - at[:-1] == step).all()):
+        return np.ndarray(count, _TYPES[kind], data, first, (step,)).astype(np.int64)
     # Brings the bytes from memory, many at once; the gather of words without alignment brings one after the other.
-    first = data.take(at)
     if kind == "u1":
-        return first.astype(np.int64)
+        return data.take(at).astype(np.int64)
     if kind == "u2":
-        return (first.astype(np.int64) << 8) | data.take(at + 1)
-    everywhere: NDArray[np.int64] = np.ndarray(len(data) - width + 1, f">{kind}", data, 0, (1,))
+        return (data.take(at).astype(np.int64) << 8) | data.take(at + 1)
+    everywhere: NDArray[np.int64] = np.ndarray(len(data) - width + 1, _TYPES[kind], data, 0, (1,))
     return everywhere[at].astype(np.int64)
 
 
 def _refuse(broken: NDArray[np.bool_], rule: Rule, start: Integers) -> None:
-    if broken.any():
+    if np.count_nonzero(broken):
         row = int(np.argmax(broken))
         raise MalformedRecord(rule.name, f"record {row}: {rule.sentence}", int(start[row]))
