@@ -151,24 +151,23 @@ class Follower:
         if end - self._at > BEHIND_MAX:
             self._give_up(now)
             return
-        if end > self._at:
-            try:
-                self._read(end, now)
-            except (OSError, MalformedRecord, _Gap):  # the node says what is wrong there to whoever pulls
-                self._give_up(now)
-                return
+        try:
+            while self._read(end, now) and not self._ready:
+                pass  # the segment ended, or other topics' records stood there
+        except (OSError, MalformedRecord, _Gap):  # the node says what is wrong there to whoever pulls
+            self._give_up(now)
+            return
         if not self._tail.is_current or now - self._arrived > IDLE_S or now - self._answered > LAPSE_S:
             self.leave()
         elif now - self._asked > RENEW_S:
             self._question(now)
 
-    def _read(self, end: int, now: float) -> None:
-        """Makes ready what stands before log offset `end`."""
+    def _read(self, end: int, now: float) -> bool:
+        """Makes ready what stands before log offset `end`, up to the end of a segment. Whether there was anything."""
+        if end <= self._at:
+            return False
         data = self._tail.read(self._at, end)
         records, size = records_of(data, self._at, self._topic)
-        self._at = self._tail.behind(self._at) if size < 0 else self._at + size
-        if not records:
-            return
         of_queues: dict[int, list[TailRecord]] = {}
         for record in records:
             due = self._next.get(record.queue_id)
@@ -178,9 +177,11 @@ class Follower:
                 raise _Gap
             self._next[record.queue_id] = due + 1
             of_queues.setdefault(record.queue_id, []).append(record)
+        self._at = self._tail.behind(self._at) if size < 0 else self._at + size
         for queue_id, found in of_queues.items():
             self._ready.append(_joined(queue_id, found, data))
             self._arrived = now
+        return size != 0
 
     def _question(self, now: float) -> bool:
         read = [[queue, *counts] for queue, counts in self._counts.items()]
