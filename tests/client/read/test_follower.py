@@ -172,6 +172,14 @@ def test_what_pulls_brought_before_is_passed_over(following):
     assert bodies_of(following.take()) == [b"5"]
 
 
+def test_what_was_confirmed_and_not_dispatched_when_the_node_answered_is_not_missed(following):
+    following.arrive_twice()
+    following.log.append()
+    following.answer([{"queue": 0, "min": 0, "max": 3}])
+    assert following.follower.begin({0: 3}, following.now)
+    assert bodies_of(following.take()) == [b"3"]
+
+
 def test_it_goes_on_in_the_next_segment(following):
     following.follow(q0=3)
     number = 3

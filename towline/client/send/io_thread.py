@@ -53,6 +53,7 @@ CHECK_AGAIN_S: Final = 1.0
 UNPROMISED_S: Final = 0.5  # the processes of a deposed master end before
 SILENT_S: Final = 1.0  # without an answer, before the other nodes are asked who is master
 LOOKING_S: Final = 0.05
+TURN_S: Final = 0.001  # longer than a cycle of the thread
 NAP_S: Final = 0.002  # an answer that no sender takes waits no longer
 NS: Final = 1_000_000_000
 IDLE_PAUSE_S: Final = 0.2  # between attempts to reach a node for which there is nothing yet
@@ -141,6 +142,7 @@ class IoThread(threading.Thread):
         self._check_at = 0.0  # when it is worth while to see whether another node is master
         self._trouble = "it was not sent yet"
         self._stopping = self._closes_when_idle = False
+        self._is_sending = False  # a sender has the turn
         self._pushed = self._naps = False  # a sender has pushed since this thread went to sleep; it sleeps lightly
         self._gone: ClientClosed = closed()
         self._turn = threading.Lock()  # held by whoever uses the link; this thread lets others have it while it polls
@@ -189,13 +191,20 @@ class IoThread(threading.Thread):
     def deliver(self, batch: Batch) -> None:
         """Sends an urgent batch and takes its answer on the caller's thread, where a ring is there and nothing else is
         under way; else it is this thread's."""
-        if not batch.done and self._turn.acquire(blocking=False):
+        if not batch.done and (self._turn.acquire(blocking=False) or self._await_turn()):
+            self._is_sending = True
             try:
                 self._exchange(batch)
             finally:
+                self._is_sending = False
                 self._turn.release()
         if not batch.done:
             self.wake()
+
+    def _await_turn(self) -> bool:
+        """Waits while this thread is in the middle of a cycle: else it would do the work of the next sends too, at the
+        price of two changes of thread for each. Another sender is not waited for."""
+        return not self._is_sending and self._turn.acquire(timeout=TURN_S)
 
     def _exchange(self, batch: Batch) -> None:
         link, transport = self._connection.link, self._transport

@@ -249,7 +249,8 @@ def serve_ring(memory: Bytes, rings: Rows, requests: Rows, answers: Bytes, appen
         seen = ring.tail
         spins = min(spins_left, ring.spins)
         spins_left -= spins
-        woken = state.requests == 0 or ring.keeps != 0
+        # One that was awake behind its last answer has seen it.
+        woken = state.requests == 0 or ring.keeps != 0 or ring.woken == 0
         ring.tail = load_shared(memory, _REQUESTS_TAIL)
         while ring.tail == ring.head:
             if spins <= 0:
