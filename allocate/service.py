@@ -1,7 +1,5 @@
 """The allocate process: segments ahead of the writer, so that no put pays for creating one or for its page faults."""
 
-import contextlib
-import os
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -85,7 +83,4 @@ class AllocateAgent:
 
 
 def build(node: Node) -> AllocateAgent:
-    """Builds the agent in its process, which lowers its priority below those that clients wait for, where it may."""
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     return AllocateAgent(node)

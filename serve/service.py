@@ -133,9 +133,15 @@ class ServeAgent:
         self._outbound = OutboundBuffer(self._now)
         self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
         self._context = new_context()
+        self._server = self._bind()
+        self._poller = Poller(self._server, bell.fileno())
+        gc.freeze()
+
+    def _bind(self) -> Server:
+        """Binds the sockets; the welcome says what a reader on this machine may read by itself."""
+        node, settings = self._node, self._node.settings
         role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
-        put_port = settings.listen_port if role == "master" else 0
-        self._server = Server(
+        return Server(
             self._context,
             endpoints_of(settings, node.runtime, role)["serve"],
             own=own_facts(node, "serve"),
@@ -145,7 +151,7 @@ class ServeAgent:
                 welcome(
                     node,
                     pull_bytes_max=_size_max(settings),
-                    put_port=put_port,
+                    put_port=settings.listen_port if role == "master" else 0,
                     commitlog=str(node.store.commitlog.resolve()),
                     tail=tail_facts(node),
                 ),
@@ -155,8 +161,6 @@ class ServeAgent:
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        self._poller = Poller(self._server, bell.fileno())
-        gc.freeze()
 
     @property
     def endpoints(self) -> list[str]:

@@ -20,6 +20,7 @@ from towline.format.files.seed import parse_seed
 from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
+from .scheduling import Scheduling, parse_scheduling
 from .settings_model import (
     INT32_MAX,
     AllocateKeys,
@@ -106,6 +107,11 @@ class Settings(
         return parse_urls(self.etcd_endpoints)
 
     @property
+    def scheduling(self) -> dict[str, Scheduling]:
+        """By the name of a process; those that are not named are scheduled like any other."""
+        return parse_scheduling(self.process_scheduling)
+
+    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2, ... in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
@@ -177,6 +183,12 @@ class Settings(
     @classmethod
     def _peers(cls, text: str) -> str:
         parse_peers(text)
+        return text
+
+    @field_validator("process_scheduling")
+    @classmethod
+    def _scheduling(cls, text: str) -> str:
+        parse_scheduling(text)
         return text
 
     @field_validator("seed")

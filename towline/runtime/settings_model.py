@@ -416,6 +416,11 @@ class TowlineKeys(Group):
     consumer_expires_ms: int = ms(10_000, "a member of a group that is silent for so long has left it", lowest=100)
     rebalance_lock_max_live_time: int = ms(60_000, "a queue lock that is not renewed ends after this time", lowest=1)
     dispatchers: str = key("", "package.module:function", "what reput does with each record besides queues and index")
+    process_scheduling: str = key(
+        "allocate=batch",
+        "process=policy[:nice][@cpu+cpu],...",
+        "how the system schedules processes of the node: `other`, `batch` or `idle`, a nice value, CPUs",
+    )
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
     file_reserved_bytes: int = size(
         0, "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size", lowest=0

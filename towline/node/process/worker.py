@@ -45,6 +45,8 @@ def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         check_machine()
         FreedMemory.keep()
         node = Node.of(store_root, duty)
+        if duty.label in node.settings.scheduling:
+            node.settings.scheduling[duty.label].apply(log)
         lock = DutyLock(node.store.duty_lock(duty.label), duty.label)
         node.line.enter(node.generation)
         bell = Doorbell(node.runtime.bell(duty.label), node.line)
