@@ -31,7 +31,16 @@ class Program(Protocol):
 
 
 # Modules of this package that have what a Program has. Only the one that is asked for is imported: starts are many.
-PROGRAMS: Final = {"towline": "towlines", "towline-ring": "rings", "nats": "nats", "redis": "redis"}
+PROGRAMS: Final = {
+    "towline": "towlines",
+    "towline-ring": "rings",
+    "nats": "nats",
+    "redis": "redis",
+    "towline-python": "python_api",
+    "kafka-python": "python_kafka",
+    "nats-python": "python_nats",
+    "redis-python": "python_redis",
+}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 is acknowledged."""
 
 import json
+import re
 import socket
 import sys
 import time
@@ -22,21 +23,35 @@ from .stream_client import QUIET_S, StreamClient, Wire, arrivals, connect, frame
 NAME: Final = "NATS JetStream"
 STREAM: Final = "bench"
 INBOX: Final = b"_INBOX.bench"
-_CONFIG: Final = 'listen: "{host}:{port}"\njetstream {{ store_dir: "{directory}" }}\n'
+_CONFIG: Final = 'listen: "{host}:{port}"\njetstream {{ store_dir: "{directory}"{synced} }}\n'
+_SYNCED: Final = {Durability.ASYNC: "", Durability.SYNC: ", sync_interval: always"}
+_SYNCS_SINCE: Final = (2, 10)
 
 
 def version() -> str:
-    return version_of("nats-server", "--version")
+    return version_of(_program(), "--version")
 
 
 def start(directory: Path, setup: Setup) -> Process:
-    """Raises Missing: a sync before each acknowledgement came with 2.10 and cannot be set in what is installed."""
-    if setup.durability is Durability.SYNC:
+    """Raises Missing: a sync before each acknowledgement came with 2.10."""
+    if setup.durability is Durability.SYNC and _number(version()) < _SYNCS_SINCE:
         raise Missing("nats-server before 2.10 has no setting that syncs before an acknowledgement")
     port = free_port()
     config = directory / "nats.conf"
-    config.write_text(_CONFIG.format(host=HOST, port=port, directory=directory))
-    return Process(["nats-server", "-c", str(config)], directory, port)
+    synced = _SYNCED[setup.durability]
+    config.write_text(_CONFIG.format(host=HOST, port=port, directory=directory, synced=synced))
+    return Process([_program(), "-c", str(config)], directory, port, sync_delay_ms=setup.sync_delay_ms)
+
+
+def _program() -> str:
+    """That of the extra `peers`, where it is installed; otherwise the machine's own."""
+    ours = Path(sys.executable).parent / "nats-server"
+    return str(ours) if ours.exists() else "nats-server"
+
+
+def _number(said: str) -> tuple[int, ...]:
+    """`nats-server: v2.15.1` -> (2, 15, 1)."""
+    return tuple(int(part) for part in re.findall(r"\d+", said)[:3])
 
 
 def client() -> list[str]:

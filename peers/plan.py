@@ -23,13 +23,15 @@ class Kind(StrEnum):
     FILL = "fill"  # `count` messages, `window` on their way: for those who read
     REPLAY = "replay"  # `count` messages are read from the beginning
     FIRST = "first"  # to a server that may not listen yet: tries until one is acknowledged, which goes elsewhere
-    SEND_ASYNC = "send_async"  # by Python code, a call for each message, for `seconds`
+    SEND = "send"  # by Python code, one at a time, for `seconds`
+    SEND_ASYNC = "send_async"  # the same, a call for each message, many on their way
     SEND_BODIES = "send_bodies"  # the same, a call for a thousand
     OBJECTS = "objects"  # REPLAY by Python code that reads each message
     STORED = "stored"  # by the harness: FILL; memory and disk; kill -9, restart, FIRST; REPLAY
 
 
-PYTHON: Final = (Kind.SEND_ASYNC, Kind.SEND_BODIES, Kind.OBJECTS)  # of Towline alone
+PYTHON: Final = (Kind.SEND, Kind.SEND_ASYNC, Kind.SEND_BODIES, Kind.OBJECTS)  # by each system's own Python client
+CALLS: Final = 1000  # of Python code between two checks of the clock
 
 
 class Durability(StrEnum):

@@ -1,9 +1,11 @@
 """What a user's Python code gets of Towline: a producer that is called for each message or for many bodies, a consumer
-that makes an object of each message."""
+that makes an object of each message. `run` is that of a client process."""
 
 import time
 from collections.abc import Callable
 from typing import Final
+
+import numpy as np
 
 from loadtest.bench.consume import objects
 from loadtest.bench.shapes import TOPIC
@@ -14,9 +16,8 @@ from towline.client.producer import Producer
 from towline.errors import BenchFailed
 from towline.limits import MIB
 
-from .plan import Answer, Kind, Work, body_of
+from .plan import CALLS, Answer, Kind, Work, body_of
 
-CALLS: Final = 1000  # between two checks of the clock
 SILENT_MS: Final = 5_000
 
 
@@ -27,7 +28,29 @@ def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
         return _objects(serve, work, go)
     with Producer(put) as producer:
         producer.make_topic(TOPIC)
-        return _calls(producer, work, go) if work.kind is Kind.SEND_ASYNC else _bodies(producer, work, go)
+        match work.kind:
+            case Kind.SEND:
+                message = Message(TOPIC, body_of(work.body), queue_id=0)
+                return one_at_a_time(work, go, lambda: producer.send(message))
+            case Kind.SEND_ASYNC:
+                return _calls(producer, work, go)
+            case _:
+                return _bodies(producer, work, go)
+
+
+def one_at_a_time(work: Work, go: Callable[[], None], send: Callable[[], object]) -> Answer:
+    """Calls `send`, which returns when the message is acknowledged, for as long as the work says."""
+    send()  # what is made for a first message is not what is measured
+    us, done_s = [], []
+    go()
+    began = at = time.perf_counter()
+    while at - began < work.seconds:
+        send()
+        ended = time.perf_counter()
+        us.append((ended - at) * 1e6)
+        done_s.append(ended - began)
+        at = ended
+    return Answer.of(len(us), at - began, np.array(us), np.array(done_s))
 
 
 def _calls(producer: Producer, work: Work, go: Callable[[], None]) -> Answer:

@@ -177,7 +177,7 @@ def _flows(work: Work) -> bool:
 
 def _timed(work: Work) -> bool:
     """Where a latency says something: of a full window it says what the throughput says."""
-    return work.kind in (Kind.RATE, Kind.TAIL, Kind.SINGLE)
+    return work.kind in (Kind.RATE, Kind.TAIL, Kind.SINGLE, Kind.SEND)
 
 
 def _never_measured(result: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from loadtest.bench.fill import loads_of
 from loadtest.bench.ring import RingClient
@@ -50,6 +51,11 @@ def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
             ring.close()
     finally:
         close_context(context)
+
+
+def listen(address: str, work: Work, go: Callable[[], None]) -> npt.NDArray[np.int64]:
+    """In a client process: a consumer is the same for every way to put."""
+    return towlines.listen(address, work, go)
 
 
 def _run(ring: RingClient, work: Work, go: Callable[[], None]) -> Answer:

@@ -14,7 +14,7 @@ from towline.errors import BenchFailed
 
 from .client_process import Client
 from .plan import Durability, Kind, Work
-from .systems import SYSTEMS, Server
+from .systems import SYSTEMS, Server, client_of
 from .usage import cpu_s, memory_of
 
 US: Final = 1e6
@@ -32,7 +32,7 @@ class Sitting:
         self._system, self._root = system, root
         self._directory = root
         self._server: Server | None = None
-        self._clients: list[Client] = []
+        self._clients: dict[tuple[str, ...], list[Client]] = {}  # by their command
 
     def __enter__(self) -> "Sitting":
         return self
@@ -65,8 +65,8 @@ class Sitting:
 
     def _end(self) -> None:
         """What one of them meets at its end does not keep the others."""
-        server, clients = self._server, self._clients
-        self._server, self._clients = None, []
+        server, clients = self._server, [client for some in self._clients.values() for client in some]
+        self._server, self._clients = None, {}
         with ExitStack() as stack:
             if server is not None:
                 stack.callback(server.end)
@@ -74,9 +74,11 @@ class Sitting:
                 stack.callback(client.end)
 
     def _ready(self, server: Server, work: Work) -> list[Client]:
-        while len(self._clients) < work.clients:
-            self._clients.append(Client(SYSTEMS[self._system].client()))
-        some = self._clients[: work.clients]
+        command = client_of(self._system, work)
+        clients = self._clients.setdefault(tuple(command), [])
+        while len(clients) < work.clients:
+            clients.append(Client(command))
+        some = clients[: work.clients]
         for client in some:
             client.prepare(server.address, work)
         for client in some:

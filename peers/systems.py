@@ -1,10 +1,11 @@
 """The systems that are compared, by the name that the command knows."""
 
+import sys
 from pathlib import Path
 from typing import Final, Protocol, cast
 
 from . import kafka, nats, redis, rings, rocketmq, towlines
-from .plan import Setup
+from .plan import PYTHON, Setup, Work
 
 
 class Server(Protocol):
@@ -51,6 +52,7 @@ class System(Protocol):
 
 
 OURS: Final = ("towline", "towline-ring")  # the others are the peers
+PYTHONS: Final = ("towline", "kafka", "nats", "redis")  # with a client for Python code
 JAVA: Final = ("rocketmq", "kafka")  # servers and clients that have to be warm
 SYSTEMS: Final = cast(
     dict[str, System],
@@ -63,3 +65,10 @@ SYSTEMS: Final = cast(
         "redis": redis,
     },
 )
+
+
+def client_of(system: str, work: Work) -> list[str]:
+    """The command of a client process for this work."""
+    if work.kind in PYTHON:
+        return [sys.executable, "-m", "peers.client", f"{system}-python"]
+    return SYSTEMS[system].client()

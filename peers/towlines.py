@@ -26,7 +26,6 @@ from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 
-from . import python_api
 from .plan import Answer, Kind, Setup, Work
 from .stream_client import SILENT_S
 from .towline_node import TowlineNode
@@ -62,8 +61,6 @@ def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
             return _replay(serve, work, go)
         case Kind.FIRST:
             return _first(put, work, go)
-        case Kind.SEND_ASYNC | Kind.SEND_BODIES | Kind.OBJECTS:
-            return python_api.run(address, work, go)
         case _:
             return _put(put, work, go)
 

@@ -8,17 +8,18 @@ from typing import Final
 from towline.limits import KIB
 
 from .plan import PYTHON, Durability, Kind, Replica, Setup, Work
-from .systems import JAVA, OURS, SYSTEMS
+from .systems import JAVA, OURS, PYTHONS, SYSTEMS
 
 SIZES: Final = (100, KIB, 16 * KIB)
 RATE: Final = 5000.0
 MILLION: Final = 1_000_000
-RING_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.RATE)
+RING_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.RATE, Kind.TAIL)
 ORDER: Final = (
     Kind.TAIL,
     Kind.RATE,
     Kind.SINGLE,
     Kind.PUT,
+    Kind.SEND,
     Kind.SEND_ASYNC,
     Kind.SEND_BODIES,
 )  # on one server: first what waits, last what fills disks
@@ -155,6 +156,7 @@ def _works(extent: Extent) -> dict[str, tuple[Work, ...]]:
             for body, count in zip(SIZES[:2], extent.replayed, strict=True)
         ),
         "python": (
+            Work(kind=Kind.SEND, body=KIB, seconds=seconds),
             Work(kind=Kind.SEND_ASYNC, body=SIZES[0], seconds=seconds),
             Work(kind=Kind.SEND_BODIES, body=SIZES[0], seconds=seconds),
             Work(kind=Kind.OBJECTS, body=SIZES[0], count=extent.replayed[0]),
@@ -171,9 +173,9 @@ def _is_large(work: Work) -> bool:
 
 
 def takes_part(system: str, work: Work) -> bool:
-    """A replica and what Python code gets are Towline's own matter; the ring is a way to put."""
+    """A replica is Towline's own matter; the ring is a way to put."""
     if work.kind in PYTHON:
-        return system == "towline"
+        return system in PYTHONS and (work.kind is not Kind.SEND_BODIES or system == "towline")
     if system == "towline-ring":
         return work.kind in RING_KINDS and work.queues == 1 and work.replica is Replica.NONE
     return work.replica is Replica.NONE or system in OURS

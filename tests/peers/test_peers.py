@@ -20,6 +20,7 @@ WORKS = (
     Work(kind=Kind.STORED, body=100, count=COUNT, durability=Durability.SYNC),
 )
 OF_PYTHON = (
+    Work(kind=Kind.SEND, body=100, seconds=SECONDS),
     Work(kind=Kind.SEND_ASYNC, body=100, seconds=SECONDS),
     Work(kind=Kind.SEND_BODIES, body=100, seconds=SECONDS),
     Work(kind=Kind.OBJECTS, body=100, count=COUNT),
@@ -62,11 +63,13 @@ def test_every_system_that_is_installed_does_all_the_work(temporary):
 
 
 def test_what_python_code_gets_is_measured(temporary):
-    found = measure(Comparison(systems=("towline",), tasks=tuple(Task(work, 1) for work in OF_PYTHON), limit_s=0.02))
+    found = measure(Comparison(systems=SYSTEMS, tasks=tuple(Task(work, 1) for work in OF_PYTHON), limit_s=0.02))
     assert found["failed"] == {}
-    counts = [row["systems"]["towline"]["count"] for row in found["rows"]]
-    assert min(counts) > 0
-    assert counts[-1] == COUNT
+    for row, work in zip(found["rows"], OF_PYTHON, strict=True):
+        alone = work.kind is Kind.SEND_BODIES
+        assert set(row["systems"]) == ({"towline"} if alone else set(found["versions"])), row["name"]
+        counts = [figures["count"] for figures in row["systems"].values()]
+        assert set(counts) == {COUNT} if work.count else min(counts) > 0
 
 
 @pytest.fixture
