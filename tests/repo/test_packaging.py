@@ -21,6 +21,7 @@ DISTRIBUTIONS = {
     "llvmlite": "numba",
     "packaging": "pytest",
     "py4j": "pyspark",
+    "nats": "nats-py",
     "xdist": "pytest-xdist",
 }
 CLIENT = {"towline.client", "towline.start", "towline.places", *LAYERS["towline.client"]}
