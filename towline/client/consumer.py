@@ -15,7 +15,6 @@ from towline.client.link.endpoints import Endpoints
 from towline.client.link.routes import GroupRoute, group_routes
 from towline.client.link.rpc import Caller
 from towline.client.read.checks import Checks
-from towline.client.read.follower import LOOK_S
 from towline.client.read.reader import MOVES_MAX, Moved, Reader, Start, Wanted
 from towline.errors import NoAnswer, TowlineError, UnknownTopic
 from towline.format.java_hash import string_hash
@@ -51,8 +50,10 @@ class Consumer:
     suspend_ms     how long the node may hold a pull while nothing arrives
     timeout_ms     how long the node, or every group, may be out of reach before NoAnswer
     body_size_max  cap on a decompressed body, bytes
-    reads_files    over an ipc endpoint: records that stand back to back are read from the log's own files, where this
-                   process may open them, and only their places come over the link
+    reads_files    on the node's machine, where this process may open the node's files: over an ipc endpoint records
+                   that stand back to back are read from the log, and only their places come over the link; there and
+                   over loopback TCP messages at the end of the log are read without asking while they follow each
+                   other closely
     check_crcs     the CRC of each body is compared before it is handed out. What does not fit is read from another node
                    of the group, where one is known; else it raises DamagedMessage, and `seek` leads behind it
 
@@ -291,8 +292,9 @@ class Consumer:
         return self._suspended.get(reader.name, (0.0, None))[1]
 
     def _wait(self, deadline: float) -> None:
-        if any(reader.follows for reader in self._readers):
-            time.sleep(LOOK_S)
+        rests = [reader.rest_s for reader in self._readers if reader.follows]
+        if rests:
+            time.sleep(min(rests))
             return
         suspended = {name for name, (until, _) in self._suspended.items() if until > time.monotonic()}
         dues = [reader.due(deadline) for reader in self._readers if reader.name not in suspended]

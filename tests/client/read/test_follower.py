@@ -13,7 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.client.read.logs import APPENDED, DISPATCHED, GENERATION, SEGMENT, LogOfNode
 from towline.client.columns import SIZES
-from towline.client.read.follower import BEHIND_MAX, CLOSE_S, IDLE_S, LAPSE_S, NEAR, PAUSE_S, RENEW_S, Follower, Found
+from towline.client.read.follower import (
+    BEHIND_MAX,
+    CLOSE_S,
+    IDLE_S,
+    LAPSE_S,
+    LOOK_MAX_S,
+    LOOK_S,
+    NEAR,
+    PAUSE_S,
+    RENEW_S,
+    Follower,
+    Found,
+)
 from towline.format.record.record import decode
 
 
@@ -200,6 +212,12 @@ def test_the_node_hears_what_was_read(following):
     following.log.append()
     following.take()
     assert following.asked.questions[1:] == [{"topic": "t", "read": [[0, 1, len(found.records)]]}]
+
+
+def test_looks_are_rarer_the_longer_nothing_comes(following):
+    following.follow(q0=3)
+    rests = [following.follower.rest_s(following.now + since) for since in (0.0, 0.0004, 0.0008, 0.004, IDLE_S)]
+    assert rests == [LOOK_S, LOOK_S, pytest.approx(0.0001), pytest.approx(0.0005), LOOK_MAX_S]
 
 
 # --- when it ends

@@ -65,7 +65,7 @@ class SlowConsumer:
     def __init__(self, node: TestNode) -> None:
         self.consumer = Consumer(serve_of(node), TOPIC, max_bytes=128 << 10, suspend_ms=100)
         self.read = 0
-        self._next = dict.fromkeys(range(QUEUES), 0)
+        self._next = self.consumer.position()  # what is deleted from here on is told
         self._told = 0
 
     def step(self) -> int:

@@ -16,7 +16,7 @@ from tests.processes.nodes import POOLED, Pair, TestNode, ending, free_port
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
-from towline.client.errors import ReadRefused
+from towline.client.errors import ClientForked, ReadRefused
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.read.follower import Follower, Found
@@ -229,6 +229,24 @@ def test_seeking_and_pausing_end_it_and_it_begins_again(node: TestNode, followed
         seen.until(lambda: seen.next[0] > paused_at + 20, "the paused queue")
         flow.__exit__()
         seen.all_of(flow)
+
+
+def test_the_child_of_a_fork_does_not_follow(node: TestNode, followed: Followed):
+    with Consumer(serve_of(node), "t") as consumer, Flow(node, pauses=False):
+        seen = Seen(consumer)
+        seen.until(lambda: sum(followed.messages.values()) > 100, "following")
+        pid = os.fork()
+        if not pid:
+            refused = False
+            try:
+                consumer.poll(100)
+            except ClientForked:
+                refused = True
+            finally:
+                os._exit(0 if refused else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        before = sum(followed.messages.values())
+        seen.until(lambda: sum(followed.messages.values()) > before + 50, "the parent goes on")
 
 
 def test_tags_are_compared_by_a_follower_too(node: TestNode, followed: Followed):

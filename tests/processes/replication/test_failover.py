@@ -140,6 +140,7 @@ def test_a_slave_that_is_promoted_by_hand_gets_the_lease_from_the_master_before(
     check(group, load)
     group.await_level(*NODES)  # under load another slave holds more than the one that stops to be promoted
     group.promote(new)
+    group.await_master(new)
     group.await_in_sync(*NODES)
     assert group.master() == new == group.recorded().leader.node
     client = WireClient(group.nodes[new].endpoint)

@@ -31,7 +31,9 @@ BEHIND_MAX: Final = 256 * KIB  # bytes of the log between two looks; pulls bring
 PAUSE_S: Final = 1.0  # before it is tried again where there were more
 RENEW_S: Final = 1.0
 LAPSE_S: Final = 3.0  # without an answer to the question the reader follows no further
-LOOK_S: Final = 0.00005  # between two looks
+LOOK_S: Final = 0.00005  # between two looks, but
+LOOK_SHARE: Final = 8  # no more than so many looks in the time since the last message, and
+LOOK_MAX_S: Final = 0.001  # no longer than this
 
 
 class Phase(Enum):
@@ -84,6 +86,15 @@ class Follower:
     def is_current(self) -> bool:
         """Whether the node at the other end of the link is still the one of these positions."""
         return self._tail.is_current
+
+    @property
+    def needs_positions(self) -> bool:
+        """Whether `begin`, or a look at what is followed, has a use for the reader's positions."""
+        return self._phase in (Phase.CATCHING_UP, Phase.FOLLOWING)
+
+    def rest_s(self, now: float) -> float:
+        """How long to rest before the next look."""
+        return max(LOOK_S, min(LOOK_MAX_S, (now - self._arrived) / LOOK_SHARE))
 
     def holds_pulls(self) -> bool:
         """Whether pulls have to wait: none are needed, or a queue may not yet be as long as what was read of it."""

@@ -52,6 +52,7 @@ EMPTY_PAUSE_S: Final = 0.1  # between pulls that a node answers at once although
 GONE_PAUSE_S: Final = 1.0  # between pulls of a queue that the topic does not have any more
 UNREAD_MAX: Final = 64  # answers in the log's files that cannot be read, one after the other
 MOVES_MAX: Final = 1_000
+FOLLOWED_QUEUES_MAX: Final = 256  # the node tells the ends of all of them each second
 LOOK_AT_LINK_S: Final = 0.01  # while the log's end is followed
 _DELETED: Final = (GetStatus.OFFSET_TOO_SMALL, GetStatus.MESSAGE_WAS_REMOVING)
 
@@ -153,8 +154,14 @@ class Reader:
 
     @property
     def follows(self) -> bool:
-        """Whether it reads the log's end by itself: then it has to be polled every LOOK_S."""
-        return self._follower is not None and self._follower.follows
+        """Whether it reads the log's end by itself: then it has to be polled after `rest_s`."""
+        return self._follower is not None and self._follower.follows and self._caller.closed is None
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds until the log's end is to be looked at again, while it `follows`."""
+        assert self._follower is not None
+        return self._follower.rest_s(time.monotonic())
 
     @property
     def is_linked(self) -> bool:
@@ -251,6 +258,7 @@ class Reader:
             self._caller.disconnect()
         if self._follower is not None and not self._follower.is_current:
             self._caller.disconnect()  # it belongs to an earlier start of the node
+            self._close_follower()
         try:
             link = self._caller.link(min(self._wanted.timeout_ms, timeout_ms))
             self.begin()
@@ -322,6 +330,8 @@ class Reader:
 
     def _begin_to_follow(self, follower: Follower, now: float) -> None:
         """Pulls that are under way stay: where nothing comes meanwhile, they are still right afterwards."""
+        if not follower.needs_positions:
+            return
         positions = {queue.queue_id: queue.position for queue in self.queues.values() if not queue.paused}
         if follower.follows:
             if positions.keys() != follower.queues:
@@ -390,7 +400,7 @@ class Reader:
         if not count:
             following = self._nothing_came(queue, status, following, low, now)
         queue.position = following
-        if count and self._follower is not None:
+        if count and self._follower is not None and len(self.queues) <= FOLLOWED_QUEUES_MAX:
             self._follower.arrived(count, end - following, now)
         if not queue.paused and queue.not_before <= now and not self._holds_pulls():
             self._send_pull(link, queue, now)
