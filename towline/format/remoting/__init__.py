@@ -1,0 +1,1 @@
+"""RocketMQ's remoting protocol: frames, their headers, the fields of each request, and the JSON bodies (spec 11)."""
