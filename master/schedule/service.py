@@ -34,7 +34,7 @@ from towline.runtime.positions import Counter, Duty, Position
 from .delay_levels import FAR_MS, DelayLevel
 from .delay_offsets import DelayOffsets, DeliveryState
 from .delivery import DeliveryLane, DeliverySource
-from .local_links import LocalLink, Outbox
+from towline.node.peers.local_links import LocalLink, Outbox
 from .restoring import MissingTopics, RealQueues, Restorer
 from .timers import Timers
 

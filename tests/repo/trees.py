@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha")
+PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "remoting")
 PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline", "peers", "pyspark_towline")
 IN_REPOSITORY_ONLY = ("peers",)  # packages that no wheel contains
 TEXTS = {".py", ".md", ".toml", ".conf", ".txt", ".sh", ".golden", ""}

@@ -56,6 +56,7 @@ class Duty(Enum):
     SCHEDULE = ("schedule", 10)  # delays and transactions of a master
     AGREE = ("agree", 11)  # asks the peers before a start: which role, which epoch
     LEASE = ("lease", 12)  # leadership in etcd
+    REMOTING = ("remoting", 13)  # RocketMQ's own clients
 
     def __init__(self, label: str, place: int) -> None:
         self.label = label

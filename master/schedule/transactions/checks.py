@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from master.schedule.local_links import Batch, Outbox
+from towline.node.peers.local_links import Batch, Outbox
 from towline.errors import MalformedRecord
 from towline.format.record.record import Host, Record
 from towline.format.record.transactions import (

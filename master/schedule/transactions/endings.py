@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from master.schedule.local_links import DEADLINE_MS, Batch, Outbox
+from towline.node.peers.local_links import DEADLINE_MS, Batch, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.record import Host
 from towline.format.record.transactions import HALF, OP, Half, Outcome, committed, op_record, read_half

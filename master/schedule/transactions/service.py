@@ -17,7 +17,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from master.schedule.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
+from towline.node.peers.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.forms import HALF_TOPIC, OP_TOPIC
 from towline.format.record.record import Host

@@ -25,6 +25,7 @@ MODULES: Final = {
     Duty.FOLLOW: "slave.follow",
     Duty.SCHEDULE: "master.schedule.service",
     Duty.LEASE: "ha.leader.lease",
+    Duty.REMOTING: "remoting.service",
 }
 
 # Each runs once in a start, before any other process: `(store, log file) -> exit status`.
@@ -39,16 +40,19 @@ MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.A
 SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
+WITH_REMOTING: Final = (Duty.REMOTING,)  # of a master that has a port for RocketMQ's clients
 
 
 def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
     """What a node of this role does with processes of its own."""
     duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
+    duties += WITH_REMOTING if settings.remoting_port and role == "master" else ()
     return tuple(duty for duty in duties if duty.label not in without)
 
 
 # Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
 STOP_ORDER: Final = (
+    Duty.REMOTING,
     Duty.SCHEDULE,
     Duty.PUT,
     Duty.RECEIVE,
@@ -60,7 +64,7 @@ STOP_ORDER: Final = (
     Duty.ALLOCATE,
     Duty.LEASE,  # then another node may have the leadership
 )
-assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE) | set(WITH_ETCD)
+assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE) | set(WITH_ETCD) | set(WITH_REMOTING)
 
 
 def one_shot(duty: Duty) -> "Callable[[Path, Path | None], int]":

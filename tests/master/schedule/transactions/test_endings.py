@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from master.schedule.local_links import DEADLINE_MS, Batch
+from towline.node.peers.local_links import DEADLINE_MS, Batch
 from master.schedule.transactions import checks
 from master.schedule.transactions.checks import MOVE_RETRY_MS, PEER_WATCHES_MAX, Checks, ProducerWatch, ProducerWatches
 from master.schedule.transactions.endings import HELD_MS, Endings, LostPuts, RecordOptions, read_ending

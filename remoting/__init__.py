@@ -1,0 +1,8 @@
+"""The remoting process: RocketMQ's own clients and tools connect here, to one TCP port.
+
+owns     nothing that is stored
+reads    config/topics.json; EPOCH
+asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket
+answers  RocketMQ's remoting requests: routes as a name server, sends as a broker, heartbeats
+dies     safely at any point: what was not answered is sent again by its client, to whom its connection is lost
+"""
