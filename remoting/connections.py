@@ -189,5 +189,3 @@ class Connections:
             self._selector.unregister(connection.sock)
         connection.close()
         self.dropped.append((connection, why))
-
-

@@ -119,8 +119,12 @@ class RemotingAgent:
             if handler is not None:
                 handler(connection, request)
                 return
-            self._say(connection, request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                      f"request type {request.code} not supported")
+            self._say(
+                connection,
+                request,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"request type {request.code} not supported",
+            )
         except MalformedFrame as error:
             self._line.count(Counter.REFUSED)
             self._say(connection, request, ResponseCode.SYSTEM_ERROR, error.describe())

@@ -17,7 +17,19 @@ from typing import Final
 import towline
 from towline.errors import ShadowedPackage
 
-PROCESSES: Final = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "remoting", "cli", "loadtest", "pipeline")
+PROCESSES: Final = (
+    "master",
+    "slave",
+    "allocate",
+    "flush",
+    "reput",
+    "serve",
+    "ha",
+    "remoting",
+    "cli",
+    "loadtest",
+    "pipeline",
+)
 BY_SIGNAL: Final = 128  # plus its number: the exit status of a command that a signal has ended
 
 

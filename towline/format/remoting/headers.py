@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, get_type_hints
 
 from towline.errors import MalformedFrame
 
@@ -55,7 +55,7 @@ class UnregisterClient:
     producer_group: str = ""
     consumer_group: str = ""
 
-    WIRE = {"client_id": "clientID"}
+    WIRE: ClassVar = {"client_id": "clientID"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
