@@ -4,6 +4,7 @@ import os
 import resource
 import socket as sockets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zmq
@@ -15,12 +16,15 @@ from towline.link import server as server_module
 from towline.link import shares as shares_module
 from towline.link.context import Context
 from towline.link.dealer import Link
+from towline.link.keys import AuthorizedKeys, make_node_keys, new_key, read_key
 from towline.link.server import STRAYS_MAX, Server
+from towline.link.shares import size_on_the_wire
 
 from .meeting import greet, receive, until
 from .test_link import FACTS, OWN, REQUEST
 
 SHARE = 4 * MIB
+FORGIVEN_MAX = 4 * KIB  # heartbeats of a few seconds, the greeting
 FD_SETSIZE = 1024
 
 
@@ -134,6 +138,36 @@ def test_taking_what_came_makes_room_for_more(context: Context, server: Server, 
     assert not counts
     assert not link.lost
     link.close()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_waits_of_small_messages_is_counted_as_it_came(context: Context, tmp_path: Path, encrypted: bool) -> None:
+    """Or one that sends faster than it is taken would hold any amount of memory, and be seen holding nothing."""
+    keys = key = None
+    if encrypted:
+        make_node_keys(tmp_path / "ring")
+        keys = AuthorizedKeys(tmp_path / "ring")
+        key = read_key(new_key(tmp_path / "ring", "alice", (FACTS["role"],)))
+    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=keys)
+    link = Link(context, server.endpoints[0], FACTS, key=key)
+    try:
+        greet(link, server)
+        (session,) = server.sessions.values()
+        connection = session.connection
+        assert connection is not None
+        sizes = [size for size in (9, 222, 223, 255, 256, 300) for _ in range(2_000)] + 20 * [MIB]
+        requests = [[REQUEST[0], bytes(size)] for size in sizes]
+        for request in requests:
+            until(lambda request=request: link.send(request), "room")
+        waits = sum(size_on_the_wire(map(len, request), encrypted) for request in requests)
+        for count, request in enumerate(requests):
+            if count % 2_000 == 0:
+                until(lambda waits=waits: abs(connection.waits - waits) <= FORGIVEN_MAX, "the count of what waits")
+            assert list(map(len, receive(server).parts)) == list(map(len, request))
+            waits -= size_on_the_wire(map(len, request), encrypted)
+    finally:
+        link.close()
+        server.close()
 
 
 def test_who_asks_on_and_does_not_greet_is_cut(context: Context, server: Server, counts: list[int]) -> None:

@@ -8,7 +8,7 @@ import logging
 import stat
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -27,7 +27,7 @@ from .handshake import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_w
 from .keys import NODE_ROLES, AuthorizedKeys
 from .memory_limit import anonymous_bytes, trim_memory
 from .native import ReceivedPart
-from .shares import OF_MESSAGE, Connection, PeerShares
+from .shares import Connection, PeerShares, size_on_the_wire
 
 log = logging.getLogger(__name__)
 
@@ -218,20 +218,20 @@ class Server:
             return None
         if peer in self._dropped:
             return None
-        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame, sum(map(len, parts)))
+        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame, map(len, parts))
         if session is None:
             self._answer_stranger(peer, parts, frame)
             return None
         return Request(peer, session, parts, frame)
 
-    def greeted(self, peer: bytes, frame: ReceivedPart, size: int) -> Session | None:
-        """The session of a peer of which a message of `size` bytes was taken just now."""
+    def greeted(self, peer: bytes, frame: ReceivedPart, sizes: Iterable[int]) -> Session | None:
+        """The session of a peer of which a message with parts of these sizes was taken just now."""
         session = self._sessions.get(peer)
         if session is None or not self._is_of(session, frame):
             return None
         self._sessions.move_to_end(peer)
         if session.connection is not None:
-            session.connection.taken += size + OF_MESSAGE
+            session.connection.taken += size_on_the_wire(sizes, self._curve is not None)
         return session
 
     def emptied(self) -> None:
@@ -466,7 +466,7 @@ class Server:
         if connection is None or connection.is_cut or not self._belongs_to(connection, peer):
             self._drop(peer)  # it has gone, and this is what it left
             return
-        connection.taken += sum(map(len, parts)) + OF_MESSAGE
+        connection.taken += size_on_the_wire(map(len, parts), self._curve is not None)
         if kind_of(parts[0]) != Kind.GREETING:
             if self._strays(connection):
                 return

@@ -42,7 +42,11 @@ FREED_S: Final = 0.2  # libzmq needs so long to free what a peer left
 LEFTOVERS_S: Final = 3.0  # for so long what a peer that was cut has left is thought to be what is held
 PARTING_S: Final = 1.0  # libzmq closes a connection in the call in which it reports its end
 CALM_S: Final = 1.0  # without anything held, before what the process holds counts as its own
-OF_MESSAGE: Final = 128  # at least what frames, and their encryption, add to a message on its way
+BEING_FREED_MAX: Final = LINK_PEERS_MAX // 2  # held beyond the limit while libzmq frees what a peer left
+FRAME_HEADER: Final = 2  # ZMTP 3.1: flags, and the size in one byte,
+LONG_FRAME_HEADER: Final = 9  # or in eight
+SHORT_FRAME_MAX: Final = 255
+CURVE_MESSAGE: Final = 33  # ZMTP-CURVE adds to each frame: its command's name, a nonce, the authenticator and flags
 FORGIVEN: Final = 256  # bytes a second: heartbeats
 GUILTY_FROM: Final = 256 * KIB  # nobody is cut for less than this where the process holds too much
 GUILTY_BESIDE: Final = 2 * MIB  # nor for less than this while there are leftovers of others
@@ -53,6 +57,16 @@ _TCP_INFO_SIZE: Final = 136
 _COUNTS: Final = struct.Struct("@QQ")  # bytes acknowledged, bytes received
 _COUNTS_AT: Final = _TCP_INFO_SIZE - _COUNTS.size
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def size_on_the_wire(sizes: Iterable[int], encrypted: bool) -> int:
+    """The bytes that a message with frames of these sizes takes on a connection: exactly, or what waits of a peer that
+    sends small messages would be forgiven with each that is received."""
+    total = 0
+    for size in sizes:
+        sent = size + CURVE_MESSAGE if encrypted else size
+        total += sent + (FRAME_HEADER if sent <= SHORT_FRAME_MAX else LONG_FRAME_HEADER)
+    return total
 
 
 @dataclass(slots=True, eq=False)
@@ -272,14 +286,13 @@ class PeerShares:
             self._held_at = now
         elif now - self._held_at >= CALM_S or held < self.own:
             self._update_own(held)
-        if self._free_at:
-            return
-        if max(held - self.own, sum(each.holds for each in self._holding)) <= LINK_PEERS_MAX:
+        most = LINK_PEERS_MAX + (BEING_FREED_MAX if self._free_at else 0)
+        if max(held - self.own, sum(each.holds for each in self._holding)) <= most:
             return
         guilty = max(self._holding, key=lambda each: each.holds, default=None)
         waits = self.leftovers and now - self._cut_at < LEFTOVERS_S
         if guilty is None or guilty.holds < (GUILTY_BESIDE if waits else GUILTY_FROM):
-            if waits:
+            if waits or self._free_at:
                 return
             with self._lock:
                 local = [each for each in self._connections.values() if not (each.counted or each.is_cut)]
