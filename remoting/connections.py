@@ -1,19 +1,24 @@
 """TCP connections of remoting clients: whole frames out of what arrives, answers until the client takes them.
 
 No connection is waited for. One that sends what is no frame, or takes no answers while more than OUT_MAX bytes wait for
-it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does.
+it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, the next one
+is closed at once.
 """
 
+import ipaddress
 import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
-from towline.errors import MalformedFrame
-from towline.format.remoting.command import Command, decode, encode, frame_size
+from towline.errors import CannotListen, MalformedFrame
+from towline.format.record.record import Host
+from towline.format.remoting.codes import RequestRefused
+from towline.format.remoting.command import ONE_WAY, Command, decode, encode, frame_size
 from towline.limits import KIB, MIB
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
@@ -21,13 +26,18 @@ PARTS_MAX: Final = 64  # of one sendmsg
 OUT_MAX: Final = 32 * MIB
 SILENT_S: Final = 120.0
 CONNECTIONS_MAX: Final = 16_384
+BACKLOG: Final = 1_024
 
 
 class Connection:
-    """One client. `peer` is host and port, as it is logged and told."""
+    """One client. `peer` is host and port, as it is logged and told; `host` the same, as it stands in records."""
 
     def __init__(self, sock: socket.socket, peer: tuple[str, int]) -> None:
-        self.peer = peer
+        address = ipaddress.ip_address(peer[0].partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address):
+            address = address.ipv4_mapped or address
+        self.peer = str(address), peer[1]
+        self.host = Host(address.packed, peer[1])
         self.heard = time.monotonic()
         self.sock = sock
         self.client_ids: set[str] = set()
@@ -51,14 +61,20 @@ class Connection:
             raise ConnectionResetError("the client has closed")
         self.heard = time.monotonic()
         self._in += data
-        at = 0
-        view = bytes(self._in)
+        if not self._is_whole():
+            return
+        came, at = bytes(self._in), 0
         try:
-            while (size := frame_size(view, at)) and at + size <= len(view):
-                yield decode(view[at : at + size])
+            while (size := frame_size(came, at)) and at + size <= len(came):
+                yield decode(came[at : at + size])
                 at += size
         finally:
             del self._in[:at]
+
+    def _is_whole(self) -> bool:
+        """Whether a frame is there: a large one, which comes in many parts, is not looked at with each."""
+        size = frame_size(self._in)
+        return 0 < size <= len(self._in)
 
     def send(self, command: Command) -> None:
         """Queues a command; `flush` sends it."""
@@ -90,19 +106,47 @@ class Connection:
             self.sock.close()
 
 
-class Connections:
-    """All of them, and the sockets that are listened on. `handle` gets each command; what it raises closes that one."""
+class Answer:
+    """The way back to who asked: called with a code, fields, a body, a remark. Nothing is sent to who wants none."""
 
-    def __init__(self, addresses: list[tuple[str, int]], handle: Callable[[Connection, Command], None]) -> None:
-        """Listens. Raises OSError."""
-        self._handle = handle
+    def __init__(self, connections: "Connections", connection: Connection, request: Command) -> None:
+        self._connections, self._connection, self._request = connections, connection, request
+
+    def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
+        if not self._request.is_one_way:
+            self._connections.send(self._connection, self._request.answer(code, fields, body, remark))
+
+    def refuse(self, refused: RequestRefused) -> None:
+        self(refused.code, remark=refused.sentence)
+
+
+class Connections:
+    """All of them, and the sockets that are listened on. `handle` gets each command; what it raises closes that one.
+
+    Nothing is taken from clients while `is_full` says so.
+    """
+
+    def __init__(
+        self,
+        addresses: list[tuple[str, int]],
+        handle: Callable[[Connection, Command, Answer], None],
+        is_full: Callable[[], bool],
+    ) -> None:
+        """Listens. Raises CannotListen."""
+        self._handle, self._is_full = handle, is_full
+        self._opaque = count(1)
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
         self._changed: set[Connection] = set()
         self.dropped: deque[tuple[Connection, str]] = deque()
         for address in addresses:
-            sock = socket.create_server(address, backlog=1024, reuse_port=False)
+            try:
+                family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+                sock = socket.create_server((address[0].strip("[]"), address[1]), family=family, backlog=BACKLOG)
+            except OSError as error:
+                self.close()
+                raise CannotListen(f"tcp://{address[0]}:{address[1]}", error.errno or 0, str(error.strerror)) from None
             sock.setblocking(False)
             self._selector.register(sock, selectors.EVENT_READ, None)
             self._listening.append(sock)
@@ -125,17 +169,24 @@ class Connections:
             if connection is None:
                 self._accept(key.fileobj)
                 continue
-            if mask & selectors.EVENT_READ:
+            if mask & selectors.EVENT_READ and connection.is_open and not self._is_full():
                 self._receive(connection)
             if mask & selectors.EVENT_WRITE and connection.is_open:
                 self._changed.add(connection)
         return len(events)
 
-    def answer(self, connection: Connection, command: Command) -> None:
+    def send(self, connection: Connection, command: Command) -> None:
         """Sends a command at the end of the turn; of a client that has gone nothing is kept."""
         if connection.is_open:
             connection.send(command)
             self._changed.add(connection)
+
+    def ask(
+        self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
+    ) -> None:
+        """Sends a request to a client. Its answer, if one comes, is passed over."""
+        opaque = next(self._opaque) & 0x7FFF_FFFF
+        self.send(connection, Command(code, opaque, ONE_WAY if one_way else 0, "", fields, body))
 
     def flush(self) -> None:
         """Sends what was answered in this turn."""
@@ -179,7 +230,7 @@ class Connections:
     def _receive(self, connection: Connection) -> None:
         try:
             for command in connection.receive():
-                self._handle(connection, command)
+                self._handle(connection, command, Answer(self, connection, command))
         except (OSError, MalformedFrame) as error:
             self._drop(connection, str(error))
 

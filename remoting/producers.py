@@ -1,170 +1,239 @@
-"""What producers ask for: sends, and topics (spec 11.2; the rules of RocketMQ's broker)."""
+"""What producers ask for: sends of one message or a batch, and to recall a timed one (spec 11.2)."""
 
-import struct
-from ipaddress import ip_address
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
-from towline.errors import MalformedFrame
+from towline.errors import MalformedRecord
 from towline.format.files.topics import TopicConfig
-from towline.format.record.record import Host, MessageEncoder
-from towline.format.remoting.codes import RequestCode, ResponseCode, response_of
+from towline.format.record import property_crc
+from towline.format.record.properties import MSG_REGION, REGION_DEFAULT, TRACE_DEFAULT, TRACE_ON, UNIQ_KEY, decode
+from towline.format.record.record import (
+    BORN_HOST_IPV6,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    STORE_HOST_IPV6,
+    TRANSACTION_MASK,
+    Host,
+    Record,
+    encode,
+)
+from towline.format.remoting.batch import BatchMember, members_of
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode, response_of
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import MakeTopic, SendMessage, read_header
+from towline.format.remoting.headers import RecallMessage, SendMessage, read_header
+from towline.format.remoting.stored import BrokerFacts, RecallHandle, StoredMessage, recalling, stored_message
 from towline.format.wire.frames import Group, PutAnswer
 from towline.format.wire.status import PutStatus
 
-from .connections import Connection
+from .connections import Answer, Connection
 from .put_client import PutClient
+from .topics import PUT_AWAY, TopicDesk
 
-REGION: Final = "DefaultRegion"
-LETTERED: Final = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-_PART: Final = struct.Struct(">iiiii")  # of a batch: size, magic, CRC, flag, bytes of the body
-_PROPERTIES: Final = struct.Struct(">h")
+LETTERED: Final = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+_NOT_TAKEN: Final = TRANSACTION_MASK | BORN_HOST_IPV6 | STORE_HOST_IPV6 | NEED_UNWRAP | INNER_BATCH  # of SYSFLAG
+_STORED_SIZE: Final = 16  # bytes of an address where the node stores IPv6
 
-Say = Callable[[Connection, Command], None]
-TopicOf = Callable[[str], TopicConfig | None]
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records of one request, all for one queue of one topic, and what its answer says of them."""
+
+    topic: str
+    queue_id: int
+    records: Sequence[bytes]
+    asked_queue: int
+    unique_key: str
+    recall: str = ""
 
 
 class Producers:
-    """Handles SEND_MESSAGE and its kin, and UPDATE_AND_CREATE_TOPIC."""
+    """Handles SEND_MESSAGE and its kin, and RECALL_MESSAGE. `store_host` is the address in the ids of messages."""
 
-    def __init__(self, put: PutClient, topic_of: TopicOf, say: Say, store_host: Callable[[], Host]) -> None:
-        self._put, self._topic_of, self._say, self._store_host = put, topic_of, say, store_host
+    def __init__(
+        self,
+        put: PutClient,
+        topics: TopicDesk,
+        facts: BrokerFacts,
+        broker: str,
+        store_host: Host,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._put, self._topics, self._facts, self._broker = put, topics, facts, broker
+        self._store_host, self._now_ms = store_host, now_ms
         self._turns = count()
-        self._encoders: dict[tuple[str, tuple[str, int]], MessageEncoder] = {}
 
-    def send(self, connection: Connection, request: Command) -> None:
-        """Stores what was sent, and answers when that is promised. Raises MalformedFrame."""
+    def send(self, connection: Connection, request: Command, answer: Answer) -> None:
+        """Stores what was sent, and answers when that is promised. Raises MalformedFrame, RequestRefused."""
         header = read_header(SendMessage, request.fields, letters=request.code in LETTERED)
-        topic = self._topic_of(header.topic)
-        if topic is None:
-            self._make_first(connection, request, header)
+        topic = self._topics.find(header.topic)
+        if topic is not None:
+            self._store(connection, header, topic, request, answer)
             return
-        queue = header.queue_id if header.queue_id >= 0 else next(self._turns) % topic.write_queue_nums
-        if queue >= max(topic.read_queue_nums, topic.write_queue_nums):
-            problem = f"the topic {header.topic!r} has no queue {queue}"
-            self._refuse(connection, request, ResponseCode.INVALID_PARAMETER, problem)
-            return
-        encoder = self._encoder(header.topic, connection.peer)
-        records = list(self._records(encoder, header, queue, request))
-        groups = [Group(header.topic.encode(), queue, len(records), sum(map(len, records)))]
 
-        def done(answer: PutAnswer | None) -> None:
-            if not request.is_one_way:
-                self._answer(connection, request, queue, [len(record) for record in records], answer)
+        def made(problem: str) -> None:
+            topic = self._topics.find(header.topic)
+            try:
+                if problem or topic is None:
+                    raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, problem)
+                self._store(connection, header, topic, request, answer)
+            except RequestRefused as refused:
+                answer.refuse(refused)
 
-        if not self._put.put(groups, b"".join(records), done) and not request.is_one_way:
-            self._refuse(connection, request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]put takes nothing now")
+        self._topics.make_for(header.topic, header.default_topic, header.default_topic_queue_nums, made)
 
-    def make_topic(self, connection: Connection, request: Command) -> None:
-        """Makes a topic, or changes it. Raises MalformedFrame."""
-        header = read_header(MakeTopic, request.fields)
-        facts = {"topic": header.topic, "queues": header.write_queue_nums, "perm": header.perm}
+    def recall(self, connection: Connection, request: Command, answer: Answer) -> None:
+        """Recalls a timed message that has not been delivered. Raises MalformedFrame, RequestRefused."""
+        header = read_header(RecallMessage, request.fields)
+        handle = RecallHandle.read(header.recall_handle)
+        if handle.topic != header.topic or handle.broker != self._broker:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "recall failure, the handle is of another topic or broker"
+            )
+        stored = recalling(handle, self._facts)
+        record = self._record(connection, stored, b"", 0, 0, self._now_ms(), 0)
+        batch = Batch(stored.topic, stored.queue_id, [record], 0, handle.unique_key)
 
-        def done(answer: Mapping[str, Any] | None) -> None:
-            if answer is None or "error" in answer:
-                why = "put does not answer" if answer is None else str(answer.get("sentence", answer["error"]))
-                self._refuse(connection, request, ResponseCode.SYSTEM_ERROR, why)
-            else:
-                self._say(connection, request.answer(ResponseCode.SUCCESS))
+        def done(found: PutAnswer | None) -> None:
+            code, why = _outcome(found)
+            answer(code, {"msgId": handle.unique_key}, remark=why)
 
-        if not self._put.ask("create_topic", facts, done):
-            self._refuse(connection, request, ResponseCode.SERVICE_NOT_AVAILABLE, "put is away")
+        self._put_batch(batch, done)
 
     # --- records
 
-    def _encoder(self, topic: str, peer: tuple[str, int]) -> MessageEncoder:
-        found = self._encoders.get((topic, peer))
-        if found is None:
-            welcome = self._put.welcome
-            found = self._encoders[topic, peer] = MessageEncoder(
-                topic.encode(),
-                Host(ip_address(peer[0]).packed, peer[1]),
-                store_host_ipv6=bool(welcome.get("store_host_ipv6")),
-                append_property_crc=bool(welcome.get("append_property_crc")),
+    def _store(
+        self, connection: Connection, header: SendMessage, topic: TopicConfig, request: Command, answer: Answer
+    ) -> None:
+        queue_id = header.queue_id if header.queue_id >= 0 else next(self._turns) % max(1, topic.write_queue_nums)
+        if queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {header.topic!r} has no such queue",
             )
-        return found
+        try:
+            if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
+                batch = self._batch(connection, header, queue_id, bytes(request.body))
+            else:
+                batch = self._single(connection, header, queue_id, bytes(request.body))
+        except MalformedRecord as error:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, error.describe()) from None
+        if batch.topic != header.topic and self._needs_topic(batch.topic):
+            self._topics.make_for(batch.topic, "", 1, lambda problem: self._send_made(batch, answer, problem))
+            return
+        self._put_batch(batch, lambda found: self._answer(batch, answer, found))
 
-    def _records(self, encoder: MessageEncoder, header: SendMessage, queue: int, request: Command) -> Iterator[bytes]:
-        messages = [(header.flag, bytes(request.body), _closed(header.properties.encode()))]
-        if header.batch or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            messages = list(parts_of(bytes(request.body)))
-        for flag, body, properties in messages:
-            yield encoder.encode(queue, body, properties, flag, header.sys_flag, header.born_timestamp)
+    def _needs_topic(self, name: str) -> bool:
+        """Whether a message was given up for a dead-letter topic that is not there yet."""
+        return name.startswith("%") and self._topics.find(name) is None
+
+    def _send_made(self, batch: Batch, answer: Answer, problem: str) -> None:
+        try:
+            if problem:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, problem)
+            self._put_batch(batch, lambda found: self._answer(batch, answer, found))
+        except RequestRefused as refused:
+            answer.refuse(refused)
+
+    def _single(self, connection: Connection, header: SendMessage, queue_id: int, body: bytes) -> Batch:
+        now_ms = self._now_ms()
+        stored = stored_message(header, queue_id, now_ms, self._facts)
+        record = self._record(
+            connection, stored, body, header.flag, header.sys_flag, header.born_timestamp, header.reconsume_times
+        )
+        recall = ""
+        if stored.deliver_at:
+            recall = str(RecallHandle(header.topic, self._broker, stored.deliver_at, stored.unique_key))
+        return Batch(stored.topic, stored.queue_id, [record], queue_id, stored.unique_key, recall)
+
+    def _batch(self, connection: Connection, header: SendMessage, queue_id: int, body: bytes) -> Batch:
+        """A batch's records: its members get nothing from the broker."""
+        key = decode(header.properties.encode()).get(UNIQ_KEY, "")
+        records = [self._member(connection, header, queue_id, member) for member in members_of(body)]
+        if not records:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
+        return Batch(header.topic, queue_id, records, queue_id, key)
+
+    def _member(self, connection: Connection, header: SendMessage, queue_id: int, member: BatchMember) -> bytes:
+        stored = StoredMessage(header.topic, queue_id, member.properties, "")
+        return self._record(connection, stored, member.body, member.flag, header.sys_flag, header.born_timestamp, 0)
+
+    def _record(
+        self,
+        connection: Connection,
+        stored: StoredMessage,
+        body: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        reconsume_times: int,
+    ) -> bytes:
+        """The record as it will stand in the log, but for what put stamps. Raises MalformedRecord."""
+        welcome = self._put.welcome
+        properties = stored.properties
+        if welcome.get("append_property_crc"):
+            properties = property_crc.appended(properties)
+        return encode(
+            Record(
+                topic=stored.topic.encode(),
+                body=body,
+                properties=properties,
+                queue_id=stored.queue_id,
+                flag=flag,
+                sys_flag=sys_flag & ~_NOT_TAKEN,
+                born_timestamp=born_timestamp,
+                born_host=connection.host,
+                store_host=Host(bytes(_STORED_SIZE), 0) if welcome.get("store_host_ipv6") else Host(bytes(4), 0),
+                reconsume_times=reconsume_times,
+            )
+        )
 
     # --- answers
 
-    def _answer(
-        self, connection: Connection, request: Command, queue: int, sizes: list[int], answer: PutAnswer | None
-    ) -> None:
-        if answer is None:
-            self._refuse(connection, request, ResponseCode.SYSTEM_ERROR, "put has ended; the message may be stored")
+    def _put_batch(self, batch: Batch, done: Callable[[PutAnswer | None], None]) -> None:
+        """Raises RequestRefused where put is away."""
+        size = sum(map(len, batch.records))
+        groups = [Group(batch.topic.encode(), batch.queue_id, len(batch.records), size)]
+        if not self._put.put(groups, b"".join(batch.records), done):
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{PUT_AWAY}, or send less at once")
+
+    def _answer(self, batch: Batch, answer: Answer, found: PutAnswer | None) -> None:
+        code, why = _outcome(found)
+        if found is None or not found.places:
+            answer(code, remark=why)
             return
-        status = PutStatus(answer.status)
-        if not status.stored:
-            sentence = f"{status.name}: {answer.sentence}"
-            self._refuse(connection, request, response_of(status), sentence)
-            return
-        offset, place = answer.places[0]
+        offset, place = found.places[0]
         ids = []
-        for size in sizes:
-            ids.append(message_id(self._store_host(), place))
-            place += size
+        for record in batch.records:
+            ids.append(message_id(self._store_host, place))
+            place += len(record)
         fields = {
-            "queueId": str(queue),
+            "queueId": str(batch.asked_queue),
             "queueOffset": str(offset),
             "msgId": ",".join(ids),
-            "MSG_REGION": REGION,
-            "TRACE_ON": "true",
+            MSG_REGION: REGION_DEFAULT,
+            TRACE_ON: TRACE_DEFAULT,
+            "transactionId": batch.unique_key,
+            "recallHandle": batch.recall,
         }
-        self._say(connection, request.answer(response_of(status), fields))
+        answer(code, {name: text for name, text in fields.items() if text}, remark=why)
 
-    def _refuse(self, connection: Connection, request: Command, code: ResponseCode, why: str) -> None:
-        if not request.is_one_way:
-            self._say(connection, request.answer(code, {}, b"", why))
 
-    def _make_first(self, connection: Connection, request: Command, header: SendMessage) -> None:
-        """Makes a topic that is not there, where the node does that by itself, and sends again."""
-
-        def done(answer: Mapping[str, Any] | None) -> None:
-            if answer is None or "error" in answer:
-                why = "put does not answer" if answer is None else str(answer.get("sentence", answer["error"]))
-                self._refuse(connection, request, ResponseCode.TOPIC_NOT_EXIST, why)
-            elif self._topic_of(header.topic) is None:
-                self._refuse(connection, request, ResponseCode.TOPIC_NOT_EXIST, f"no topic {header.topic!r}")
-            else:
-                self.send(connection, request)
-
-        facts = {"topic": header.topic, "queues": header.default_topic_queue_nums or 4}
-        if not self._put.ask("route", facts, done):
-            self._refuse(connection, request, ResponseCode.SERVICE_NOT_AVAILABLE, "put is away")
+def _outcome(found: PutAnswer | None) -> tuple[int, str]:
+    """The code for what became of a put, and why it was not acknowledged."""
+    if found is None:
+        return ResponseCode.SYSTEM_ERROR, "put has ended; whether the message is stored is not known"
+    status = PutStatus(found.status)
+    code = response_of(status)
+    if status.acknowledged:
+        return code, ""
+    why = f"{status.name}: {found.sentence}" if found.sentence else status.name
+    if code == ResponseCode.SYSTEM_BUSY:
+        why = f"[OVERLOAD]{why}"
+    return code, why
 
 
 def message_id(host: Host, place: int) -> str:
-    """RocketMQ's offset id: address, port and log offset in hexadecimal."""
+    """RocketMQ's offset id: address, port and log offset in hexadecimal (spec 2.9)."""
     return (host.packed + place.to_bytes(8, "big")).hex().upper()
-
-
-def parts_of(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(flag, body, properties) of each message of a batch (spec 2.10). Raises MalformedFrame."""
-    at = 0
-    while at < len(body):
-        if len(body) - at < _PART.size:
-            raise MalformedFrame("a batch ends inside a message")
-        size, _, _, flag, body_size = _PART.unpack_from(body, at)
-        begin, end = at + _PART.size, at + size
-        properties_at = begin + body_size + _PROPERTIES.size
-        if body_size < 0 or size < _PART.size or end > len(body) or properties_at > end:
-            raise MalformedFrame("the sizes of a message of a batch do not add up")
-        (properties_size,) = _PROPERTIES.unpack_from(body, begin + body_size)
-        if properties_at + properties_size != end:
-            raise MalformedFrame("the sizes of a message of a batch do not add up")
-        yield flag, body[begin : begin + body_size], _closed(body[properties_at:end])
-        at = end
-
-
-def _closed(properties: bytes) -> bytes:
-    """With the last separator, which clients before 5.2 leave out."""
-    return properties + b"\x02" if properties and not properties.endswith(b"\x02") else properties

@@ -1,16 +1,17 @@
-"""The duty cycle of remoting: connections, what they ask for, the way to put."""
+"""The duty cycle of remoting: connections, what they ask for, the ways to put and to schedule."""
 
 import gc
+import ipaddress
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from towline.errors import MalformedFrame
-from towline.format.files.topics import TopicConfig
 from towline.format.record.record import Host
-from towline.format.remoting.codes import RequestCode, ResponseCode
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import RouteOfTopic, read_header
+from towline.format.remoting.routes import Broker
+from towline.format.remoting.stored import BrokerFacts
 from towline.limits import REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
@@ -23,16 +24,20 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
 
-from .connections import Connection, Connections
-from .producers import Producers
+from .clients import Clients
+from .connections import Answer, Connection, Connections
+from .producers import Producers, message_id
 from .put_client import PutClient
-from .routes import cluster_of, route_of
+from .questions import Questions
+from .replies import Replies
+from .topics import TopicDesk
+from .transactions import Transactions
 
-SILENT_EVERY_S: Final = 1.0
-CHECK_EVERY_MS: Final = 100  # a change of the topics is known this late at most
+SILENT_EVERY_MS: Final = 1_000
+TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
 DRAIN_MS: Final = 1_000
 
-Handler = Callable[[Connection, Command], None]
+Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
 
 class RemotingAgent:
@@ -43,133 +48,132 @@ class RemotingAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._silent_at = 0.0
-        self._checked_ms = 0
-        self._drain_until: int | None = None
+        self._silent_at = self._topics_at = 0
+        self._listens = True
 
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
-        self._topics = TopicsFile(node.store.config / "topics.json")
-        self._topics.refresh()
         self._context = new_context()
-        self._connections = Connections([(settings.listen_host, settings.remoting_port)], self._handle)
+        self._clients = Clients()
+        address = settings.listen_host, settings.remoting_port
+        self._connections = Connections([address], self._handle, lambda: self._put.is_full)
         self._poller = Poller(bell.fileno(), self._connections.fileno())
-        endpoint = endpoints_of(settings, node.runtime, "master")["put"][0]
-        link = LocalLink(self._context, endpoint, self._facts, self._poller, node.log)
-        self._put = PutClient(link, self._poller, node.clock.now_ms)
-        self._producers = Producers(self._put, self._topic_of, self._connections.answer, self._store_host)
+        self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms)
+        self._schedule = Questions(self._link("schedule"))
+        where = f"{settings.broker_ip1}:{settings.remoting_port}"
+        self._topics = TopicDesk(
+            TopicsFile(node.store.config / "topics.json"),
+            self._put,
+            Broker(settings.broker_name, settings.broker_cluster_name, {0: where}),
+            settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0,
+        )
+        self._topics.refresh()
+        host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port)
+        facts = BrokerFacts(settings.broker_cluster_name, len(settings.delay_levels_ms), settings.timer_max_delay_sec)
+        now_ms = node.clock.now_ms
+        producers = Producers(self._put, self._topics, facts, settings.broker_name, host, now_ms)
+        replies = Replies(producers, self._clients, self._connections, where, node.log)
+        self._transactions = Transactions(
+            self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
+        )
         self._handlers: dict[int, Handler] = {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda _, request, answer: self._topics.route(request, answer),
+            RequestCode.GET_BROKER_CLUSTER_INFO: lambda _, request, answer: self._topics.cluster(request, answer),
+            RequestCode.UPDATE_AND_CREATE_TOPIC: lambda _, request, answer: self._topics.make(request, answer),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
-            RequestCode.SEND_MESSAGE: self._producers.send,
-            RequestCode.SEND_MESSAGE_V2: self._producers.send,
-            RequestCode.SEND_BATCH_MESSAGE: self._producers.send,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._producers.make_topic,
+            RequestCode.SEND_MESSAGE: producers.send,
+            RequestCode.SEND_MESSAGE_V2: producers.send,
+            RequestCode.SEND_BATCH_MESSAGE: producers.send,
+            RequestCode.RECALL_MESSAGE: producers.recall,
+            RequestCode.SEND_REPLY_MESSAGE: replies.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
+            RequestCode.END_TRANSACTION: lambda _, request, answer: self._transactions.end(request, answer),
         }
         gc.freeze()
 
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
-        if now_ms - self._checked_ms >= CHECK_EVERY_MS:
-            self._checked_ms = now_ms
+        if now_ms >= self._topics_at:
+            self._topics_at = now_ms + TOPICS_EVERY_MS
             self._topics.refresh()
         self._put.disarm()
-        done = self._put.cycle(now_ms) + self._connections.cycle() + self._put.cycle(now_ms)
+        done = self._put.cycle(now_ms) + self._schedule.cycle(now_ms)
+        if not self._put.is_full:
+            done += self._connections.cycle() + self._put.cycle(now_ms)
+        self._transactions.cycle(now_ms)
         self._connections.flush()
-        now = time.monotonic()
-        if now >= self._silent_at:
-            self._silent_at = now + SILENT_EVERY_S
-            self._connections.drop_silent(now)
-        while self._connections.dropped:
-            connection, why = self._connections.dropped.popleft()
-            self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
+        if now_ms >= self._silent_at:
+            self._silent_at = now_ms + SILENT_EVERY_MS
+            self._connections.drop_silent(time.monotonic())
+        self._forget_dropped()
         return done
 
     def sleep_ms(self) -> int:
-        return min(REST_MAX_MS, CHECK_EVERY_MS)
+        return min(REST_MAX_MS, TOPICS_EVERY_MS)
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
+        self._listen(not self._put.is_full)
         if not self._put.arm():
             return False
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
-        now = self._node.clock.monotonic_ms()
-        if self._drain_until is None:
-            self._drain_until = now + DRAIN_MS
+        """Nothing is owed: who is not answered when the connections end asks the next master."""
         return True
 
     def on_close(self) -> None:
-        if hasattr(self, "_connections"):
+        if hasattr(self, "_put"):
             self._put.close()
+            self._schedule.close()
+        if hasattr(self, "_connections"):
             self._connections.close()
             close_context(self._context)
 
+    def _listen(self, listens: bool) -> None:
+        """Whether a client's request ends the sleep: not while put has no room for it."""
+        if listens != self._listens:
+            self._listens = listens
+            change = self._poller.add if listens else self._poller.remove
+            change(self._connections.fileno())
+
     # --- requests
 
-    def _handle(self, connection: Connection, request: Command) -> None:
+    def _handle(self, connection: Connection, request: Command, answer: Answer) -> None:
         if request.is_answer:
             return
         self._line.count(Counter.MESSAGES)
         handler = self._handlers.get(request.code)
         try:
-            if handler is not None:
-                handler(connection, request)
-                return
-            self._say(
-                connection,
-                request,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"request type {request.code} not supported",
-            )
+            if handler is None:
+                why = f"request type {request.code} not supported"
+                raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, why)
+            handler(connection, request, answer)
+        except RequestRefused as refused:
+            answer.refuse(refused)
         except MalformedFrame as error:
             self._line.count(Counter.REFUSED)
-            self._say(connection, request, ResponseCode.SYSTEM_ERROR, error.describe())
+            answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
-    def _say(self, connection: Connection, request: Command, code: int, remark: str = "", body: bytes = b"") -> None:
-        if not request.is_one_way:
-            self._connections.answer(connection, request.answer(code, {}, body, remark))
+    def _heartbeat(self, connection: Connection, request: Command, answer: Answer) -> None:
+        self._clients.heartbeat(connection, request)
+        answer(ResponseCode.SUCCESS)
 
-    def _route(self, connection: Connection, request: Command) -> None:
-        name = read_header(RouteOfTopic, request.fields).topic
-        topic = self._topic_of(name)
-        if topic is None:
-            why = f"No topic route info in name server for the topic: {name}"
-            self._say(connection, request, ResponseCode.TOPIC_NOT_EXIST, why)
-            return
-        settings = self._node.settings
-        body = route_of(topic, settings.broker_name, settings.broker_cluster_name, self._addresses())
-        self._say(connection, request, ResponseCode.SUCCESS, "", body)
+    def _unregister(self, _: Connection, request: Command, answer: Answer) -> None:
+        self._clients.unregister(request)
+        answer(ResponseCode.SUCCESS)
 
-    def _cluster(self, connection: Connection, request: Command) -> None:
-        settings = self._node.settings
-        body = cluster_of(settings.broker_name, settings.broker_cluster_name, self._addresses())
-        self._say(connection, request, ResponseCode.SUCCESS, "", body)
+    def _forget_dropped(self) -> None:
+        while self._connections.dropped:
+            connection, why = self._connections.dropped.popleft()
+            self._clients.ended(connection)
+            self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
-    def _heartbeat(self, connection: Connection, request: Command) -> None:
-        self._say(connection, request, ResponseCode.SUCCESS)
-
-    def _unregister(self, connection: Connection, request: Command) -> None:
-        self._say(connection, request, ResponseCode.SUCCESS)
-
-    # --- the node
-
-    def _topic_of(self, name: str) -> TopicConfig | None:
-        found = self._topics.table.topics.get(name)
-        if found is None and self._topics.refresh():
-            found = self._topics.table.topics.get(name)
-        return found
-
-    def _addresses(self) -> dict[int, str]:
-        return {0: f"{self._node.settings.broker_ip1}:{self._node.settings.remoting_port}"}
-
-    def _store_host(self) -> Host:
-        from ipaddress import ip_address
-
-        return Host(ip_address(self._node.settings.broker_ip1).packed, self._node.settings.remoting_port)
+    def _link(self, service: str) -> LocalLink:
+        node = self._node
+        endpoint = endpoints_of(node.settings, node.runtime, "master")[service][0]
+        return LocalLink(self._context, endpoint, self._facts, self._poller, node.log)
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")

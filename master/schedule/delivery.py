@@ -11,8 +11,8 @@ from towline.format.record.rules import Rule
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.limits import KIB
-
 from towline.node.peers.local_links import Outbox
+
 from .restoring import CHUNK_COUNT, MissingTopics, Places, Restorer, Rows, Sizes
 
 CHUNK_BYTES: Final = 512 * KIB

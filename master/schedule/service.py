@@ -24,6 +24,7 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.release_files import FileReleaser
 from towline.log.state.floors import levels_of
 from towline.node.peers.handshake import own_facts
+from towline.node.peers.local_links import LocalLink, Outbox
 from towline.node.process.context import Node
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
@@ -34,7 +35,6 @@ from towline.runtime.positions import Counter, Duty, Position
 from .delay_levels import FAR_MS, DelayLevel
 from .delay_offsets import DelayOffsets, DeliveryState
 from .delivery import DeliveryLane, DeliverySource
-from towline.node.peers.local_links import LocalLink, Outbox
 from .restoring import MissingTopics, RealQueues, Restorer
 from .timers import Timers
 

@@ -16,7 +16,7 @@ from towline.client.link.routes import group_routes, serve_of
 from towline.client.send.accumulator import BatchLimits
 from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
-from towline.client.send.forms import DelayLimits, Handle, StoredForm, cancelling, handle_of, stored_form
+from towline.client.send.forms import DelayLimits, Handle, handle_of, stored_form
 from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
 from towline.client.send.group_session import GroupSession, Origin
 from towline.client.send.io_thread import SendRules
@@ -24,7 +24,7 @@ from towline.client.send.spread import Spread
 from towline.client.send.statistics import Statistics
 from towline.errors import TopicExists
 from towline.format.record.compression import COMPRESS_ABOVE, Compressor
-from towline.format.record.forms import FORM_TOPICS
+from towline.format.record.forms import FORM_TOPICS, StoredForm, cancelling
 from towline.format.record.record import Host
 from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
@@ -169,10 +169,11 @@ class Producer:
             raise ValueError("cancel needs the broker_name of the message's result: there are several groups")
         read = Handle.read(handle)
         message = Message(read.topic, b"", broker_name=broker_name)
-        return self.add_form(message, cancelling(read), urgent=True).result()
+        form = cancelling(read.topic, read.queue_id, read.deliver_at, read.unique_key)
+        return self.add_form(message, form, urgent=True).result()
 
     def add_form(self, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
-        """Sends a message in a form of `towline.client.send.forms`. Raises what `send_async` raises."""
+        """Sends a message in a form of `towline.format.record.forms`. Raises what `send_async` raises."""
         session = self._session if self._spread is None else self._spread.place(message)[0]
         session.route(message.topic)  # it exists from here on, and the node's welcome is known
         return _add_form(session, message, form, urgent=urgent)

@@ -22,11 +22,11 @@ from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, several
 from towline.client.link.rpc import Reply
 from towline.client.send.accumulator import Accumulator, BatchLimits
-from towline.client.send.forms import half
 from towline.client.send.futures import SendResult
 from towline.client.send.io_thread import IoThread, SendRules
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.files.topics import check_topic
+from towline.format.record.forms import half
 from towline.format.wire.status import PutStatus
 from towline.link.unclosed import call_in_child, on_drop, renew
 

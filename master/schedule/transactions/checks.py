@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.node.peers.local_links import Batch, Outbox
 from towline.errors import MalformedRecord
 from towline.format.record.record import Host, Record
 from towline.format.record.transactions import (
@@ -31,6 +30,7 @@ from towline.format.record.transactions import (
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.limits import MIB
+from towline.node.peers.local_links import Batch, Outbox
 from towline.runtime.failpoints import ARMED, reach
 
 from .endings import LostPuts, RecordOptions

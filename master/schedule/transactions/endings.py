@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.node.peers.local_links import DEADLINE_MS, Batch, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.record import Host
 from towline.format.record.transactions import HALF, OP, Half, Outcome, committed, op_record, read_half
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.node.peers.local_links import DEADLINE_MS, Batch, Outbox
 from towline.runtime.failpoints import ARMED, reach
 
 from .ledger import ALREADY, EndRefusal, Ledger, OpenTransaction

@@ -17,7 +17,6 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from towline.node.peers.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from towline.errors import MalformedFrame
 from towline.format.record.forms import HALF_TOPIC, OP_TOPIC
 from towline.format.record.record import Host
@@ -30,6 +29,7 @@ from towline.link.keys import PUT_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.node.peers.handshake import own_facts, welcome
+from towline.node.peers.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of

@@ -12,18 +12,22 @@ from towline.client.send.encoding import TopicEncoder
 from towline.client.send.forms import (
     DelayLimits,
     Handle,
-    StoredForm,
-    cancelling,
-    delayed,
-    half,
     sent_back,
     stored_form,
-    timed,
 )
 from towline.errors import IllegalProperty
 from towline.format.record import property_crc
 from towline.format.record.compression import Compressor
-from towline.format.record.forms import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from towline.format.record.forms import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    StoredForm,
+    cancelling,
+    delayed,
+    half,
+    timed,
+)
 from towline.format.record.properties import decode, encode
 from towline.format.record.record import TRANSACTION_COMMIT, Host, Record
 from towline.format.record.record import decode as decode_record
@@ -88,7 +92,7 @@ def test_a_handle_says_all_that_cancelling_takes() -> None:
     text = forms.handle_of(message, 7, "K" * 32)
     handle = Handle.read(text)
     assert handle == Handle(NOW, "K" * 32, 7, "a-topic-with-dashes")
-    form = cancelling(handle)
+    form = cancelling(handle.topic, handle.queue_id, handle.deliver_at, handle.unique_key)
     assert (form.topic, form.queue_id, dict(form.pairs)["TIMER_DEL_UNIQKEY"]) == (TIMER_TOPIC, 1, "K" * 32)
     assert forms.handle_of(Message("t", b"", delay_level=2), 0, "K") == ""
 

@@ -1,5 +1,6 @@
 """Frames of RocketMQ's remoting protocol: golden bytes in both header forms, and what is refused."""
 
+import contextlib
 import json
 import struct
 
@@ -129,7 +130,5 @@ def test_what_is_written_is_read(command):
 @given(st.binary(max_size=200), st.sampled_from([0, 1]))
 def test_any_bytes_are_a_command_or_are_refused(data, form):
     frame = struct.pack(">II", 4 + len(data), form << 24 | len(data)) + data
-    try:
+    with contextlib.suppress(MalformedFrame):
         decode(frame)
-    except MalformedFrame:
-        pass

@@ -5,8 +5,8 @@ import pytest
 
 from tests.master.schedule.delaying import made
 from tests.serve.building import NOON
-from towline.client.send.forms import delayed, half, timed
 from towline.errors import MalformedFile
+from towline.format.record.forms import delayed, half, timed
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.floors import undelivered_from
 

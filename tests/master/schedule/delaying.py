@@ -10,8 +10,7 @@ from master.schedule.delivery import DeliveryLane
 from master.schedule.restoring import MissingTopics, RealQueues, Restorer
 from master.schedule.timers import ROWS_MAX, Timers, TimerState
 from tests.serve.building import HOST, NOON, Built
-from towline.client.send.forms import StoredForm
-from towline.format.record.forms import SCHEDULE_TOPIC
+from towline.format.record.forms import SCHEDULE_TOPIC, StoredForm
 from towline.format.record.properties import DELAY, UNIQ_KEY, decode, encode
 from towline.format.record.record import Record
 from towline.format.record.record import decode as decode_record

@@ -7,7 +7,7 @@ import pytest
 from master.schedule import wheel
 from master.schedule.timers import ROWS_MAX, DeliveredMark, TimerState
 from tests.serve.building import NOON
-from towline.client.send.forms import Handle, StoredForm, cancelling, delayed, timed
+from towline.format.record.forms import StoredForm, cancelling, delayed, timed
 from towline.format.record.properties import CRC32, decode
 from towline.format.wire.status import PutStatus
 
@@ -178,8 +178,8 @@ class TestTimers:
         for key in ("a", "b", "c"):
             store.put(timed("orders", 0, NOON + 100), key)
         store.put(timed("orders", 0, NOON + 101), "b")
-        store.put(cancelling(Handle(NOON + 100, "b", 0, "orders")), "cancel")
-        store.put(cancelling(Handle(NOON + 100, "nobody", 0, "orders")), "cancel2")
+        store.put(cancelling("orders", 0, NOON + 100, "b"), "cancel")
+        store.put(cancelling("orders", 0, NOON + 100, "nobody"), "cancel2")
         store.dispatch()
         timers, put = store.timers(), FakePut()
         lane = lane_of(timers, store.restorer(), put)
@@ -224,7 +224,7 @@ class TestTimers:
             if open_keys and draw.random() < 0.3:
                 key = draw.choice(open_keys)
                 cancelled.add(key)
-                store.put(cancelling(Handle(NOON + expected[key], key, 0, "orders")), f"c{counter}-{key}")
+                store.put(cancelling("orders", 0, NOON + expected[key], key), f"c{counter}-{key}")
             store.dispatch()
             timers.scan()
             dropped += timers.in_memory < timers.pending()
@@ -289,7 +289,7 @@ class TestTimers:
             if open_keys and draw.random() < 0.3:
                 key = draw.choice(open_keys)
                 cancelled.add(key)
-                store.put(cancelling(Handle(NOON + expected[key], key, 0, "orders")), f"c{counter}-{key}")
+                store.put(cancelling("orders", 0, NOON + expected[key], key), f"c{counter}-{key}")
             cycle()
             if put.waits and draw.random() < 0.9:
                 delivered += put.sent[-1].keys

@@ -7,36 +7,15 @@ from typing import Any, Final, Self, TypeGuard
 from towline.client.errors import IllegalDelay, IllegalHandle
 from towline.client.message import Message
 from towline.format.record import property_crc
-from towline.format.record.forms import (
-    CANCEL_QUEUE,
-    CARRIED,
-    HALF_QUEUE,
-    HALF_TOPIC,
-    SCHEDULE_TOPIC,
-    TIMER_DEL_UNIQKEY,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_QUEUE,
-    TIMER_TOPIC,
-)
-from towline.format.record.properties import CRC32, DELAY, PRODUCER_GROUP, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
+from towline.format.record.forms import CARRIED, LEVELS_DEFAULT, StoredForm, delayed, timed
+from towline.format.record.properties import CRC32
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.properties import encode as encode_properties
 from towline.format.record.record import TRANSACTION_MASK, Record, encode
 
-LEVELS_DEFAULT: Final = 18
 TIMER_MAX_SEC_DEFAULT: Final = 3 * 24 * 3600
 _S: Final = 1000  # ms
 _HANDLE_PARTS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class StoredForm:
-    """The topic and queue of a stored record, and the properties that name its own topic and queue."""
-
-    topic: str
-    queue_id: int
-    pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +83,6 @@ def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: in
     return timed(message.topic, queue_id, deliver_at)
 
 
-def delayed(topic: str, queue_id: int, level: int, levels: int = LEVELS_DEFAULT) -> StoredForm:
-    """The form of a message that is delivered after the delay of `level`, of which the node has `levels`."""
-    level = min(level, levels)
-    return StoredForm(SCHEDULE_TOPIC, level - 1, (*_real(topic, queue_id), (DELAY, str(level))))
-
-
-def timed(topic: str, queue_id: int, deliver_at: int) -> StoredForm:
-    """The form of a message that is delivered at that time, ms since 1970."""
-    return StoredForm(TIMER_TOPIC, TIMER_QUEUE, (*_real(topic, queue_id), *_times(deliver_at)))
-
-
-def cancelling(handle: Handle) -> StoredForm:
-    """The form that cancels a message of `timed`."""
-    pairs = (*_real(handle.topic, handle.queue_id), *_times(handle.deliver_at))
-    return StoredForm(TIMER_TOPIC, CANCEL_QUEUE, (*pairs, (TIMER_DEL_UNIQKEY, handle.unique_key)))
-
-
-def half(topic: str, queue_id: int, group: str) -> StoredForm:
-    """The form of a half message of this producer group."""
-    pairs = (*_real(topic, queue_id), (TRANSACTION_PREPARED, "true"), (PRODUCER_GROUP, group))
-    return StoredForm(HALF_TOPIC, HALF_QUEUE, pairs)
-
-
 def sent_back(
     record: Record, form: StoredForm, more: Mapping[str, str], reconsume_times: int, *, append_property_crc: bool
 ) -> bytes:
@@ -164,11 +120,3 @@ def handle_of(message: Message, queue_id: int, unique_key: str) -> str:
 
 def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _real(topic: str, queue_id: int) -> tuple[tuple[str, str], ...]:
-    return (REAL_TOPIC, topic), (REAL_QID, str(queue_id))
-
-
-def _times(deliver_at: int) -> tuple[tuple[str, str], ...]:
-    return (TIMER_DELIVER_MS, str(deliver_at)), (TIMER_OUT_MS, str(deliver_at))

@@ -16,10 +16,11 @@ record of the topic %DLQ%group.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
-from .properties import DELAY, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
+from .properties import DELAY, PRODUCER_GROUP, REAL_QID, REAL_TOPIC, TRANSACTION_PREPARED
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -30,6 +31,8 @@ FORM_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC})
 HALF_QUEUE: Final = 0
 TIMER_QUEUE: Final = 0
 CANCEL_QUEUE: Final = 1
+
+LEVELS_DEFAULT: Final = 18
 
 HALF_ROOM: Final = 2048  # bytes of a request that stay free beside a half: for its end, which is stored with it
 CHECK_ROOM: Final = 128  # bytes of properties that a check may add
@@ -71,3 +74,43 @@ def form_of(topic: bytes, queue_id: int, levels: int) -> Form:
         return Form.DELAYED if 0 <= queue_id < levels else Form.PLAIN
     forms = _QUEUES.get(topic, ())
     return forms[queue_id] if 0 <= queue_id < len(forms) else Form.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """The topic and queue of a stored record, and the properties that name its own topic and queue."""
+
+    topic: str
+    queue_id: int
+    pairs: tuple[tuple[str, str], ...]
+
+
+def delayed(topic: str, queue_id: int, level: int, levels: int = LEVELS_DEFAULT) -> StoredForm:
+    """The form of a message that is delivered after the delay of `level`, of which the node has `levels`."""
+    level = min(level, levels)
+    return StoredForm(SCHEDULE_TOPIC, level - 1, (*_real(topic, queue_id), (DELAY, str(level))))
+
+
+def timed(topic: str, queue_id: int, deliver_at: int) -> StoredForm:
+    """The form of a message that is delivered at that time, ms since 1970."""
+    return StoredForm(TIMER_TOPIC, TIMER_QUEUE, (*_real(topic, queue_id), *_times(deliver_at)))
+
+
+def cancelling(topic: str, queue_id: int, deliver_at: int, unique_key: str) -> StoredForm:
+    """The form that cancels a message of `timed`."""
+    pairs = (*_real(topic, queue_id), *_times(deliver_at))
+    return StoredForm(TIMER_TOPIC, CANCEL_QUEUE, (*pairs, (TIMER_DEL_UNIQKEY, unique_key)))
+
+
+def half(topic: str, queue_id: int, group: str) -> StoredForm:
+    """The form of a half message of this producer group."""
+    pairs = (*_real(topic, queue_id), (TRANSACTION_PREPARED, "true"), (PRODUCER_GROUP, group))
+    return StoredForm(HALF_TOPIC, HALF_QUEUE, pairs)
+
+
+def _real(topic: str, queue_id: int) -> tuple[tuple[str, str], ...]:
+    return (REAL_TOPIC, topic), (REAL_QID, str(queue_id))
+
+
+def _times(deliver_at: int) -> tuple[tuple[str, str], ...]:
+    return (TIMER_DELIVER_MS, str(deliver_at)), (TIMER_OUT_MS, str(deliver_at))

@@ -1,8 +1,9 @@
-"""Numbers of requests and answers in RocketMQ's remoting protocol, and what a put's status is among them (spec 11.2)."""
+"""Numbers of requests and answers in RocketMQ's remoting protocol; which one a put's status is (spec 11.2)."""
 
 from enum import IntEnum
 from typing import Final
 
+from towline.errors import Remedy, TowlineError
 from towline.format.wire.status import PutStatus
 
 
@@ -40,6 +41,7 @@ class RequestCode(IntEnum):
     NOTIFY_CONSUMER_IDS_CHANGED = 40
     RESET_CONSUMER_CLIENT_OFFSET = 220
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    RECALL_MESSAGE = 370
 
 
 class ResponseCode(IntEnum):
@@ -68,6 +70,15 @@ class ResponseCode(IntEnum):
     CONSUMER_NOT_ONLINE = 206
 
 
+class RequestRefused(TowlineError, remedy=Remedy.FIX_CALL):
+    """A request that is answered by a code and a sentence."""
+
+    code: int
+    sentence: str
+    template = "{sentence}"
+    advice = "change the request as the sentence says"
+
+
 _OF_PUT: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -80,6 +91,8 @@ _OF_PUT: Final = {
     PutStatus.NOT_MASTER: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
     PutStatus.SYSTEM_BUSY: ResponseCode.SYSTEM_BUSY,
+    PutStatus.EXPIRED: ResponseCode.SYSTEM_BUSY,
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_BUSY,
     PutStatus.DISK_FULL: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.TOPIC_NOT_EXIST: ResponseCode.TOPIC_NOT_EXIST,
     PutStatus.UNKNOWN_QUEUE: ResponseCode.INVALID_PARAMETER,

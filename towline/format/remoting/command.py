@@ -1,4 +1,4 @@
-"""A remoting command: one frame of RocketMQ's clients, name servers and brokers, in both of its header forms (spec 11.1).
+"""A remoting command: one frame of RocketMQ's clients, name servers and brokers, in both forms (spec 11.1).
 
     at  len  field
      0    4  length     of everything behind it, at most FRAME_MAX
@@ -6,13 +6,14 @@
      8    h  header
    8+h       body       length - 4 - h bytes
 
-A JSON header is an object in UTF-8: `code`, `language`, `version`, `opaque`, `flag`, `remark`, `extFields` (text to text),
-`serializeTypeCurrentRPC`. Members that are not known are passed over. The other form, big-endian:
+A JSON header is an object in UTF-8: `code`, `language`, `version`, `opaque`, `flag`, `remark`, `extFields` (text to
+text), `serializeTypeCurrentRPC`. Members that are not known are passed over. The other form, big-endian:
 
     i2 code | u1 language | i2 version | i4 opaque | i4 flag | i4 length, remark | i4 length, fields
     each field: i2 length, name | i4 length, value
 
-An answer has the form of its request and the same `opaque`. Flag bit 0 is set in answers, bit 1 in requests that want none.
+An answer has the form of its request and the same `opaque`. Flag bit 0 is set in answers, bit 1 in requests that want
+none.
 """
 
 import json

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, get_type_hints
 
 from towline.errors import MalformedFrame
 
 TEXT_MAX: Final = 65_535  # bytes of a field: properties are the longest there are
 _TRUE: Final = "true"
-_BOUNDS: Final = {int: (-(1 << 63), (1 << 63) - 1)}
+I32: TypeAlias = Annotated[int, 32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +24,15 @@ class SendMessage:
     producer_group: str
     topic: str
     default_topic: str = ""
-    default_topic_queue_nums: int = 0
-    queue_id: int
-    sys_flag: int
+    default_topic_queue_nums: I32 = 0
+    queue_id: I32
+    sys_flag: I32
     born_timestamp: int
-    flag: int
+    flag: I32
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: I32 = 0
     unit_mode: bool = False
-    max_reconsume_times: int = -1
+    max_reconsume_times: I32 = -1
     batch: bool = False
     broker_name: str = ""
 
@@ -59,16 +59,39 @@ class UnregisterClient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    """END_TRANSACTION. `tran_state_table_offset`: of the half in its queue; `commit_or_rollback`: 8, 12, or 0: not
+    known."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str = ""
+    transaction_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallMessage:
+    """RECALL_MESSAGE."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MakeTopic:
     """UPDATE_AND_CREATE_TOPIC."""
 
     topic: str
     default_topic: str = ""
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: I32
+    write_queue_nums: I32
+    perm: I32
     topic_filter_type: str = ""
-    topic_sys_flag: int = 0
+    topic_sys_flag: I32 = 0
     order: bool = False
 
 
@@ -89,9 +112,9 @@ def read_header(kind: type[Header], given: Mapping[str, str], *, letters: bool =
 
 
 @cache
-def _shape(kind: type[Any], letters: bool) -> tuple[tuple[str, str, type, bool], ...]:
+def _shape(kind: type[Any], letters: bool) -> tuple[tuple[str, str, Any, bool], ...]:
     """(attribute, name on the wire, type, whether it may be missing) of each field."""
-    hints, named = get_type_hints(kind), getattr(kind, "WIRE", {})
+    hints, named = get_type_hints(kind, include_extras=True), getattr(kind, "WIRE", {})
     return tuple(
         (
             each.name,
@@ -107,17 +130,16 @@ def _camel(name: str) -> str:
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
-def _value(name: str, wire: str, text: str, wanted: type) -> Any:
+def _value(name: str, wire: str, text: str, wanted: Any) -> Any:
     if len(text) > TEXT_MAX:
         raise MalformedFrame(f"the header field {wire} ({name}) has {len(text)} characters; {TEXT_MAX} are allowed")
     if wanted is bool:
         return text.lower() == _TRUE  # as Java reads it: everything else is false
-    if wanted is int:
+    if wanted in (int, I32):
         if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) is None:
             raise MalformedFrame(f"the header field {wire} ({name}) is {text[:40]!r}; a number is wanted")
-        low, high = _BOUNDS[int]
-        number = int(text)
-        if not low <= number <= high:
-            raise MalformedFrame(f"the header field {wire} ({name}) is {number}; 64 bits hold no such number")
+        number, bits = int(text), 64 if wanted is int else 32
+        if not -(1 << bits - 1) <= number < 1 << bits - 1:
+            raise MalformedFrame(f"the header field {wire} ({name}) is {number}; {bits} bits hold no such number")
         return number
     return text

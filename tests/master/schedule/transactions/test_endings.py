@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from towline.node.peers.local_links import DEADLINE_MS, Batch
 from master.schedule.transactions import checks
 from master.schedule.transactions.checks import MOVE_RETRY_MS, PEER_WATCHES_MAX, Checks, ProducerWatch, ProducerWatches
 from master.schedule.transactions.endings import HELD_MS, Endings, LostPuts, RecordOptions, read_ending
@@ -17,6 +16,7 @@ from towline.format.record.record import Host, Record, decode
 from towline.format.record.transactions import Outcome, op_record, read_half, read_op
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.node.peers.local_links import DEADLINE_MS, Batch
 
 BROKER = Host(bytes(4), 0)
 TIME_OUT, CHECK_MAX, INTERVAL = 6_000, 2, 30_000

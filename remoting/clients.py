@@ -1,0 +1,129 @@
+"""Clients by what their heartbeats say: who they are, which producer groups they belong to (spec 11.3).
+
+A client is known on the connection of its last heartbeat, until that ends or it unregisters.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import MalformedFrame
+from towline.format.remoting.codes import RequestRefused, ResponseCode
+from towline.format.remoting.command import Command
+from towline.format.remoting.headers import UnregisterClient, read_header
+
+from .connections import Connection
+
+CLIENTS_MAX: Final = 64  # of one connection
+GROUPS_MAX: Final = 1_024  # of one client
+NAME_MAX: Final = 255
+BODY_MAX: Final = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One client: `language` and `version` are those of its commands."""
+
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    producer_groups: set[str] = field(default_factory=set)
+
+
+class Clients:
+    """All clients that are known."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Client] = {}
+        self._producers: dict[str, set[Client]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def producer_groups(self) -> list[str]:
+        return list(self._producers)
+
+    def producer_of(self, group: str) -> Client | None:
+        """Any client of a producer group."""
+        found = self._producers.get(group)
+        return random.choice(tuple(found)) if found else None
+
+    def connection_of(self, client_id: str) -> Connection | None:
+        found = self._known.get(client_id)
+        return None if found is None else found.connection
+
+    def heartbeat(self, connection: Connection, request: Command) -> None:
+        """Notes what a HEART_BEAT says. Raises MalformedFrame, RequestRefused."""
+        client_id, groups = _read(request)
+        client = self._known.get(client_id)
+        if client is None or client.connection is not connection:
+            if client is not None:
+                self._forget(client)
+            if len(connection.client_ids) >= CLIENTS_MAX:
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{CLIENTS_MAX} clients are on this connection already")
+            client = self._known[client_id] = Client(client_id, connection, request.language, request.version)
+            connection.client_ids.add(client_id)
+        for group in groups - client.producer_groups:
+            self._producers.setdefault(group, set()).add(client)
+        for group in client.producer_groups - groups:
+            self._leave(client, group)
+        client.producer_groups = groups
+
+    def unregister(self, request: Command) -> None:
+        """Takes a client out of the groups that UNREGISTER_CLIENT names. Raises MalformedFrame."""
+        header = read_header(UnregisterClient, request.fields)
+        client = self._known.get(header.client_id)
+        if client is None:
+            return
+        if header.producer_group in client.producer_groups:
+            client.producer_groups.discard(header.producer_group)
+            self._leave(client, header.producer_group)
+        if not client.producer_groups:
+            self._forget(client)
+
+    def ended(self, connection: Connection) -> None:
+        """Forgets whoever was on a connection."""
+        for client_id in list(connection.client_ids):
+            client = self._known.get(client_id)
+            if client is not None and client.connection is connection:
+                self._forget(client)
+
+    def _forget(self, client: Client) -> None:
+        for group in client.producer_groups:
+            self._leave(client, group)
+        client.connection.client_ids.discard(client.client_id)
+        del self._known[client.client_id]
+
+    def _leave(self, client: Client, group: str) -> None:
+        members = self._producers.get(group, set())
+        members.discard(client)
+        if not members:
+            self._producers.pop(group, None)
+
+
+def _read(request: Command) -> tuple[str, set[str]]:
+    """The client id and the producer groups of a heartbeat. Raises MalformedFrame."""
+    if len(request.body) > BODY_MAX:
+        raise MalformedFrame(f"a heartbeat of {len(request.body)} bytes; {BODY_MAX} are allowed")
+    try:
+        said = json.loads(bytes(request.body))
+    except (ValueError, RecursionError):
+        raise MalformedFrame("the heartbeat is no JSON") from None
+    match said:
+        case {"clientID": str(client_id)} if 0 < len(client_id) <= NAME_MAX:
+            items = said.get("producerDataSet") or []
+            groups = {_group_of(item) for item in (items if isinstance(items, list) else [items])}
+            if len(groups) > GROUPS_MAX:
+                raise MalformedFrame(f"a heartbeat with {len(groups)} producer groups; {GROUPS_MAX} are allowed")
+            return client_id, groups
+    raise MalformedFrame(f"a heartbeat has a clientID of 1 to {NAME_MAX} characters")
+
+
+def _group_of(item: Any) -> str:
+    match item:
+        case {"groupName": str(name)} if 0 < len(name) <= NAME_MAX:
+            return name
+    raise MalformedFrame(f"producerDataSet holds objects with a groupName of 1 to {NAME_MAX} characters")

@@ -1,0 +1,94 @@
+"""Questions to another process of this node, over its local socket, and their answers."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from towline.errors import LinkRefused, MalformedFrame
+from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
+from towline.link.dealer import Link
+from towline.node.peers.local_links import LocalLink
+
+ASKED_MAX: Final = 65_536  # without an answer
+Facts: TypeAlias = Mapping[str, Any]
+# Gets the facts of an answer, or of a refusal, and what follows them; None where the answer was lost.
+Told: TypeAlias = Callable[[Facts | None, list[Buffer]], None]
+
+
+class Questions:
+    """Questions over a link that comes back after each loss. Used by one thread."""
+
+    def __init__(self, local: LocalLink, lost: Callable[[], None] = lambda: None) -> None:
+        """`lost` is called when the link has ended, before its questions are answered by None."""
+        self._local, self._lost = local, lost
+        self._link: Link | None = None
+        self._asked: dict[int, Told] = {}
+        self._next_id = 0
+
+    @property
+    def welcome(self) -> Facts:
+        return self._local.welcome
+
+    @property
+    def link(self) -> Link | None:
+        """The link as `cycle` found it."""
+        return self._link
+
+    def cycle(self, now_ms: int) -> int:
+        """Connects, takes answers; returns how many."""
+        link = self._local.open(now_ms)
+        if link is not self._link:
+            self._give_up()
+            self._link = link
+        if link is None:
+            return 0
+        done = 0
+        try:
+            while (parts := link.receive()) is not None:
+                self._answered(parts)
+                done += 1
+        except (LinkRefused, MalformedFrame):
+            self.lose(now_ms)
+        return done
+
+    def ask(self, op: str, facts: Facts, told: Told) -> bool:
+        """Asks. False, and `told` is never called, where the other process is away or does not answer."""
+        if self._link is None or len(self._asked) >= ASKED_MAX:
+            return False
+        self._next_id += 1
+        if not self._link.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op, **facts})]):
+            return False
+        self._asked[self._next_id] = told
+        return True
+
+    def lose(self, now_ms: int) -> None:
+        self._local.lose(now_ms)
+        self._link = None
+        self._give_up()
+
+    def close(self) -> None:
+        self._asked.clear()
+        self._link = None
+        self._lost()
+        self._local.close()
+
+    def _answered(self, parts: list[Buffer]) -> None:
+        if kind_of(parts[0]) != Kind.ANSWER or len(parts) < 2:
+            raise MalformedFrame(f"a message of kind {kind_of(parts[0])} is no answer to a question")
+        _, status, request_id, _ = expect(ANSWER, parts[0])
+        facts = read_json(parts[1])
+        told = self._asked.pop(request_id, None)
+        if told is not None:
+            told({"error": "", **facts} if status else facts, parts[2:])
+
+    def _give_up(self) -> None:
+        self._lost()
+        asked, self._asked = list(self._asked.values()), {}
+        for told in asked:
+            told(None, [])
+
+
+def refusal_in(facts: Facts | None, who: str) -> str:
+    """Why a question was not answered with what it asked for; "" if it was."""
+    if facts is None:
+        return f"{who} has ended or does not answer"
+    return str(facts.get("sentence") or facts["error"]) if "error" in facts else ""

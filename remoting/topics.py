@@ -1,0 +1,87 @@
+"""Topics as clients ask for them: their routes, as from a name server, and making them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from towline.format.files.topics import PERM_INHERIT, PERM_READ_WRITE, TEMPLATE_TOPIC, TopicConfig
+from towline.format.remoting.codes import RequestRefused, ResponseCode
+from towline.format.remoting.command import Command
+from towline.format.remoting.headers import MakeTopic, RouteOfTopic, read_header
+from towline.format.remoting.routes import Broker, cluster_of, route_of
+from towline.format.wire.frames import Buffer
+from towline.log.state.topics_file import TopicsFile
+
+from .connections import Answer
+from .put_client import PutClient
+from .questions import Facts, refusal_in
+
+QUEUES_DEFAULT: Final = 4  # of a topic whose producer does not say
+PUT_AWAY: Final = "put is away; try again"
+
+
+class TopicDesk:
+    """Topics of this node. `template_queues`: those of the topic from which others are made, 0 while none are made."""
+
+    def __init__(self, file: TopicsFile, put: PutClient, broker: Broker, template_queues: int) -> None:
+        self._file, self._put, self._broker = file, put, broker
+        self._template_queues = template_queues
+
+    def refresh(self) -> None:
+        """Learns of what has changed."""
+        self._file.refresh()
+
+    def find(self, name: str) -> TopicConfig | None:
+        found = self._file.table.topics.get(name)
+        if found is None and self._file.refresh():
+            found = self._file.table.topics.get(name)
+        if found is None and name == TEMPLATE_TOPIC and self._template_queues:
+            queues, perm = self._template_queues, PERM_READ_WRITE | PERM_INHERIT
+            return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        return found
+
+    def route(self, request: Command, answer: Answer) -> None:
+        """GET_ROUTEINFO_BY_TOPIC. Raises MalformedFrame, RequestRefused."""
+        name = read_header(RouteOfTopic, request.fields).topic
+        topic = self.find(name)
+        if topic is None:
+            why = f"No topic route info in name server for the topic: {name}"
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
+        answer(ResponseCode.SUCCESS, body=route_of(topic, self._broker))
+
+    def cluster(self, _: Command, answer: Answer) -> None:
+        """GET_BROKER_CLUSTER_INFO."""
+        answer(ResponseCode.SUCCESS, body=cluster_of(self._broker))
+
+    def make(self, request: Command, answer: Answer) -> None:
+        """UPDATE_AND_CREATE_TOPIC: makes a topic, or changes the one that is there. Raises MalformedFrame,
+        RequestRefused."""
+        header = read_header(MakeTopic, request.fields)
+        facts = {
+            "topic": header.topic,
+            "read_queues": header.read_queue_nums,
+            "write_queues": header.write_queue_nums,
+            "perm": header.perm,
+        }
+        there = self.find(header.topic) is not None
+        op = "alter_topic" if there else "create_topic"
+        more = {} if there else {"queues": header.write_queue_nums}
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            problem = refusal_in(facts, "put")
+            answer(ResponseCode.INVALID_PARAMETER if problem else ResponseCode.SUCCESS, remark=problem)
+
+        if not self._put.ask(op, {**facts, **more}, told):
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
+
+    def make_for(self, name: str, template: str, queues: int, then: Callable[[str], None]) -> None:
+        """Makes a topic for who sends to it. `then` gets why it was not made, or "". Raises RequestRefused."""
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            problem = refusal_in(facts, "put")
+            if not problem and self.find(name) is None:
+                problem = f"the topic {name!r} was made, and is not there"
+            then(problem)
+
+        wish = {"topic": name, "queues": queues or QUEUES_DEFAULT, "template": template or TEMPLATE_TOPIC}
+        if not self._put.ask("route", wish, told):
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)

@@ -1,0 +1,139 @@
+"""Transactions of RocketMQ's producers: their ends go to schedule, its checks go to them (spec 5.4).
+
+A producer stores a half (`producers`), does its own work, and sends END_TRANSACTION. Where that does not come, schedule
+asks; a CHECK_TRANSACTION_STATE goes to any client of the producer group, which answers with another END_TRANSACTION.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from towline.errors import MalformedFrame, MalformedRecord
+from towline.format.record import properties as names
+from towline.format.record.record import Record, decode, encode
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
+from towline.format.remoting.command import Command
+from towline.format.remoting.headers import EndTransaction, read_header
+from towline.format.wire.frames import Buffer
+
+from .clients import Client, Clients
+from .connections import Answer, Connections
+from .questions import Facts, Questions, refusal_in
+
+WATCHES_MAX: Final = 16  # that schedule holds for one peer
+WATCH_MS: Final = 1_000
+AGAIN_MS: Final = 200  # after a watch that was refused, or answered with nothing at once
+_OUTCOMES: Final = {8: "commit", 12: "rollback"}
+_NOT_KNOWN: Final = 0
+_ALREADY: Final = {"commit": "ALREADY_COMMITTED", "rollback": "ALREADY_ROLLED_BACK"}
+_SIZE: Final = 4
+
+
+class Transactions:
+    """Handles END_TRANSACTION, and has producers checked. `message_id` gives the id of a record at a log offset."""
+
+    def __init__(
+        self,
+        schedule: Questions,
+        clients: Clients,
+        connections: Connections,
+        message_id: Callable[[int], str],
+        log: logging.Logger,
+    ) -> None:
+        self._schedule, self._clients, self._connections = schedule, clients, connections
+        self._message_id, self._log = message_id, log
+        self._turns: deque[str] = deque()  # producer groups, the one that was watched longest ago first
+        self._watched: set[str] = set()
+        self._pause_until = 0
+
+    def end(self, request: Command, answer: Answer) -> None:
+        """Commits or rolls back. Raises MalformedFrame, RequestRefused."""
+        header = read_header(EndTransaction, request.fields)
+        if header.commit_or_rollback == _NOT_KNOWN:
+            answer(ResponseCode.SUCCESS)
+            return
+        outcome = _OUTCOMES.get(header.commit_or_rollback)
+        if outcome is None:
+            raise MalformedFrame(f"commitOrRollback is {header.commit_or_rollback}; 0, 8 and 12 are known")
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            problem = refusal_in(facts, "schedule")
+            if facts is not None and facts.get("error") == _ALREADY[outcome]:
+                problem = ""
+            if problem:
+                self._log.info("the end of a transaction of %s: %s", header.producer_group, problem)
+            answer(ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS, remark=problem)
+
+        facts = {
+            "first": header.tran_state_table_offset,
+            "group": header.producer_group,
+            "key": header.transaction_id or header.msg_id,
+            "outcome": outcome,
+        }
+        if not self._schedule.ask("transaction_end", facts, told):
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "schedule is away; try again")
+
+    def cycle(self, now_ms: int) -> None:
+        """Keeps a watch for each producer group that has clients here, in turn where they are many."""
+        if self._schedule.link is None or now_ms < self._pause_until or len(self._watched) >= WATCHES_MAX:
+            return
+        groups = self._clients.producer_groups
+        if len(groups) != len(self._turns):
+            known = set(self._turns)
+            self._turns = deque([group for group in self._turns if group in set(groups)])
+            self._turns.extend(group for group in groups if group not in known)
+        for _ in range(len(self._turns)):
+            group = self._turns[0]
+            self._turns.rotate(-1)
+            if group not in self._watched and len(self._watched) < WATCHES_MAX:
+                self._watch(group, now_ms)
+
+    def _watch(self, group: str, now_ms: int) -> None:
+        def told(facts: Facts | None, rest: list[Buffer]) -> None:
+            self._watched.discard(group)
+            if facts is None or "error" in facts:
+                self._pause_until = now_ms + AGAIN_MS
+                return
+            try:
+                self._check(group, facts["checks"], rest)
+            except (MalformedFrame, MalformedRecord, KeyError, TypeError, ValueError) as error:
+                self._log.error("a check of %s was not understood: %r", group, error)
+
+        if self._schedule.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, told):
+            self._watched.add(group)
+
+    def _check(self, group: str, checks: list[dict[str, Any]], rest: list[Buffer]) -> None:
+        for row, record in zip(checks, _records(rest), strict=True):
+            client = self._clients.producer_of(group)
+            if client is None:
+                return  # schedule asks again
+            self._ask(client, int(row["first"]), record)
+
+    def _ask(self, client: Client, first: int, half: Record) -> None:
+        pairs = names.decode(half.properties)
+        topic, queue_id = pairs.get(names.REAL_TOPIC, ""), int(pairs.get(names.REAL_QID, 0))
+        body = encode(replace(half, topic=topic.encode(), queue_id=queue_id))
+        key = pairs.get(names.UNIQ_KEY, "")
+        fields = {
+            "topic": topic,
+            "tranStateTableOffset": str(first),
+            "commitLogOffset": str(half.physical_offset),
+            "msgId": key,
+            "transactionId": key,
+            "offsetMsgId": self._message_id(half.physical_offset),
+        }
+        self._connections.ask(client.connection, RequestCode.CHECK_TRANSACTION_STATE, fields, body, one_way=True)
+
+
+def _records(parts: list[Buffer]) -> list[Record]:
+    """The records behind an answer's facts: their sizes, then their bytes."""
+    if not parts:
+        return []
+    sizes, data = bytes(parts[0]), parts[1]
+    found, at = [], 0
+    for place in range(0, len(sizes), _SIZE):
+        found.append(decode(bytes(data), at))
+        at += int.from_bytes(sizes[place : place + _SIZE], "big")
+    return found

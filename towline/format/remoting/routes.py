@@ -1,0 +1,56 @@
+"""What a name server tells, as JSON: where a topic's queues are, and which brokers there are (spec 11.3)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from towline.format.files.topics import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker as clients know it. `addresses`: `host:port` by broker id, 0 for the master."""
+
+    name: str
+    cluster: str
+    addresses: Mapping[int, str]
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "brokerAddrs": {str(number): address for number, address in sorted(self.addresses.items())},
+            "brokerName": self.name,
+            "cluster": self.cluster,
+            "enableActingMaster": False,
+        }
+
+
+def route_of(topic: TopicConfig, broker: Broker) -> bytes:
+    """The route of a topic."""
+    return _json(
+        {
+            "brokerDatas": [broker.members],
+            "filterServerTable": {},
+            "queueDatas": [
+                {
+                    "brokerName": broker.name,
+                    "perm": topic.perm,
+                    "readQueueNums": topic.read_queue_nums,
+                    "topicSysFlag": topic.topic_sys_flag,
+                    "writeQueueNums": topic.write_queue_nums,
+                }
+            ],
+        }
+    )
+
+
+def cluster_of(broker: Broker) -> bytes:
+    """The brokers of the cluster."""
+    return _json(
+        {"brokerAddrTable": {broker.name: broker.members}, "clusterAddrTable": {broker.cluster: [broker.name]}}
+    )
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
