@@ -61,14 +61,15 @@ def client() -> list[str]:
 class RocketmqNode(Process):
     """The broker, and the name server that it has for itself."""
 
-    def __init__(self, directory: Path, setup: Setup) -> None:
+    def __init__(self, directory: Path, setup: Setup, more: str = "") -> None:
+        """`more`: lines of its configuration."""
         places = {name: directory / name for name in ("names", "broker")}
         for place in places.values():
             place.mkdir()
         self._root = directory
         self._names = _name_server(places["names"])
         port = _port()
-        self._store = places["broker"] / "store"
+        self.store = places["broker"] / "store"
         config = directory / "broker.conf"
         config.write_text(
             _CONFIG.format(
@@ -76,9 +77,10 @@ class RocketmqNode(Process):
                 name_server=self._names.address,
                 port=port,
                 ha=free_port(),
-                store=self._store,
+                store=self.store,
                 flush=_FLUSH[setup.durability],
             )
+            + more
         )
         flags = [*FLAGS, f"-Duser.home={places['broker']}", f"-Drocketmq.home.dir={places['broker']}"]
         words = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(config)]
@@ -97,7 +99,7 @@ class RocketmqNode(Process):
         self.address = f"{HOST}:{self._names.address}"
 
     def disk_bytes(self) -> int:
-        return disk_bytes(self._store)
+        return disk_bytes(self.store)
 
     def end(self) -> None:
         super().end()

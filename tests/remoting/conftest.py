@@ -1,0 +1,41 @@
+"""A node with a port for RocketMQ's clients, started once for each file of tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
+
+from .raw import RawClient
+
+
+class RemotingNode(TestNode):
+    """A master that listens to RocketMQ's clients on `port`."""
+
+    port: int
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
+    port = free_port()
+    made = RemotingNode(
+        "master",
+        tmp_path_factory.mktemp("remoting") / "store",
+        flush_disk_type="ASYNC_FLUSH",
+        remoting_port=port,
+        transaction_time_out=500,
+        transaction_check_interval=500,
+        timer_max_delay_sec=60,
+    )
+    made.port = port
+    with ending(made):
+        made.start()
+        yield made
+        assert made.stop()
+        check_nothing_is_left(made)
+
+
+@pytest.fixture
+def client(node: RemotingNode) -> Iterator[RawClient]:
+    with RawClient(node.port) as made:
+        yield made

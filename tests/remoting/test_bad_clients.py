@@ -1,0 +1,149 @@
+"""Clients that send what is no frame, send for ever, never read, or say nothing: one is closed, the others go on."""
+
+import random
+import struct
+import time
+
+import pytest
+
+from tests.processes.waiting import await_
+from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.command import Command, Form, encode
+from towline.limits import MIB
+
+from .conftest import RemotingNode
+from .raw import RawClient, sent
+
+MEMORY_MAX = 256 * MIB
+
+
+def anonymous(pid: int) -> int:
+    from pathlib import Path
+
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+@pytest.fixture
+def honest(node: RemotingNode):
+    """A client that is there before, and is served after."""
+    with RawClient(node.port) as made:
+        assert made.put("honest", b"before").code == 0
+        yield made
+        assert made.put("honest", b"after").code == 0
+        assert "remoting" in node.pids()
+
+
+@pytest.mark.usefixtures("honest")
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">I", 1 << 31),
+        struct.pack(">I", (16 << 20) + 1),
+        struct.pack(">I", 0),
+        struct.pack(">I", 3),
+        struct.pack(">II", 4, 1 << 24 | 5),
+        struct.pack(">II", 8, 7 << 24 | 4) + b"1234",
+        struct.pack(">II", 6, 2) + b"{}",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+    ids=["2 GiB", "above 16 MiB", "0", "3", "header beyond the frame", "unknown form", "no code", "HTTP"],
+)
+def test_what_is_no_frame_closes_its_connection(node: RemotingNode, data: bytes) -> None:
+    with RawClient(node.port) as client:
+        client.write(data)
+        assert client.is_closed()
+
+
+@pytest.mark.parametrize("form", Form)
+def test_a_frame_that_comes_byte_by_byte_is_one(node: RemotingNode, form: Form) -> None:
+    text = {name: str(value) for name, value in sent("bytewise", "TAGS\x01A").items()}
+    frame = b"".join(encode(Command(RequestCode.SEND_MESSAGE_V2, 5, 0, "", text, b"slow", form, 409)))
+    with RawClient(node.port, form) as client:
+        for byte in frame:
+            client.write(bytes([byte]))
+        assert (answer := client.read()).code == 0
+        assert answer.opaque == 5
+
+
+def test_any_damage_to_a_request_is_refused_or_understood_and_others_go_on(
+    node: RemotingNode, honest: RawClient
+) -> None:
+    chance = random.Random(18)
+    text = {name: str(value) for name, value in sent("damaged", "TAGS\x01A").items()}
+    for round_ in range(400):
+        form = Form(round_ % 2)
+        frame = bytearray(b"".join(encode(Command(RequestCode.SEND_MESSAGE_V2, 5, 0, "", text, b"body", form, 409))))
+        for _ in range(chance.randint(1, 3)):
+            frame[chance.randrange(4, len(frame))] = chance.randrange(256)
+        with RawClient(node.port, form) as client:
+            client.write(bytes(frame))
+            client.socket.settimeout(0.05 if round_ % 50 else 1.0)
+            client.is_closed()
+        if round_ % 50 == 0:
+            assert honest.put("honest", b"meanwhile").code == 0
+
+
+def test_who_sends_and_never_reads_is_closed_and_takes_no_memory_for_long(
+    node: RemotingNode, honest: RawClient
+) -> None:
+    pid = node.pids()["remoting"]
+    request = b"".join(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, 0, "", {"topic": "x" * 30_000})))
+    most = 0
+    with RawClient(node.port) as flood:
+        flood.socket.settimeout(1.0)
+        try:
+            for _ in range(20_000):
+                flood.write(request)
+                most = max(most, anonymous(pid))
+        except OSError:
+            pass
+        else:
+            pytest.fail("it was never closed")
+    assert most < MEMORY_MAX, f"{most >> 20} MiB"
+    await_(lambda: anonymous(pid) < MEMORY_MAX // 2, 10.0, "what it held is free again")
+    assert node.pids()["remoting"] == pid
+
+
+def test_a_thousand_connections_that_say_nothing_or_half_a_frame_cost_others_nothing(
+    node: RemotingNode, honest: RawClient
+) -> None:
+    alone = p99(honest)
+    idle = [RawClient(node.port) for _ in range(1_000)]
+    try:
+        for number, client in enumerate(idle):
+            if number % 2:
+                client.write(struct.pack(">I", 1_000) + b"half")
+        beside = p99(honest)
+    finally:
+        for client in idle:
+            client.close()
+    assert beside < max(5 * alone, 0.05), f"p99 alone {alone * 1e6:.0f} us, beside them {beside * 1e6:.0f} us"
+
+
+def p99(client: RawClient) -> float:
+    times = []
+    for _ in range(300):
+        began = time.perf_counter()
+        assert client.put("honest", b"timed").code == 0
+        times.append(time.perf_counter() - began)
+    return sorted(times)[-3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b'{"clientID":""}', b'{"clientID":7}', b'{"clientID":"c","producerDataSet":7}',
+     b'{"clientID":"c","producerDataSet":[{"groupName":""}]}', b"[" * 100_000, b'{"clientID":"' + b"x" * 256 + b'"}'],
+    ids=["empty", "list", "no id", "empty id", "a number", "groups no list", "empty group", "deep", "long"],
+)  # fmt: skip
+def test_a_heartbeat_that_cannot_be_is_refused(client: RawClient, body: bytes) -> None:
+    answer = client.ask(RequestCode.HEART_BEAT, {}, body)
+    assert answer.code == 1
+    assert "heartbeat" in answer.remark or "producerDataSet" in answer.remark
+
+
+def test_a_client_has_so_many_names_on_one_connection(client: RawClient) -> None:
+    codes = [client.heartbeat(f"c{number}@1", "pg").code for number in range(70)]
+    assert codes == [0] * 64 + [1] * 6
+    assert client.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "c0@1", "producerGroup": "pg"}).code == 0
+    assert client.heartbeat("another@1", "pg").code == 0
