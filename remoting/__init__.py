@@ -1,6 +1,6 @@
 """The remoting process: RocketMQ's own clients and tools connect here, to one TCP port.
 
-owns     nothing that is stored
+owns     remoting: the connections; nothing that is stored
 reads    config/topics.json; EPOCH
 asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket
 answers  RocketMQ's remoting requests: routes as a name server, sends as a broker, heartbeats

@@ -148,7 +148,7 @@ class Connections:
                 self.close()
                 raise CannotListen(f"tcp://{address[0]}:{address[1]}", error.errno or 0, str(error.strerror)) from None
             sock.setblocking(False)
-            self._selector.register(sock, selectors.EVENT_READ, None)
+            self._selector.register(sock, selectors.EVENT_READ, sock)
             self._listening.append(sock)
 
     def __len__(self) -> int:
@@ -166,8 +166,8 @@ class Connections:
         events = self._selector.select(0)
         for key, mask in events:
             connection = key.data
-            if connection is None:
-                self._accept(key.fileobj)
+            if isinstance(connection, socket.socket):
+                self._accept(connection)
                 continue
             if mask & selectors.EVENT_READ and connection.is_open and not self._is_full():
                 self._receive(connection)

@@ -68,6 +68,7 @@ class TopicDesk:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             problem = refusal_in(facts, "put")
+            self._file.refresh()
             answer(ResponseCode.INVALID_PARAMETER if problem else ResponseCode.SUCCESS, remark=problem)
 
         if not self._put.ask(op, {**facts, **more}, told):

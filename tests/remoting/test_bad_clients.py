@@ -3,6 +3,7 @@
 import random
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,6 @@ MEMORY_MAX = 256 * MIB
 
 
 def anonymous(pid: int) -> int:
-    from pathlib import Path
-
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 

@@ -244,11 +244,15 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if not _is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
         why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
         yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
+    if s.remoting_port and not _is_loopback(s.listen_host) and not s.insecure:
+        yield ("remoting_port",), "has no keys yet: RocketMQ's clients connect on loopback alone, or pass --insecure"
+    if s.remoting_port and not s.shared_memory_puts:
+        yield ("remoting_port",), "needs shared_memory_puts: what RocketMQ's clients send goes to put that way"
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
-    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port")
+    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port", "remoting_port")
     ports = {key: getattr(s, key) for key in names if getattr(s, key)}
     twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
     if twice:

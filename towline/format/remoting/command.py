@@ -100,7 +100,7 @@ def frame_size(data: Buffer, at: int = 0) -> int:
     (length,) = LENGTH.unpack_from(data, at)
     if not LENGTH.size <= length <= FRAME_MAX:
         raise MalformedFrame(f"a frame of {length} bytes; {LENGTH.size} to {FRAME_MAX} are allowed")
-    return LENGTH.size + int(length)
+    return int(LENGTH.size + length)
 
 
 def decode(frame: Buffer) -> Command:
@@ -174,7 +174,7 @@ def _integer(members: Mapping[str, Any], name: str, default: int | None = None) 
     value = members.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
         raise MalformedFrame(f"{name} in the header is {value!r}; a number of 32 bits is wanted")
-    return value
+    return int(value)
 
 
 def _to_json(command: Command) -> bytes:

@@ -15,6 +15,7 @@ from towline.errors import MalformedFrame
 TEXT_MAX: Final = 65_535  # bytes of a field: properties are the longest there are
 _TRUE: Final = "true"
 I32: TypeAlias = Annotated[int, 32]
+Shape: TypeAlias = tuple[tuple[str, str, Any, bool], ...]  # attribute, name on the wire, type, may be missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,8 @@ Header = TypeVar("Header")
 def read_header(kind: type[Header], given: Mapping[str, str], *, letters: bool = False) -> Header:
     """The fields of a request. Raises MalformedFrame, which names the field that is missing or of another type."""
     values: dict[str, Any] = {}
-    for name, wire, wanted, optional in _shape(kind, letters):
+    shape: Shape = _shape(kind, letters)  # type: ignore[arg-type]  # a class of a type variable is hashable as any
+    for name, wire, wanted, optional in shape:
         text = given.get(wire)
         if text is None:
             if not optional:
@@ -112,8 +114,7 @@ def read_header(kind: type[Header], given: Mapping[str, str], *, letters: bool =
 
 
 @cache
-def _shape(kind: type[Any], letters: bool) -> tuple[tuple[str, str, Any, bool], ...]:
-    """(attribute, name on the wire, type, whether it may be missing) of each field."""
+def _shape(kind: type[Any], letters: bool) -> Shape:
     hints, named = get_type_hints(kind, include_extras=True), getattr(kind, "WIRE", {})
     return tuple(
         (
