@@ -3,22 +3,18 @@
 A client is known on the connection of its last heartbeat, until that ends or it unregisters.
 """
 
-import json
 import random
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from towline.errors import MalformedFrame
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import UnregisterClient, read_header
+from towline.format.remoting.consumers import Heartbeat
+from towline.format.remoting.headers import UnregisterClient
 
 from .connections import Connection
 
 CLIENTS_MAX: Final = 64  # of one connection
-GROUPS_MAX: Final = 1_024  # of one client
-NAME_MAX: Final = 255
-BODY_MAX: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -55,9 +51,9 @@ class Clients:
         found = self._known.get(client_id)
         return None if found is None else found.connection
 
-    def heartbeat(self, connection: Connection, request: Command) -> None:
-        """Notes what a HEART_BEAT says. Raises MalformedFrame, RequestRefused."""
-        client_id, groups = _read(request)
+    def heartbeat(self, connection: Connection, request: Command, heartbeat: Heartbeat) -> None:
+        """Notes what a HEART_BEAT says. Raises RequestRefused."""
+        client_id, groups = heartbeat.client_id, set(heartbeat.producer_groups)
         client = self._known.get(client_id)
         if client is None or client.connection is not connection:
             if client is not None:
@@ -72,9 +68,8 @@ class Clients:
             self._leave(client, group)
         client.producer_groups = groups
 
-    def unregister(self, request: Command) -> None:
-        """Takes a client out of the groups that UNREGISTER_CLIENT names. Raises MalformedFrame."""
-        header = read_header(UnregisterClient, request.fields)
+    def unregister(self, header: UnregisterClient) -> None:
+        """Takes a client out of the producer group that UNREGISTER_CLIENT names."""
         client = self._known.get(header.client_id)
         if client is None:
             return
@@ -102,28 +97,3 @@ class Clients:
         members.discard(client)
         if not members:
             self._producers.pop(group, None)
-
-
-def _read(request: Command) -> tuple[str, set[str]]:
-    """The client id and the producer groups of a heartbeat. Raises MalformedFrame."""
-    if len(request.body) > BODY_MAX:
-        raise MalformedFrame(f"a heartbeat of {len(request.body)} bytes; {BODY_MAX} are allowed")
-    try:
-        said = json.loads(bytes(request.body))
-    except (ValueError, RecursionError):
-        raise MalformedFrame("the heartbeat is no JSON") from None
-    match said:
-        case {"clientID": str(client_id)} if 0 < len(client_id) <= NAME_MAX:
-            items = said.get("producerDataSet") or []
-            groups = {_group_of(item) for item in (items if isinstance(items, list) else [items])}
-            if len(groups) > GROUPS_MAX:
-                raise MalformedFrame(f"a heartbeat with {len(groups)} producer groups; {GROUPS_MAX} are allowed")
-            return client_id, groups
-    raise MalformedFrame(f"a heartbeat has a clientID of 1 to {NAME_MAX} characters")
-
-
-def _group_of(item: Any) -> str:
-    match item:
-        case {"groupName": str(name)} if 0 < len(name) <= NAME_MAX:
-            return name
-    raise MalformedFrame(f"producerDataSet holds objects with a groupName of 1 to {NAME_MAX} characters")

@@ -96,7 +96,7 @@ class Producers:
         batch = Batch(stored.topic, stored.queue_id, [record], 0, handle.unique_key)
 
         def done(found: PutAnswer | None) -> None:
-            code, why = _outcome(found)
+            code, why = outcome(found)
             answer(code, {"msgId": handle.unique_key}, remark=why)
 
         self._put_batch(batch, done)
@@ -199,7 +199,7 @@ class Producers:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{PUT_AWAY}, or send less at once")
 
     def _answer(self, batch: Batch, answer: Answer, found: PutAnswer | None) -> None:
-        code, why = _outcome(found)
+        code, why = outcome(found)
         if found is None or not found.places:
             answer(code, remark=why)
             return
@@ -220,7 +220,7 @@ class Producers:
         answer(code, {name: text for name, text in fields.items() if text}, remark=why)
 
 
-def _outcome(found: PutAnswer | None) -> tuple[int, str]:
+def outcome(found: PutAnswer | None) -> tuple[int, str]:
     """The code for what became of a put, and why it was not acknowledged."""
     if found is None:
         return ResponseCode.SYSTEM_ERROR, "put has ended; whether the message is stored is not known"

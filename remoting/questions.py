@@ -1,10 +1,22 @@
-"""Questions to another process of this node, over its local socket, and their answers."""
+"""Questions and pulls to another process of this node, over its local socket, and their answers."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from towline.errors import LinkRefused, MalformedFrame
-from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
+from towline.format.wire.frames import (
+    ANSWER,
+    ASK,
+    PULL_ANSWER,
+    Buffer,
+    Kind,
+    Pull,
+    encode_pull,
+    expect,
+    json_part,
+    kind_of,
+    read_json,
+)
 from towline.link.dealer import Link
 from towline.node.peers.local_links import LocalLink
 
@@ -12,6 +24,8 @@ ASKED_MAX: Final = 65_536  # without an answer
 Facts: TypeAlias = Mapping[str, Any]
 # Gets the facts of an answer, or of a refusal, and what follows them; None where the answer was lost.
 Told: TypeAlias = Callable[[Facts | None, list[Buffer]], None]
+# Gets the parts of an answer, none where it was lost.
+Received: TypeAlias = Callable[[list[Buffer]], None]
 
 
 class Questions:
@@ -21,7 +35,7 @@ class Questions:
         """`lost` is called when the link has ended, before its questions are answered by None."""
         self._local, self._lost = local, lost
         self._link: Link | None = None
-        self._asked: dict[int, Told] = {}
+        self._asked: dict[int, Received] = {}
         self._next_id = 0
 
     @property
@@ -52,13 +66,21 @@ class Questions:
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         """Asks. False, and `told` is never called, where the other process is away or does not answer."""
-        if self._link is None or len(self._asked) >= ASKED_MAX:
-            return False
-        self._next_id += 1
-        if not self._link.send([ASK.pack(Kind.ASK, self._next_id), json_part({"op": op, **facts})]):
-            return False
-        self._asked[self._next_id] = told
-        return True
+
+        def received(parts: list[Buffer]) -> None:
+            if not parts:
+                told(None, [])
+                return
+            found = read_json(parts[1])
+            told({"error": "", **found} if expect(ANSWER, parts[0])[1] else found, parts[2:])
+
+        number = self._number()
+        return self._send(number, [ASK.pack(Kind.ASK, number), json_part({"op": op, **facts})], received)
+
+    def pull(self, pull: Pull, received: Received) -> bool:
+        """Sends a pull, whose number is given here. `received` gets the parts of its answer."""
+        pull.request_id = self._number()
+        return self._send(pull.request_id, encode_pull(pull), received)
 
     def lose(self, now_ms: int) -> None:
         self._local.lose(now_ms)
@@ -71,20 +93,33 @@ class Questions:
         self._lost()
         self._local.close()
 
+    def _number(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _send(self, number: int, parts: list[bytes], received: Received) -> bool:
+        if self._link is None or len(self._asked) >= ASKED_MAX or not self._link.send(parts):
+            return False
+        self._asked[number] = received
+        return True
+
     def _answered(self, parts: list[Buffer]) -> None:
-        if kind_of(parts[0]) != Kind.ANSWER or len(parts) < 2:
-            raise MalformedFrame(f"a message of kind {kind_of(parts[0])} is no answer to a question")
-        _, status, request_id, _ = expect(ANSWER, parts[0])
-        facts = read_json(parts[1])
-        told = self._asked.pop(request_id, None)
-        if told is not None:
-            told({"error": "", **facts} if status else facts, parts[2:])
+        match kind_of(parts[0]):
+            case Kind.ANSWER if len(parts) > 1:
+                number = expect(ANSWER, parts[0])[2]
+            case Kind.PULL_ANSWER:
+                number = expect(PULL_ANSWER, parts[0])[3]
+            case kind:
+                raise MalformedFrame(f"a message of kind {kind} answers nothing")
+        received = self._asked.pop(number, None)
+        if received is not None:
+            received(parts)
 
     def _give_up(self) -> None:
         self._lost()
         asked, self._asked = list(self._asked.values()), {}
-        for told in asked:
-            told(None, [])
+        for received in asked:
+            received([])
 
 
 def refusal_in(facts: Facts | None, who: str) -> str:

@@ -4,12 +4,15 @@ import gc
 import ipaddress
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from towline.errors import MalformedFrame
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
+from towline.format.remoting.consumers import read_heartbeat
+from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
 from towline.limits import REST_MAX_MS
@@ -26,10 +29,13 @@ from towline.runtime.positions import Counter, Duty
 
 from .clients import Clients
 from .connections import Answer, Connection, Connections
+from .consumers import Consumers
 from .producers import Producers, message_id
 from .put_client import PutClient
 from .questions import Questions
+from .readers import Readers
 from .replies import Replies
+from .send_backs import SendBacks
 from .topics import TopicDesk
 from .transactions import Transactions
 
@@ -61,6 +67,7 @@ class RemotingAgent:
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms)
         self._schedule = Questions(self._link("schedule"))
+        self._serve = Questions(self._link("serve"), lambda: self._consumers.lost())
         where = f"{settings.broker_ip1}:{settings.remoting_port}"
         self._topics = TopicDesk(
             TopicsFile(node.store.config / "topics.json"),
@@ -73,14 +80,24 @@ class RemotingAgent:
         facts = BrokerFacts(settings.broker_cluster_name, len(settings.delay_levels_ms), settings.timer_max_delay_sec)
         now_ms = node.clock.now_ms
         producers = Producers(self._put, self._topics, facts, settings.broker_name, host, now_ms)
+        self._readers = Readers(
+            self._serve,
+            lambda group, topic: self._consumers.subscription(group, topic),
+            lambda *commit: self._consumers.commit(*commit),
+            filters=settings.enable_property_filter,
+        )
+        self._consumers = Consumers(
+            self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
+        )
+        send_backs = SendBacks(self._put, self._topics, self._readers, facts, now_ms)
         replies = Replies(producers, self._clients, self._connections, where, node.log)
         self._transactions = Transactions(
             self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
         )
         self._handlers: dict[int, Handler] = {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda _, request, answer: self._topics.route(request, answer),
-            RequestCode.GET_BROKER_CLUSTER_INFO: lambda _, request, answer: self._topics.cluster(request, answer),
-            RequestCode.UPDATE_AND_CREATE_TOPIC: lambda _, request, answer: self._topics.make(request, answer),
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(self._topics.route),
+            RequestCode.GET_BROKER_CLUSTER_INFO: alone(self._topics.cluster),
+            RequestCode.UPDATE_AND_CREATE_TOPIC: alone(self._topics.make),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.SEND_MESSAGE: producers.send,
@@ -89,7 +106,22 @@ class RemotingAgent:
             RequestCode.RECALL_MESSAGE: producers.recall,
             RequestCode.SEND_REPLY_MESSAGE: replies.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
-            RequestCode.END_TRANSACTION: lambda _, request, answer: self._transactions.end(request, answer),
+            RequestCode.END_TRANSACTION: alone(self._transactions.end),
+            RequestCode.PULL_MESSAGE: alone(self._readers.pull),
+            RequestCode.LITE_PULL_MESSAGE: alone(self._readers.pull),
+            RequestCode.GET_MAX_OFFSET: alone(self._readers.bound),
+            RequestCode.GET_MIN_OFFSET: alone(self._readers.bound),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: alone(self._readers.search),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: alone(self._readers.earliest),
+            RequestCode.QUERY_MESSAGE: alone(self._readers.query),
+            RequestCode.VIEW_MESSAGE_BY_ID: alone(self._readers.view),
+            RequestCode.QUERY_CONSUMER_OFFSET: alone(self._consumers.offset),
+            RequestCode.UPDATE_CONSUMER_OFFSET: alone(self._consumers.update_offset),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: alone(self._consumers.members),
+            RequestCode.CHECK_CLIENT_CONFIG: alone(self._consumers.check_filter),
+            RequestCode.LOCK_BATCH_MQ: alone(self._consumers.lock),
+            RequestCode.UNLOCK_BATCH_MQ: alone(self._consumers.unlock),
+            RequestCode.CONSUMER_SEND_MSG_BACK: alone(send_backs.send_back),
         }
         gc.freeze()
 
@@ -99,10 +131,11 @@ class RemotingAgent:
             self._topics_at = now_ms + TOPICS_EVERY_MS
             self._topics.refresh()
         self._put.disarm()
-        done = self._put.cycle(now_ms) + self._schedule.cycle(now_ms)
+        done = self._put.cycle(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
         if not self._put.is_full:
             done += self._connections.cycle() + self._put.cycle(now_ms)
         self._transactions.cycle(now_ms)
+        self._consumers.cycle(now_ms)
         self._connections.flush()
         if now_ms >= self._silent_at:
             self._silent_at = now_ms + SILENT_EVERY_MS
@@ -127,6 +160,7 @@ class RemotingAgent:
         if hasattr(self, "_put"):
             self._put.close()
             self._schedule.close()
+            self._serve.close()
         if hasattr(self, "_connections"):
             self._connections.close()
             close_context(self._context)
@@ -157,17 +191,22 @@ class RemotingAgent:
             answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
     def _heartbeat(self, connection: Connection, request: Command, answer: Answer) -> None:
-        self._clients.heartbeat(connection, request)
-        answer(ResponseCode.SUCCESS)
+        said = read_heartbeat(request.json())
+        self._clients.heartbeat(connection, request, said)
+        joined = partial(answer, ResponseCode.SUCCESS)
+        self._consumers.heard(said.client_id, connection, said.consumers.values(), joined)
 
     def _unregister(self, _: Connection, request: Command, answer: Answer) -> None:
-        self._clients.unregister(request)
+        header = read_header(UnregisterClient, request.fields)
+        self._clients.unregister(header)
+        self._consumers.unregister(header.client_id, header.consumer_group)
         answer(ResponseCode.SUCCESS)
 
     def _forget_dropped(self) -> None:
         while self._connections.dropped:
             connection, why = self._connections.dropped.popleft()
             self._clients.ended(connection)
+            self._consumers.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
     def _link(self, service: str) -> LocalLink:
@@ -177,6 +216,15 @@ class RemotingAgent:
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")
+
+
+def alone(handle: Callable[[Command, Answer], None]) -> Handler:
+    """A handler that does not care from whom a request comes."""
+
+    def handler(_: Connection, request: Command, answer: Answer) -> None:
+        handle(request, answer)
+
+    return handler
 
 
 def build(node: Node) -> RemotingAgent:

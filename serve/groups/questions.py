@@ -19,6 +19,7 @@ TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 FIRST: Final = "first"
 LAST: Final = "last"
+NOWHERE: Final = "none"
 TOPICS_MAX: Final = 1_024  # of one member
 EXPRESSIONS_MAX: Final = 64 * 1_024  # characters of all expressions of one member
 INSTANCE_MAX: Final = 255
@@ -84,13 +85,13 @@ def generation(question: Question, default: int = 0) -> int:
 
 
 def beginning(question: Question) -> str | int:
-    """`from` of `group_join`: FIRST, LAST, or ms since 1970."""
+    """`from` of `group_join`: FIRST, LAST, ms since 1970, or NOWHERE: no offsets are set, the member knows where."""
     match question.get("from", LAST):
-        case "first" | "last" as where:
+        case "first" | "last" | "none" as where:
             return str(where)
         case int(at) if 0 <= at < _INT63:
             return at
-    raise _illegal(question, "from", f"{FIRST!r}, {LAST!r} or ms since 1970")
+    raise _illegal(question, "from", f"{FIRST!r}, {LAST!r}, {NOWHERE!r} or ms since 1970")
 
 
 def target(question: Question) -> str | tuple[str, int]:

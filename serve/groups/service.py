@@ -340,7 +340,7 @@ class GroupService:
         self._links[place] = reply_to.peer
         if self._filters is not None and group.members[join_request.member].topics != before_topics:
             self._filters.subscribed(group, join_request.topics)
-        if join_request.model == questions.CLUSTERING:
+        if join_request.model == questions.CLUSTERING and beginning != questions.NOWHERE:
             self._begin(name, join_request, beginning)
         self.due_ms = 0
         if join_request.generation and now < self._started_ms + REJOIN_MS:

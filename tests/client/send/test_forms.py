@@ -12,7 +12,6 @@ from towline.client.send.encoding import TopicEncoder
 from towline.client.send.forms import (
     DelayLimits,
     Handle,
-    sent_back,
     stored_form,
 )
 from towline.errors import IllegalProperty
@@ -31,6 +30,7 @@ from towline.format.record.forms import (
 from towline.format.record.properties import decode, encode
 from towline.format.record.record import TRANSACTION_COMMIT, Host, Record
 from towline.format.record.record import decode as decode_record
+from towline.format.record.retries import sent_back
 
 NOW = 1_700_000_000_000
 BOUNDS = DelayLimits(levels=3, timer_max_sec=60)

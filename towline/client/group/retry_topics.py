@@ -10,10 +10,10 @@ from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused, MessageTooLarge, PutRefused
 from towline.client.link.endpoints import Endpoints
 from towline.client.producer import Producer
-from towline.client.send.forms import sent_back
 from towline.errors import IllegalProperty, MalformedRecord, TopicExists
 from towline.format.record.forms import StoredForm, delayed
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from towline.format.record.retries import sent_back
 from towline.format.wire.status import PutStatus
 from towline.link.unclosed import call_in_child, renew
 

@@ -1,17 +1,12 @@
-"""Messages in a form (`towline.format.record.forms`): delayed by level or time, cancelling, half, retried."""
+"""Messages in a form (`towline.format.record.forms`): what asks for which, and the handles that cancel."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeGuard
 
 from towline.client.errors import IllegalDelay, IllegalHandle
 from towline.client.message import Message
-from towline.format.record import property_crc
-from towline.format.record.forms import CARRIED, LEVELS_DEFAULT, StoredForm, delayed, timed
-from towline.format.record.properties import CRC32
-from towline.format.record.properties import decode as decode_properties
-from towline.format.record.properties import encode as encode_properties
-from towline.format.record.record import TRANSACTION_MASK, Record, encode
+from towline.format.record.forms import LEVELS_DEFAULT, StoredForm, delayed, timed
 
 TIMER_MAX_SEC_DEFAULT: Final = 3 * 24 * 3600
 _S: Final = 1000  # ms
@@ -81,36 +76,6 @@ def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: in
             "deliver_at", str(deliver_at), f"it is more than timer_max_delay_sec ({limits.timer_max_sec} s) away"
         )
     return timed(message.topic, queue_id, deliver_at)
-
-
-def sent_back(
-    record: Record, form: StoredForm, more: Mapping[str, str], reconsume_times: int, *, append_property_crc: bool
-) -> bytes:
-    """The bytes of a received record once more, in this form: same body, born time, flag and unique key.
-
-    For a dead letter the form has the dead-letter topic and no pairs. `more` are further properties, such as
-    RETRY_TOPIC; what an earlier form left behind is taken out. Raises IllegalProperty, MalformedRecord.
-    """
-    kept = decode_properties(record.properties)
-    for name in (CRC32, *CARRIED):
-        kept.pop(name, None)
-    properties = encode_properties(({**kept, **more, **dict(form.pairs)}).items())
-    if append_property_crc:
-        properties = property_crc.appended(properties)
-    return encode(
-        replace(
-            record,
-            topic=form.topic.encode(),
-            queue_id=form.queue_id,
-            properties=properties,
-            sys_flag=record.sys_flag & ~TRANSACTION_MASK,
-            queue_offset=0,
-            physical_offset=0,
-            store_timestamp=0,
-            reconsume_times=reconsume_times,
-            prepared_transaction_offset=0,
-        )
-    )
 
 
 def handle_of(message: Message, queue_id: int, unique_key: str) -> str:

@@ -4,7 +4,7 @@ from enum import IntEnum
 from typing import Final
 
 from towline.errors import Remedy, TowlineError
-from towline.format.wire.status import PutStatus
+from towline.format.wire.status import GetStatus, PutStatus
 
 
 class RequestCode(IntEnum):
@@ -42,6 +42,9 @@ class RequestCode(IntEnum):
     RESET_CONSUMER_CLIENT_OFFSET = 220
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     RECALL_MESSAGE = 370
+
+
+PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 class ResponseCode(IntEnum):
@@ -98,6 +101,22 @@ _OF_PUT: Final = {
     PutStatus.UNKNOWN_QUEUE: ResponseCode.INVALID_PARAMETER,
     PutStatus.NO_PERMISSION: ResponseCode.NO_PERMISSION,
 }
+
+
+def response_of_pull(status: GetStatus, offset: int) -> ResponseCode:
+    """The code for a pull that asked for this offset (spec 10.3)."""
+    match status:
+        case GetStatus.FOUND:
+            return ResponseCode.SUCCESS
+        case GetStatus.MESSAGE_WAS_REMOVING | GetStatus.NO_MATCHED_MESSAGE:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        case GetStatus.NO_MATCHED_LOGIC_QUEUE | GetStatus.NO_MESSAGE_IN_QUEUE:
+            return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+        case GetStatus.OFFSET_FOUND_NULL | GetStatus.OFFSET_OVERFLOW_ONE:
+            return ResponseCode.PULL_NOT_FOUND
+        case GetStatus.OFFSET_OVERFLOW_BADLY | GetStatus.OFFSET_TOO_SMALL | GetStatus.OFFSET_RESET:
+            return ResponseCode.PULL_OFFSET_MOVED
+    return ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def response_of(status: PutStatus) -> ResponseCode:

@@ -27,6 +27,7 @@ from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
 
 FRAME_MAX: Final = 16 << 20  # bytes behind the length, as RocketMQ's decoder has it
+JSON_BODY_MAX: Final = 1 << 20  # bytes of a heartbeat and the like
 HEADER_MAX: Final = 0xFF_FFFF
 FIELDS_MAX: Final = 256  # of one header; RocketMQ's largest request has 15
 LENGTH: Final = struct.Struct(">I")
@@ -83,6 +84,15 @@ class Command:
     @property
     def is_one_way(self) -> bool:
         return bool(self.flag & ONE_WAY)
+
+    def json(self) -> Any:
+        """The JSON of its body. Raises MalformedFrame."""
+        if len(self.body) > JSON_BODY_MAX:
+            raise MalformedFrame(f"a body of {len(self.body)} bytes; {JSON_BODY_MAX} are allowed")
+        try:
+            return json.loads(bytes(self.body))
+        except (ValueError, RecursionError):
+            raise MalformedFrame("the body is no JSON") from None
 
     def answer(self, code: int, fields: Mapping[str, str] | None = None, body: Buffer = b"", remark: str = "") -> Self:
         """The answer to this request: a client takes an empty `extFields` for one that is missing."""

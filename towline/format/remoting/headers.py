@@ -74,6 +74,96 @@ class EndTransaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PullMessage:
+    """PULL_MESSAGE and LITE_PULL_MESSAGE. `sys_flag`: bit 0 commits `commit_offset`, bit 1 lets the broker hold the
+    pull for `suspend_timeout_millis`, bit 2: the subscription is the one in here."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: int
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: int = 0
+    suspend_timeout_millis: int = 0
+    subscription: str = ""
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    max_msg_bytes: I32 = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOfTopic:
+    """GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME."""
+
+    topic: str
+    queue_id: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOffset:
+    """SEARCH_OFFSET_BY_TIMESTAMP. `boundary_type`: lower or upper."""
+
+    topic: str
+    queue_id: I32
+    timestamp: int
+    boundary_type: str = "lower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOffset:
+    """QUERY_CONSUMER_OFFSET and UPDATE_CONSUMER_OFFSET, which has a `commit_offset`."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    commit_offset: int = 0
+    set_zero_if_not_found: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryMessage:
+    """QUERY_MESSAGE. `unique`: the key is a unique one."""
+
+    topic: str
+    key: str
+    max_num: I32
+    begin_timestamp: int
+    end_timestamp: int
+    index_type: str = ""
+    unique: bool = False
+
+    WIRE: ClassVar = {"unique": "_UNIQUE_KEY_QUERY"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewMessage:
+    """VIEW_MESSAGE_BY_ID: only the log offset of the id is sent."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroup:
+    """GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBack:
+    """CONSUMER_SEND_MSG_BACK. `delay_level` below 0: a dead letter; 0: the level of the message's next time."""
+
+    offset: int
+    group: str
+    delay_level: I32
+    origin_msg_id: str = ""
+    origin_topic: str = ""
+    unit_mode: bool = False
+    max_reconsume_times: I32 = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessage:
     """RECALL_MESSAGE."""
 

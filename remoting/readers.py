@@ -1,0 +1,222 @@
+"""What consumers read: pulls, offsets of queues, messages by key or id (spec 10, 11.2). All of it is asked of serve."""
+
+from collections.abc import Callable
+from typing import Final
+
+from towline.filter import sql, tags
+from towline.filter.errors import BadExpression
+from towline.format.record.record import decode
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode, response_of_pull
+from towline.format.remoting.command import Command
+from towline.format.remoting.consumers import SQL92, SubscriptionData
+from towline.format.remoting.headers import (
+    PullMessage,
+    QueryMessage,
+    QueueOfTopic,
+    SearchOffset,
+    ViewMessage,
+    read_header,
+)
+from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Pull, expect
+from towline.format.wire.status import GetStatus
+from towline.limits import MIB
+
+from .connections import Answer
+from .questions import Facts, Questions, refusal_in
+
+COMMITS: Final = 1  # bits of a pull's sysFlag
+SUSPENDS: Final = 2
+SUBSCRIBES: Final = 4
+SUSPEND_MAX_MS: Final = 30_000
+COUNT_MAX: Final = 1_024
+BYTES_MAX: Final = 4 * MIB  # of one answer; a first record that is larger comes whole
+UNIQUE_MAX: Final = 32  # messages by a unique key
+SERVE_AWAY: Final = "serve is away; try again"
+_UNIQUE: Final = "U"
+_TAG: Final = "T"
+
+# Of a group and a topic: the subscription of the last heartbeat.
+SubscriptionOf = Callable[[str, str], SubscriptionData | None]
+Commit = Callable[[str, str, int, int], None]  # group, topic, queue, offset
+
+
+class Readers:
+    """Handles what consumers, and tools, read."""
+
+    def __init__(self, serve: Questions, subscription_of: SubscriptionOf, commit: Commit, *, filters: bool) -> None:
+        """`filters`: SQL92 is allowed."""
+        self._serve, self._subscription_of, self._commit, self._filters = serve, subscription_of, commit, filters
+
+    # --- pulls
+
+    def pull(self, request: Command, answer: Answer) -> None:
+        """Raises MalformedFrame, RequestRefused."""
+        header = read_header(PullMessage, request.fields)
+        if header.sys_flag & COMMITS and header.commit_offset >= 0:
+            self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        wanted = self._wanted(header)
+        codes, expression = self._filter(wanted)
+        held = max(0, min(header.suspend_timeout_millis, SUSPEND_MAX_MS)) if header.sys_flag & SUSPENDS else 0
+        most = header.max_msg_bytes if header.max_msg_bytes > 0 else BYTES_MAX
+        pull = Pull(
+            0,
+            header.topic.encode(),
+            header.queue_id,
+            max(0, header.queue_offset),
+            max(1, min(header.max_msg_nums, COUNT_MAX)),
+            min(most, BYTES_MAX),
+            held,
+            codes,
+            expression,
+            header.consumer_group if expression else "",
+        )
+
+        def received(parts: list[Buffer]) -> None:
+            if parts:
+                _answer_pull(header, parts, answer)
+            else:
+                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+
+        if header.queue_id < 0 or len(pull.topic) > 255 or not self._serve.pull(pull, received):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
+
+    def check(self, subscription: SubscriptionData) -> None:
+        """Raises RequestRefused for a filter that nobody can evaluate."""
+        self._filter(subscription)
+
+    def _wanted(self, header: PullMessage) -> SubscriptionData:
+        if header.sys_flag & SUBSCRIBES:
+            return SubscriptionData(header.subscription, header.expression_type or "TAG", header.sub_version)
+        found = self._subscription_of(header.consumer_group, header.topic)
+        if found is None:
+            why = "the consumer's subscription not exist"
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_EXIST, why)
+        if found.version < header.sub_version:
+            why = "the consumer's subscription not latest"
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, why)
+        return found
+
+    def _filter(self, subscription: SubscriptionData) -> tuple[tuple[int, ...], str]:
+        """The hashes of tags, or the expression. Raises RequestRefused."""
+        try:
+            if subscription.kind != SQL92:
+                found = tags.parse(subscription.expression)
+                if not found.everything and not found.codes:
+                    raise BadExpression(subscription.expression, 0, "there is no tag in it")
+                return found.codes, ""
+            if not self._filters:
+                why = "The broker does not support consumer to filter message by SQL92"
+                raise RequestRefused(ResponseCode.SYSTEM_ERROR, why)
+            sql.compile(subscription.expression)
+        except BadExpression as error:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, error.describe()) from None
+        return (), subscription.expression
+
+    # --- offsets
+
+    def bound(self, request: Command, answer: Answer) -> None:
+        """GET_MAX_OFFSET, GET_MIN_OFFSET. Raises MalformedFrame, RequestRefused."""
+        header = read_header(QueueOfTopic, request.fields)
+        wants_end = request.code == RequestCode.GET_MAX_OFFSET
+        self.bounds(header.topic, header.queue_id, lambda low, end: _say_offset(answer, end if wants_end else low))
+
+    def bounds(self, topic: str, queue_id: int, then: Callable[[int, int], None]) -> None:
+        """Asks for the bounds of a queue; (0, 0) of one that is not there. Raises RequestRefused."""
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            rows = [] if facts is None or "error" in facts else facts["queues"]
+            found = next((row for row in rows if row["queue"] == queue_id), {"min": 0, "max": 0})
+            then(int(found["min"]), int(found["max"]))
+
+        self._ask("bounds", {"topic": topic}, told)
+
+    def search(self, request: Command, answer: Answer) -> None:
+        """SEARCH_OFFSET_BY_TIMESTAMP. Raises MalformedFrame, RequestRefused."""
+        header = read_header(SearchOffset, request.fields)
+        boundary = "upper" if header.boundary_type.lower() == "upper" else "lower"
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            problem = refusal_in(facts, "serve")
+            if facts is None or problem:
+                answer(ResponseCode.SYSTEM_ERROR, remark=problem)
+            else:
+                _say_offset(answer, int(facts["offset"]))
+
+        place = {"topic": header.topic, "queue": header.queue_id}
+        self._ask("offset_by_time", {**place, "time": max(0, header.timestamp), "boundary": boundary}, told)
+
+    def earliest(self, request: Command, answer: Answer) -> None:
+        """GET_EARLIEST_MSG_STORETIME: -1 where the queue is empty. Raises MalformedFrame, RequestRefused."""
+        header = read_header(QueueOfTopic, request.fields)
+
+        def received(parts: list[Buffer]) -> None:
+            found = expect(PULL_ANSWER, parts[0])[4] if parts else 0
+            time = decode(bytes(parts[2]), check_crc=False).store_timestamp if found else -1
+            answer(ResponseCode.SUCCESS, {"timestamp": str(time)})
+
+        def then(low: int, _: int) -> None:
+            pull = Pull(0, header.topic.encode(), header.queue_id, low, 1, 1, 0)
+            if not self._serve.pull(pull, received):
+                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+
+        self.bounds(header.topic, header.queue_id, then)
+
+    # --- single messages
+
+    def query(self, request: Command, answer: Answer) -> None:
+        """QUERY_MESSAGE. Raises MalformedFrame, RequestRefused."""
+        header = read_header(QueryMessage, request.fields)
+        unique = header.unique or header.index_type == _UNIQUE
+        op = "query_unique_key" if unique else "query_key"
+        if header.index_type == _TAG:
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, "there is no index of tags")
+        facts = {
+            "topic": header.topic,
+            "key": header.key,
+            "max": UNIQUE_MAX if unique else max(1, header.max_num),
+            "begin": max(0, header.begin_timestamp),
+            "end": max(0, header.end_timestamp),
+        }
+        fields = {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+        self._ask(op, facts, lambda found, rest: _say_records(answer, found, rest, fields))
+
+    def view(self, request: Command, answer: Answer) -> None:
+        """VIEW_MESSAGE_BY_ID. Raises MalformedFrame, RequestRefused."""
+        header = read_header(ViewMessage, request.fields)
+        self.read(header.offset, lambda found, rest: _say_records(answer, found, rest, {}))
+
+    def read(self, offset: int, told: Callable[[Facts | None, list[Buffer]], None]) -> None:
+        """Asks for the record at an offset of the log. Raises RequestRefused."""
+        self._ask("query_offset", {"offset": offset}, told)
+
+    def _ask(self, op: str, facts: Facts, told: Callable[[Facts | None, list[Buffer]], None]) -> None:
+        if not self._serve.ask(op, facts, told):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
+
+
+def _answer_pull(header: PullMessage, parts: list[Buffer], answer: Answer) -> None:
+    _, number, _, _, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
+    status = GetStatus(number)
+    fields = {
+        "suggestWhichBrokerId": "1" if flags & READ_FROM_SLAVE else "0",
+        "nextBeginOffset": str(following),
+        "minOffset": str(low),
+        "maxOffset": str(end),
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+    body = bytes(parts[2]) if count else b""
+    answer(response_of_pull(status, header.queue_offset), fields, body, status.name)
+
+
+def _say_offset(answer: Answer, offset: int) -> None:
+    answer(ResponseCode.SUCCESS, {"offset": str(offset)})
+
+
+def _say_records(answer: Answer, found: Facts | None, rest: list[Buffer], fields: dict[str, str]) -> None:
+    if found is None:
+        answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+    elif "error" in found or len(rest) < 2 or not len(rest[1]):
+        answer(ResponseCode.QUERY_NOT_FOUND, remark=str(found.get("sentence", "can not find message")))
+    else:
+        answer(ResponseCode.SUCCESS, fields, bytes(rest[1]))
