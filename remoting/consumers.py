@@ -71,12 +71,10 @@ class Consumers:
         self._of_group: dict[str, dict[str, Membership]] = {}
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """That of the newest member of the group here."""
-        for member in reversed(list(self._of_group.get(group, {}).values())):
-            found = member.data.subscriptions.get(topic)
-            if found is not None:
-                return found
-        return None
+        """The newest of all members of the group here: each of them may have raised its version."""
+        members = self._of_group.get(group, {}).values()
+        found = [member.data.subscriptions[topic] for member in members if topic in member.data.subscriptions]
+        return max(found, key=lambda each: each.version, default=None)
 
     # --- heartbeats
 

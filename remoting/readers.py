@@ -17,12 +17,13 @@ from towline.format.remoting.headers import (
     ViewMessage,
     read_header,
 )
-from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Pull, expect
+from towline.format.wire.frames import PULL_ANSWER, Buffer, Pull, expect, read_json
 from towline.format.wire.status import GetStatus
 from towline.limits import MIB
 
 from .connections import Answer
 from .questions import Facts, Questions, refusal_in
+from .topics import TopicDesk
 
 COMMITS: Final = 1  # bits of a pull's sysFlag
 SUSPENDS: Final = 2
@@ -43,9 +44,12 @@ Commit = Callable[[str, str, int, int], None]  # group, topic, queue, offset
 class Readers:
     """Handles what consumers, and tools, read."""
 
-    def __init__(self, serve: Questions, subscription_of: SubscriptionOf, commit: Commit, *, filters: bool) -> None:
+    def __init__(
+        self, serve: Questions, topics: TopicDesk, subscription_of: SubscriptionOf, commit: Commit, *, filters: bool
+    ) -> None:
         """`filters`: SQL92 is allowed."""
-        self._serve, self._subscription_of, self._commit, self._filters = serve, subscription_of, commit, filters
+        self._serve, self._topics, self._filters = serve, topics, filters
+        self._subscription_of, self._commit = subscription_of, commit
 
     # --- pulls
 
@@ -54,6 +58,7 @@ class Readers:
         header = read_header(PullMessage, request.fields)
         if header.sys_flag & COMMITS and header.commit_offset >= 0:
             self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self._check_place(header)
         wanted = self._wanted(header)
         codes, expression = self._filter(wanted)
         held = max(0, min(header.suspend_timeout_millis, SUSPEND_MAX_MS)) if header.sys_flag & SUSPENDS else 0
@@ -77,12 +82,23 @@ class Readers:
             else:
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
-        if header.queue_id < 0 or len(pull.topic) > 255 or not self._serve.pull(pull, received):
+        if not self._serve.pull(pull, received):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
 
     def check(self, subscription: SubscriptionData) -> None:
         """Raises RequestRefused for a filter that nobody can evaluate."""
         self._filter(subscription)
+
+    def _check_place(self, header: PullMessage) -> None:
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            why = f"topic[{header.topic}] not exist, apply first please!"
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
+        if not topic.readable:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            why = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {topic.read_queue_nums} queues"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, why)
 
     def _wanted(self, header: PullMessage) -> SubscriptionData:
         if header.sys_flag & SUBSCRIBES:
@@ -195,10 +211,14 @@ class Readers:
 
 
 def _answer_pull(header: PullMessage, parts: list[Buffer], answer: Answer) -> None:
-    _, number, _, _, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
+    _, number, _, _, count, following, low, end, _ = expect(PULL_ANSWER, parts[0])
     status = GetStatus(number)
+    if status is GetStatus.REFUSED:
+        why = str(read_json(parts[1]).get("sentence", status.name)) if len(parts) > 1 else status.name
+        answer(response_of_pull(status, header.queue_offset), remark=why)
+        return
     fields = {
-        "suggestWhichBrokerId": "1" if flags & READ_FROM_SLAVE else "0",
+        "suggestWhichBrokerId": "0",  # no slave has this port
         "nextBeginOffset": str(following),
         "minOffset": str(low),
         "maxOffset": str(end),

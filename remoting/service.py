@@ -82,6 +82,7 @@ class RemotingAgent:
         producers = Producers(self._put, self._topics, facts, settings.broker_name, host, now_ms)
         self._readers = Readers(
             self._serve,
+            self._topics,
             lambda group, topic: self._consumers.subscription(group, topic),
             lambda *commit: self._consumers.commit(*commit),
             filters=settings.enable_property_filter,

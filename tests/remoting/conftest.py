@@ -26,6 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
         transaction_time_out=500,
         transaction_check_interval=500,
         timer_max_delay_sec=60,
+        enable_property_filter=True,
     )
     made.port = port
     with ending(made):

@@ -1,5 +1,6 @@
 """A client that speaks remoting frame by frame."""
 
+import json
 import socket
 import time
 from typing import Any, Final, Self
@@ -82,6 +83,29 @@ class RawClient:
         groups = ",".join(f'{{"groupName":"{group}"}}' for group in producer_groups)
         body = f'{{"clientID":"{client_id}","producerDataSet":[{groups}],"consumerDataSet":[]}}'
         return self.ask(RequestCode.HEART_BEAT, {}, body.encode())
+
+    # --- requests of consumers
+
+    def join(self, client_id: str, group: str, subscriptions: dict[str, str], **more: Any) -> Command:
+        """A heartbeat of a consumer with these expressions by topic."""
+        rows = [
+            {"topic": topic, "subString": text, "expressionType": "TAG", "subVersion": 1, **more}
+            for topic, text in subscriptions.items()
+        ]
+        data = {"groupName": group, "messageModel": "CLUSTERING", "subscriptionDataSet": rows}
+        body = {"clientID": client_id, "producerDataSet": [], "consumerDataSet": [data]}
+        return self.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())
+
+    def pull(self, group: str, topic: str, queue: int, offset: int, **more: Any) -> Command:
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "queueOffset": offset, "maxMsgNums": 32,
+                  "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*",
+                  "subVersion": 1}  # fmt: skip
+        return self.ask(RequestCode.PULL_MESSAGE, {**fields, **more})
+
+    def members(self, group: str) -> list[str]:
+        """Of a group; none where the answer is that there are none."""
+        answer = self.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return sorted(json.loads(bytes(answer.body))["consumerIdList"]) if answer.code == 0 else []
 
     def close(self) -> None:
         self.socket.close()

@@ -1,0 +1,54 @@
+"""Real Java clients of both lines, and a real name server and broker for them to compare with."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from peers import rocketmq
+from peers.jars import JavaMissing, class_path
+from peers.plan import Setup
+from peers.server import Missing
+from tests.interop.releases import POM
+from tests.requirements import need
+
+VERSIONS: Final = ("4.9.8", "5.5.0")
+SOURCES: Final = sorted((Path(__file__).parent / "java").glob("*.java"))
+CONSUMERS: Final = Path(__file__).parent / "golden" / "consumers.txt"  # what Consume prints at a real broker
+RUN_S: Final = 240.0
+# What the node of these tests is set to, in the words of a broker.
+CONFIG: Final = """\
+recallMessageEnable=true
+transactionTimeOut=500
+transactionCheckInterval=500
+timerMaxDelaySec=60
+enablePropertyFilter=true
+"""
+
+
+def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
+    """A name server and a broker of RocketMQ 5.5."""
+    try:
+        made = rocketmq.RocketmqNode(directory, Setup(), CONFIG)
+    except (JavaMissing, Missing) as error:
+        need({getattr(error, "name", "java"): str(error)})
+        raise
+    yield made
+    made.end()
+
+
+def run(program: str, version: str, address: str, topic: str, config: pytest.Config) -> list[str]:
+    """What a program prints, with TOPIC for the name of its topic."""
+    try:
+        choices = ["-Drocketmq.module=rocketmq-client", f"-Drocketmq.version={version}"]
+        classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
+    except JavaMissing as error:
+        need({error.name: str(error)})
+        raise
+    quiet = "-Drocketmq.client.logLevel=ERROR"
+    words = ["java", quiet, "-cp", classes, f"towline.remoting.{program}", address, topic]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout.replace(topic, "TOPIC").splitlines()
