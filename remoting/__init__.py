@@ -2,7 +2,8 @@
 
 owns     remoting: the connections; nothing that is stored
 reads    config/topics.json; EPOCH
-asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket
-answers  RocketMQ's remoting requests: routes as a name server, sends as a broker, heartbeats
+asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket;
+         schedule to end transactions; serve for pulls, lookups and groups
+answers  RocketMQ's remoting requests: routes as a name server, everything else as a broker
 dies     safely at any point: what was not answered is sent again by its client, to whom its connection is lost
 """

@@ -1,5 +1,6 @@
 """The way from remoting to put: a ring in shared memory for records, put's socket for questions about topics."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -14,6 +15,7 @@ from towline.node.peers.local_links import LocalLink
 from .questions import Facts, Questions, Told
 
 OPEN_RING: Final = "open_ring"
+SPIN_NS: Final = 100_000
 DEADLINE_MS: Final = 3_000  # put refuses what it takes up later: the client has given up by then
 
 Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stored is not known
@@ -41,18 +43,26 @@ class PutClient:
         """Whether puts wait for room in the ring: nothing more is to be taken from clients meanwhile."""
         return bool(self._waiting)
 
-    def cycle(self, now_ms: int) -> int:
-        """Takes answers, sends what waits; returns how much of both."""
+    @property
+    def link(self) -> Link | None:
+        return self._questions.link
+
+    def cycle_link(self, now_ms: int) -> int:
+        """Connects, takes answers to questions; returns how many."""
         done = self._questions.cycle(now_ms)
         if self._questions.link is not self._link:
             self._link = self._questions.link
             if self._link is not None:
                 self._begin()
+        return done
+
+    def cycle(self, now_ms: int) -> int:
+        """Takes answers to puts, sends what waits; returns how much of both."""
         try:
-            return done + self._receive() + self._send_waiting()
+            return self._receive() + self._send_waiting()
         except MalformedFrame:
             self._questions.lose(now_ms)
-            return done + 1
+            return 1
 
     def put(self, groups: Sequence[Group], records: Buffer, done: Done) -> bool:
         """Sends records, which are stored whole or not at all. False where put is away, or never takes so much."""
@@ -66,6 +76,15 @@ class PutClient:
         if self._waiting or not self._ring.send(head, records):
             self._waiting.append((head, records, self._next_id))
         return True
+
+    def await_answer(self) -> None:
+        """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
+        ring = self._ring
+        if ring is None or not self._puts:
+            return
+        until = time.perf_counter_ns() + SPIN_NS
+        while not ring.waits and time.perf_counter_ns() < until:
+            pass
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         return self._questions.ask(op, facts, told)

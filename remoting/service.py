@@ -41,7 +41,7 @@ from .transactions import Transactions
 
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
-DRAIN_MS: Final = 1_000
+LINKS_EVERY_MS: Final = 2
 
 Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
@@ -54,7 +54,7 @@ class RemotingAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._silent_at = self._topics_at = 0
+        self._silent_at = self._topics_at = self._links_at = 0
         self._listens = True
 
     def on_start(self, bell: Doorbell) -> None:
@@ -132,9 +132,11 @@ class RemotingAgent:
             self._topics_at = now_ms + TOPICS_EVERY_MS
             self._topics.refresh()
         self._put.disarm()
-        done = self._put.cycle(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
+        done = self._put.cycle(now_ms) + self._cycle_links(now_ms)
         if not self._put.is_full:
-            done += self._connections.cycle() + self._put.cycle(now_ms)
+            done += self._connections.cycle()
+            self._put.await_answer()
+            done += self._put.cycle(now_ms)
         self._transactions.cycle(now_ms)
         self._consumers.cycle(now_ms)
         self._connections.flush()
@@ -143,6 +145,14 @@ class RemotingAgent:
             self._connections.drop_silent(time.monotonic())
         self._forget_dropped()
         return done
+
+    def _cycle_links(self, now_ms: int) -> int:
+        """Looks at the sockets when one was readable, or a while after the last look: one costs as much as a send."""
+        links = (self._put.link, self._schedule.link, self._serve.link)
+        if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in links):
+            return 0
+        self._links_at = now_ms + LINKS_EVERY_MS
+        return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
 
     def sleep_ms(self) -> int:
         return min(REST_MAX_MS, TOPICS_EVERY_MS)

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -47,8 +48,9 @@ def run(program: str, version: str, address: str, topic: str, config: pytest.Con
     except JavaMissing as error:
         need({error.name: str(error)})
         raise
-    quiet = "-Drocketmq.client.logLevel=ERROR"
-    words = ["java", quiet, "-cp", classes, f"towline.remoting.{program}", address, topic]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+    with TemporaryDirectory() as home:  # offsets of broadcasting consumers, logs
+        flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={home}"]
+        words = ["java", *flags, "-cp", classes, f"towline.remoting.{program}", address, topic]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.replace(topic, "TOPIC").splitlines()

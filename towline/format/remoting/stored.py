@@ -96,7 +96,9 @@ def stored_message(header: SendMessage, queue_id: int, now_ms: int, broker: Brok
         del found[name]
     found[names.CLUSTER] = broker.cluster
     found[names.MSG_REGION], found[names.TRACE_ON] = names.REGION_DEFAULT, names.TRACE_DEFAULT
-    unique_key = found.setdefault(names.UNIQ_KEY, secrets.token_hex(_KEY_SIZE).upper())
+    if names.UNIQ_KEY not in found:
+        found[names.UNIQ_KEY] = secrets.token_hex(_KEY_SIZE).upper()
+    unique_key = found[names.UNIQ_KEY]
     topic = header.topic
     if _is_given_up(header):
         topic = DEAD_LETTER_PREFIX + topic.removeprefix(RETRY_PREFIX)
