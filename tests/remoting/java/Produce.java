@@ -32,7 +32,17 @@ public final class Produce {
     private Produce() {
     }
 
-    public static void main(String[] words) throws Exception {
+    public static void main(String[] words) {
+        try {
+            all(words);
+        } catch (Exception error) {
+            error.printStackTrace();
+            System.exit(1);  // producers that were not shut down would keep the program
+        }
+        System.exit(0);
+    }
+
+    private static void all(String[] words) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("pg");
         producer.setNamesrvAddr(words[0]);
         producer.setSendMsgTimeout(10_000);
@@ -46,7 +56,6 @@ public final class Produce {
         }
         transactions(words[0], words[1]);
         System.out.println("over");
-        System.exit(0);
     }
 
     private static void plain(DefaultMQProducer producer, String topic) throws Exception {
