@@ -2,7 +2,7 @@
 
 No connection is waited for. One that sends what is no frame, or takes no answers while more than OUT_MAX bytes wait for
 it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, the next one
-is closed at once.
+is closed at once; where all together hold more than HELD_MAX, the one that holds most.
 """
 
 import ipaddress
@@ -24,6 +24,7 @@ from towline.limits import KIB, MIB
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
 PARTS_MAX: Final = 64  # of one sendmsg
 OUT_MAX: Final = 32 * MIB
+HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is closed
 SILENT_S: Final = 120.0
 CONNECTIONS_MAX: Final = 16_384
 BACKLOG: Final = 1_024
@@ -44,7 +45,13 @@ class Connection:
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._out_size = 0
+        self.counted = 0  # of `held`, in the sum of all
         self.is_open = True
+
+    @property
+    def held(self) -> int:
+        """Bytes of unfinished frames, and of answers that it has not taken."""
+        return len(self._in) + self._out_size
 
     @property
     def waits(self) -> bool:
@@ -135,6 +142,7 @@ class Connections:
         """Listens. Raises CannotListen."""
         self._handle, self._is_full = handle, is_full
         self._opaque = count(1)
+        self._held = 0
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
@@ -199,6 +207,9 @@ class Connections:
             except OSError as error:
                 self._drop(connection, str(error))
                 continue
+            self._count(connection)
+            if not connection.is_open:
+                continue
             if connection.waits != waited or connection.waits:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waits else 0)
                 self._selector.modify(connection.sock, events, connection)
@@ -233,9 +244,21 @@ class Connections:
                 self._handle(connection, command, Answer(self, connection, command))
         except (OSError, MalformedFrame) as error:
             self._drop(connection, str(error))
+        self._count(connection)
+
+    def _count(self, connection: Connection) -> None:
+        if not connection.is_open:
+            return
+        self._held += connection.held - connection.counted
+        connection.counted = connection.held
+        if self._held > HELD_MAX:
+            most = max(self._open, key=lambda each: each.counted)
+            self._drop(most, f"it holds {most.counted} of the {self._held} bytes that are kept for all clients")
 
     def _drop(self, connection: Connection, why: str) -> None:
         self._open.discard(connection)
+        self._held -= connection.counted
+        connection.counted = 0
         with suppress(KeyError, ValueError):
             self._selector.unregister(connection.sock)
         connection.close()

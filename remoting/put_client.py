@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
+from towline.limits import KIB
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
@@ -14,6 +15,7 @@ from towline.node.peers.local_links import LocalLink
 
 from .questions import Facts, Questions, Told
 
+QUESTION_MAX: Final = 4 * KIB
 OPEN_RING: Final = "open_ring"
 SPIN_NS: Final = 100_000
 DEADLINE_MS: Final = 3_000  # put refuses what it takes up later: the client has given up by then
@@ -26,7 +28,7 @@ class PutClient:
 
     def __init__(self, local: LocalLink, poller: Poller, wall_ms: Callable[[], int]) -> None:
         self._poller, self._wall_ms = poller, wall_ms
-        self._questions = Questions(local, self._lose)
+        self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
         self._ring: ClientRing | None = None
         self._agreed = False

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from towline.errors import LinkRefused, MalformedFrame
+from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.wire.frames import (
     ANSWER,
     ASK,
@@ -31,9 +32,10 @@ Received: TypeAlias = Callable[[list[Buffer]], None]
 class Questions:
     """Questions over a link that comes back after each loss. Used by one thread."""
 
-    def __init__(self, local: LocalLink, lost: Callable[[], None] = lambda: None) -> None:
-        """`lost` is called when the link has ended, before its questions are answered by None."""
-        self._local, self._lost = local, lost
+    def __init__(self, local: LocalLink, size_max: int, lost: Callable[[], None] = lambda: None) -> None:
+        """`size_max` bytes of a question are taken there: a longer one would cost everybody the link. `lost` is called
+        when the link has ended, before its questions are answered by None."""
+        self._local, self._size_max, self._lost = local, size_max, lost
         self._link: Link | None = None
         self._asked: dict[int, Received] = {}
         self._next_id = 0
@@ -65,7 +67,14 @@ class Questions:
         return done
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
-        """Asks. False, and `told` is never called, where the other process is away or does not answer."""
+        """Asks. False, and `told` is never called, where the other process is away or does not answer.
+
+        Raises RequestRefused for a question that is too long.
+        """
+        question = json_part({"op": op, **facts})
+        if len(question) > self._size_max:
+            why = f"the names in the request take {len(question)} bytes; {self._size_max} are allowed"
+            raise RequestRefused(ResponseCode.INVALID_PARAMETER, why)
 
         def received(parts: list[Buffer]) -> None:
             if not parts:
@@ -75,7 +84,7 @@ class Questions:
             told({"error": "", **found} if expect(ANSWER, parts[0])[1] else found, parts[2:])
 
         number = self._number()
-        return self._send(number, [ASK.pack(Kind.ASK, number), json_part({"op": op, **facts})], received)
+        return self._send(number, [ASK.pack(Kind.ASK, number), question], received)
 
     def pull(self, pull: Pull, received: Received) -> bool:
         """Sends a pull, whose number is given here. `received` gets the parts of its answer."""

@@ -1,7 +1,6 @@
 """Messages that a consumer could not handle come back: stored again for the group's retry topic, after a delay, or as a
 dead letter (spec 11.2)."""
 
-from collections.abc import Callable
 from typing import Final
 
 from towline.errors import IllegalProperty, MalformedRecord
@@ -29,10 +28,8 @@ FIRST_LEVEL: Final = 3
 class SendBacks:
     """Handles CONSUMER_SEND_MSG_BACK."""
 
-    def __init__(
-        self, put: PutClient, topics: TopicDesk, readers: Readers, facts: BrokerFacts, now_ms: Callable[[], int]
-    ) -> None:
-        self._put, self._topics, self._readers, self._facts, self._now_ms = put, topics, readers, facts, now_ms
+    def __init__(self, put: PutClient, topics: TopicDesk, readers: Readers, facts: BrokerFacts) -> None:
+        self._put, self._topics, self._readers, self._facts = put, topics, readers, facts
 
     def send_back(self, request: Command, answer: Answer) -> None:
         """Raises MalformedFrame, RequestRefused."""

@@ -15,7 +15,7 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
-from towline.limits import REST_MAX_MS
+from towline.limits import KIB, MIB, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
@@ -66,20 +66,15 @@ class RemotingAgent:
         self._connections = Connections([address], self._handle, lambda: self._put.is_full)
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms)
-        self._schedule = Questions(self._link("schedule"))
-        self._serve = Questions(self._link("serve"), lambda: self._consumers.lost())
-        where = f"{settings.broker_ip1}:{settings.remoting_port}"
+        self._schedule = Questions(self._link("schedule"), KIB)
+        self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
         self._topics = TopicDesk(
             TopicsFile(node.store.config / "topics.json"),
             self._put,
-            Broker(settings.broker_name, settings.broker_cluster_name, {0: where}),
+            Broker(settings.broker_name, settings.broker_cluster_name, {0: self._where}),
             settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0,
         )
         self._topics.refresh()
-        host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port)
-        facts = BrokerFacts(settings.broker_cluster_name, len(settings.delay_levels_ms), settings.timer_max_delay_sec)
-        now_ms = node.clock.now_ms
-        producers = Producers(self._put, self._topics, facts, settings.broker_name, host, now_ms)
         self._readers = Readers(
             self._serve,
             self._topics,
@@ -90,17 +85,31 @@ class RemotingAgent:
         self._consumers = Consumers(
             self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
         )
-        send_backs = SendBacks(self._put, self._topics, self._readers, facts, now_ms)
-        replies = Replies(producers, self._clients, self._connections, where, node.log)
-        self._transactions = Transactions(
-            self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
-        )
-        self._handlers: dict[int, Handler] = {
+        self._handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        gc.freeze()
+
+    def _for_all(self) -> dict[int, Handler]:
+        return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(self._topics.route),
             RequestCode.GET_BROKER_CLUSTER_INFO: alone(self._topics.cluster),
             RequestCode.UPDATE_AND_CREATE_TOPIC: alone(self._topics.make),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.QUERY_MESSAGE: alone(self._readers.query),
+            RequestCode.VIEW_MESSAGE_BY_ID: alone(self._readers.view),
+        }
+
+    def _for_producers(self) -> dict[int, Handler]:
+        node, settings = self._node, self._node.settings
+        host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port)
+        producers = Producers(
+            self._put, self._topics, self._facts_of_broker, settings.broker_name, host, node.clock.now_ms
+        )
+        replies = Replies(producers, self._clients, self._connections, self._where, node.log)
+        self._transactions = Transactions(
+            self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
+        )
+        return {
             RequestCode.SEND_MESSAGE: producers.send,
             RequestCode.SEND_MESSAGE_V2: producers.send,
             RequestCode.SEND_BATCH_MESSAGE: producers.send,
@@ -108,23 +117,26 @@ class RemotingAgent:
             RequestCode.SEND_REPLY_MESSAGE: replies.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: replies.reply,
             RequestCode.END_TRANSACTION: alone(self._transactions.end),
-            RequestCode.PULL_MESSAGE: alone(self._readers.pull),
-            RequestCode.LITE_PULL_MESSAGE: alone(self._readers.pull),
-            RequestCode.GET_MAX_OFFSET: alone(self._readers.bound),
-            RequestCode.GET_MIN_OFFSET: alone(self._readers.bound),
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: alone(self._readers.search),
-            RequestCode.GET_EARLIEST_MSG_STORETIME: alone(self._readers.earliest),
-            RequestCode.QUERY_MESSAGE: alone(self._readers.query),
-            RequestCode.VIEW_MESSAGE_BY_ID: alone(self._readers.view),
-            RequestCode.QUERY_CONSUMER_OFFSET: alone(self._consumers.offset),
-            RequestCode.UPDATE_CONSUMER_OFFSET: alone(self._consumers.update_offset),
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: alone(self._consumers.members),
-            RequestCode.CHECK_CLIENT_CONFIG: alone(self._consumers.check_filter),
-            RequestCode.LOCK_BATCH_MQ: alone(self._consumers.lock),
-            RequestCode.UNLOCK_BATCH_MQ: alone(self._consumers.unlock),
+        }
+
+    def _for_consumers(self) -> dict[int, Handler]:
+        readers, consumers = self._readers, self._consumers
+        send_backs = SendBacks(self._put, self._topics, readers, self._facts_of_broker)
+        return {
+            RequestCode.PULL_MESSAGE: alone(readers.pull),
+            RequestCode.LITE_PULL_MESSAGE: alone(readers.pull),
+            RequestCode.GET_MAX_OFFSET: alone(readers.bound),
+            RequestCode.GET_MIN_OFFSET: alone(readers.bound),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: alone(readers.search),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: alone(readers.earliest),
+            RequestCode.QUERY_CONSUMER_OFFSET: alone(consumers.offset),
+            RequestCode.UPDATE_CONSUMER_OFFSET: alone(consumers.update_offset),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: alone(consumers.members),
+            RequestCode.CHECK_CLIENT_CONFIG: alone(consumers.check_filter),
+            RequestCode.LOCK_BATCH_MQ: alone(consumers.lock),
+            RequestCode.UNLOCK_BATCH_MQ: alone(consumers.unlock),
             RequestCode.CONSUMER_SEND_MSG_BACK: alone(send_backs.send_back),
         }
-        gc.freeze()
 
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
@@ -219,6 +231,15 @@ class RemotingAgent:
             self._clients.ended(connection)
             self._consumers.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._node.settings.broker_ip1}:{self._node.settings.remoting_port}"
+
+    @property
+    def _facts_of_broker(self) -> BrokerFacts:
+        settings = self._node.settings
+        return BrokerFacts(settings.broker_cluster_name, len(settings.delay_levels_ms), settings.timer_max_delay_sec)
 
     def _link(self, service: str) -> LocalLink:
         node = self._node

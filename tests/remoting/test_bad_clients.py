@@ -146,3 +146,69 @@ def test_a_client_has_so_many_names_on_one_connection(client: RawClient) -> None
     assert codes == [0] * 64 + [1] * 6
     assert client.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "c0@1", "producerGroup": "pg"}).code == 0
     assert client.heartbeat("another@1", "pg").code == 0
+
+
+def test_unfinished_frames_of_many_clients_are_bounded_together(node: RemotingNode, honest: RawClient) -> None:
+    pid = node.pids()["remoting"]
+    begun = struct.pack(">II", 16 << 20, 1 << 24 | 10) + bytes(8 * MIB)
+    clients = []
+    most = 0
+    try:
+        for _ in range(60):
+            clients.append(RawClient(node.port))
+            try:
+                clients[-1].write(begun)
+            except OSError:
+                continue
+            most = max(most, anonymous(pid))
+            assert honest.put("honest", b"meanwhile").code == 0
+    finally:
+        for client in clients:
+            client.close()
+    assert most < MEMORY_MAX, f"{most >> 20} MiB"
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "x" * 60_000}),
+        (RequestCode.SEND_MESSAGE_V2, sent("x" * 60_000, "")),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "x" * 60_000, "readQueueNums": 1, "writeQueueNums": 1,
+                                               "perm": 6}),
+        (RequestCode.END_TRANSACTION, {"producerGroup": "x" * 60_000, "tranStateTableOffset": -1, "commitLogOffset": -1,
+                                       "commitOrRollback": 8, "msgId": "k"}),
+        (RequestCode.GET_MAX_OFFSET, {"topic": "x" * 60_000, "queueId": -5}),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"topic": "honest", "queueId": -5, "timestamp": -1}),
+        (RequestCode.QUERY_CONSUMER_OFFSET, {"consumerGroup": "x" * 60_000, "topic": "honest", "queueId": 0}),
+        (RequestCode.UPDATE_CONSUMER_OFFSET, {"consumerGroup": "g", "topic": "honest", "queueId": -1,
+                                              "commitOffset": -1}),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": -1}),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": -1, "group": "g", "delayLevel": 99}),
+        (RequestCode.QUERY_MESSAGE, {"topic": "honest", "key": "k" * 60_000, "maxNum": -1, "beginTimestamp": -1,
+                                     "endTimestamp": (1 << 63) - 1}),
+        (RequestCode.RECALL_MESSAGE, {"topic": "honest", "recallHandle": "x" * 60_000}),
+    ],
+    ids=lambda value: str(value.name) if isinstance(value, RequestCode) else "",
+)  # fmt: skip
+def test_a_request_with_senseless_values_costs_nobody_anything(
+    node: RemotingNode, honest: RawClient, code: RequestCode, fields: dict[str, object]
+) -> None:
+    """The links behind the port are everybody's: a question that put, schedule or serve would cut them for is not
+    asked."""
+    before = node.pids()
+    with RawClient(node.port) as client:
+        assert client.ask(code, fields, b"x").code is not None
+        assert client.pull("g", "honest", 0, 0).code == 0, "serve goes on"
+    assert honest.put("honest", b"meanwhile").code == 0
+    assert node.pids() == before
+
+
+def test_half_of_a_surrogate_pair_is_refused(node: RemotingNode, honest: RawClient) -> None:
+    header = b'{"code":105,"opaque":1,"flag":0,"extFields":{"topic":"\\ud800"}}'
+    body = b'{"clientID":"\\ud800","producerDataSet":[]}'
+    beat = b'{"code":34,"opaque":2,"flag":0,"extFields":{}}'
+    with RawClient(node.port) as client:
+        client.write(struct.pack(">II", 4 + len(beat) + len(body), len(beat)) + beat + body)
+        assert client.read().code == 1
+        client.write(struct.pack(">II", 4 + len(header), len(header)) + header)
+        assert client.is_closed()

@@ -51,6 +51,7 @@ LANGUAGES: Final = (
     "NODE_JS",
 )
 _JSON_FORM: Final = "JSON"
+_ESCAPE: Final = b"\\u"
 _HEAD: Final = struct.Struct(">hBhii")
 _SIZE: Final = struct.Struct(">i")
 _NAME: Final = struct.Struct(">h")
@@ -90,9 +91,12 @@ class Command:
         if len(self.body) > JSON_BODY_MAX:
             raise MalformedFrame(f"a body of {len(self.body)} bytes; {JSON_BODY_MAX} are allowed")
         try:
-            return json.loads(bytes(self.body))
+            found = json.loads(bytes(self.body))
+            if _ESCAPE in bytes(self.body):  # half of a surrogate pair could be sent to nobody
+                json.dumps(found, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise MalformedFrame("the body is no JSON") from None
+        return found
 
     def answer(self, code: int, fields: Mapping[str, str] | None = None, body: Buffer = b"", remark: str = "") -> Self:
         """The answer to this request: a client takes an empty `extFields` for one that is missing."""
@@ -172,6 +176,10 @@ def _from_json(header: bytes, body: Buffer) -> Command:
 def _text_of(name: str, value: Any) -> str:
     """A field as text: some clients write numbers and booleans as such."""
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise MalformedFrame(f"the header field {name!r} holds half of a surrogate pair") from None
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
