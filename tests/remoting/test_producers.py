@@ -86,6 +86,13 @@ def test_what_is_sent_one_way_is_stored_and_never_answered(node: RemotingNode, c
     assert bodies(node, "oneway", 2) == [b"quiet", b"loud"]
 
 
+def test_what_comes_while_its_topic_is_made_is_stored_in_its_order(node: RemotingNode, client: RawClient) -> None:
+    for number in range(300):
+        client.send(RequestCode.SEND_MESSAGE_V2, sent("being-made", ""), b"%d" % number)
+    assert {client.read().code for _ in range(300)} == {SUCCESS}
+    assert bodies(node, "being-made", 300) == [b"%d" % number for number in range(300)]
+
+
 def test_requests_that_come_at_once_are_all_answered_each_by_its_number(node: RemotingNode, client: RawClient) -> None:
     client.put("many", b"first")
     numbers = {client.send(RequestCode.SEND_MESSAGE_V2, sent("many", ""), b"%d" % number) for number in range(1_000)}
