@@ -1,5 +1,6 @@
 """Producers of RocketMQ's clients, frame by frame: what is answered, and what readers see."""
 
+import json
 import time
 
 import pytest
@@ -59,6 +60,13 @@ def test_a_topic_is_made_and_changed_on_request(client: RawClient) -> None:
     refused = client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "readQueueNums": 0})
     assert refused.code == INVALID
     assert "queues" in refused.remark
+
+
+def test_the_cluster_names_its_broker_and_where_it_listens(node: RemotingNode, client: RawClient) -> None:
+    found = json.loads(bytes(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body))
+    ((cluster, (broker,)),) = found["clusterAddrTable"].items()
+    assert found["brokerAddrTable"][broker]["brokerAddrs"] == {"0": f"127.0.0.1:{node.port}"}
+    assert found["brokerAddrTable"][broker]["cluster"] == cluster
 
 
 def test_a_queue_below_0_is_any(node: RemotingNode, client: RawClient) -> None:
