@@ -15,7 +15,7 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
-from towline.limits import KIB, MIB, REST_MAX_MS
+from towline.limits import KIB, MIB
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
@@ -167,7 +167,7 @@ class RemotingAgent:
         return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
 
     def sleep_ms(self) -> int:
-        return min(REST_MAX_MS, TOPICS_EVERY_MS)
+        return TOPICS_EVERY_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)
