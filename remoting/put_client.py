@@ -1,19 +1,25 @@
-"""The way from remoting to put: a ring in shared memory for records, put's socket for questions about topics."""
+"""The way from remoting to put: a ring in shared memory for records, put's socket for all else.
 
+Over the socket go questions about topics, and records that the ring is too small for, or all of them where the machine
+or put lets us have no ring. So that records arrive in their order, the one way waits until the other is empty.
+"""
+
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
-from towline.limits import KIB
+from towline.limits import CLIENT_SHARE_MAX, KIB, REQUEST_SIZE_MAX
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
 from towline.node.peers.local_links import LocalLink
 
-from .questions import Facts, Questions, Told
+from .questions import Facts, Questions, Told, refusal_in
 
 QUESTION_MAX: Final = 4 * KIB
 OPEN_RING: Final = "open_ring"
@@ -23,17 +29,28 @@ DEADLINE_MS: Final = 3_000  # put refuses what it takes up later: the client has
 Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stored is not known
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Records on their way. `deadline_ms`: of the wall clock."""
+
+    groups: Sequence[Group]
+    records: Buffer
+    deadline_ms: int
+    done: Done
+
+
 class PutClient:
     """Puts, and questions to put. Used by one thread."""
 
-    def __init__(self, local: LocalLink, poller: Poller, wall_ms: Callable[[], int]) -> None:
-        self._poller, self._wall_ms = poller, wall_ms
+    def __init__(self, local: LocalLink, poller: Poller, wall_ms: Callable[[], int], log: logging.Logger) -> None:
+        self._poller, self._wall_ms, self._log = poller, wall_ms, log
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
         self._ring: ClientRing | None = None
-        self._agreed = False
-        self._puts: dict[int, Done] = {}
-        self._waiting: deque[tuple[bytes, Buffer, int]] = deque()  # for room in the ring: head, records, request
+        self._agrees = False  # put was asked to take the ring, and has not answered
+        self._through_ring: dict[int, Done] = {}
+        self._over_socket = 0  # bytes of records
+        self._waiting: deque[Put] = deque()  # for room, or for the other way to be empty
         self._next_id = 0
 
     @property
@@ -42,7 +59,7 @@ class PutClient:
 
     @property
     def is_full(self) -> bool:
-        """Whether puts wait for room in the ring: nothing more is to be taken from clients meanwhile."""
+        """Whether puts wait: nothing more is to be taken from clients meanwhile."""
         return bool(self._waiting)
 
     @property
@@ -62,27 +79,23 @@ class PutClient:
         """Takes answers to puts, sends what waits; returns how much of both."""
         try:
             return self._receive() + self._send_waiting()
-        except MalformedFrame:
-            self._questions.lose(now_ms)
+        except MalformedFrame as error:
+            self._questions.lose(now_ms, error)
             return 1
 
     def put(self, groups: Sequence[Group], records: Buffer, done: Done) -> bool:
         """Sends records, which are stored whole or not at all. False where put is away, or never takes so much."""
-        if self._ring is None or not self._agreed:
+        if self._link is None or len(records) > REQUEST_SIZE_MAX:
             return False
-        self._next_id += 1
-        head = encode_put(self._next_id, 0, self._wall_ms() + DEADLINE_MS, groups)
-        if not self._ring.fits(len(head) + len(records)):
-            return False
-        self._puts[self._next_id] = done
-        if self._waiting or not self._ring.send(head, records):
-            self._waiting.append((head, records, self._next_id))
+        put = Put(groups, records, self._wall_ms() + DEADLINE_MS, done)
+        if self._waiting or not self._send(put):
+            self._waiting.append(put)
         return True
 
     def await_answer(self) -> None:
         """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
         ring = self._ring
-        if ring is None or not self._puts:
+        if ring is None or not self._through_ring:
             return
         until = time.perf_counter_ns() + SPIN_NS
         while not ring.waits and time.perf_counter_ns() < until:
@@ -107,18 +120,29 @@ class PutClient:
         offer = Offer.of(dict(self.welcome))
         if offer is None:
             return
-        self._ring = ClientRing(offer)
+        try:
+            self._ring = ClientRing(offer)
+        except OSError as error:
+            self._log.warning("records go to put over its socket: %s", error)
+            return
         self._poller.add(self._ring.fileno())
-        self.ask(OPEN_RING, self._ring.facts, self._opened)
+        self._agrees = True
+        if not self.ask(OPEN_RING, self._ring.facts, self._opened):
+            self._agrees = False
+            self._close_ring()
 
     def _opened(self, facts: Facts | None, _: list[Buffer]) -> None:
-        self._agreed = facts is not None and "error" not in facts
+        self._agrees = False
+        problem = refusal_in(facts, "put")
+        if problem:
+            self._log.warning("records go to put over its socket: %s", problem)
+            self._close_ring()
 
     def _receive(self) -> int:
         done = 0
         while self._ring is not None and (answer := self._ring.receive()) is not None:
             found = decode_put_answer(answer)
-            put = self._puts.pop(found.request_id, None)
+            put = self._through_ring.pop(found.request_id, None)
             if put is not None:
                 put(found)
             done += 1
@@ -126,18 +150,56 @@ class PutClient:
 
     def _send_waiting(self) -> int:
         done = 0
-        while self._waiting and self._ring is not None and self._ring.send(*self._waiting[0][:2]):
+        while self._waiting and self._send(self._waiting[0]):
             self._waiting.popleft()
             done += 1
         return done
 
+    def _send(self, put: Put) -> bool:
+        """False where it has to wait."""
+        if self._agrees:
+            return False
+        ring = self._ring
+        if ring is not None:
+            head = encode_put(self._next_id + 1, 0, put.deadline_ms, put.groups)
+            if ring.fits(len(head) + len(put.records)):
+                if self._over_socket or not ring.send(head, put.records):
+                    return False
+                self._next_id += 1
+                self._through_ring[self._next_id] = put.done
+                return True
+        return not self._through_ring and self._send_over_socket(put)
+
+    def _send_over_socket(self, put: Put) -> bool:
+        size = len(put.records)
+        if self._over_socket and self._over_socket + size > CLIENT_SHARE_MAX:
+            return False
+
+        def received(parts: list[Buffer]) -> None:
+            self._over_socket -= size
+            put.done(decode_put_answer(parts[0]) if parts else None)
+
+        def parts_of(number: int) -> list[Buffer]:
+            return [encode_put(number, 0, put.deadline_ms, put.groups), put.records]
+
+        self._over_socket += size
+        sent = self._questions.request(parts_of, received)
+        if not sent:
+            self._over_socket -= size
+        return sent
+
     def _lose(self) -> None:
         """The fate of what has no answer is unknown."""
-        if self._ring is not None:
-            self._poller.remove(self._ring.fileno())
-            self._ring.close()
-        self._ring, self._agreed = None, False
+        self._close_ring()
+        self._link, self._agrees = None, False
+        left = [*self._through_ring.values(), *(put.done for put in self._waiting)]
+        self._through_ring.clear()
         self._waiting.clear()
-        puts, self._puts = list(self._puts.values()), {}
-        for put in puts:
-            put(None)
+        for done in left:
+            done(None)
+
+    def _close_ring(self) -> None:
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            self._poller.remove(ring.fileno())
+            ring.close()

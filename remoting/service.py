@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from towline.errors import MalformedFrame
+from towline.format.record.message_id import encode_offset_id
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
@@ -30,7 +31,7 @@ from towline.runtime.positions import Counter, Duty
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
-from .producers import Producers, message_id
+from .producers import Producers
 from .put_client import PutClient
 from .questions import Questions
 from .readers import Readers
@@ -65,7 +66,7 @@ class RemotingAgent:
         address = settings.listen_host, settings.remoting_port
         self._connections = Connections([address], self._handle, lambda: self._put.is_full)
         self._poller = Poller(bell.fileno(), self._connections.fileno())
-        self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms)
+        self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms, node.log)
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
         self._topics = TopicDesk(
@@ -107,7 +108,7 @@ class RemotingAgent:
         )
         replies = Replies(producers, self._clients, self._connections, self._where, node.log)
         self._transactions = Transactions(
-            self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
+            self._schedule, self._clients, self._connections, lambda place: encode_offset_id(host, place), node.log
         )
         return {
             RequestCode.SEND_MESSAGE: producers.send,

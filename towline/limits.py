@@ -19,6 +19,7 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 TOPIC_SIZE_MAX: Final = 127  # UTF-8 bytes; V1 reads the length as a signed byte
 RETRY_TOPIC_SIZE_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 BLANK_SIZE_MIN: Final = 8
 
 # --- kernels and requests
