@@ -22,7 +22,7 @@ from towline.runtime.positions import Position
 
 TOPIC = b"orders"
 PAUSED_MS = 8000  # slave_timeout: a slave that stands still leaves the set after half of it
-STALL_MS = 3000
+STALL_MS = 6000
 
 
 @pytest.fixture(scope="module")
