@@ -230,8 +230,13 @@ def _read_binary(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: in
 
 
 @helper
+def _is_space(byte: int) -> bool:
+    return byte == _SPACE or byte == ord("\n") or byte == ord("\r") or byte == ord("\t")
+
+
+@helper
 def _skip_space(data: Bytes, at: int, end: int) -> int:
-    while at < end and load_u8(data, at) <= _SPACE:
+    while at < end and _is_space(load_u8(data, at)):
         at += 1
     return at
 
@@ -349,7 +354,7 @@ def _scalar_end(data: Bytes, at: int, end: int) -> int:
     """The end of a number."""
     while at < end:
         byte = load_u8(data, at)
-        if byte == _COMMA or byte == _CLOSE or byte <= _SPACE:
+        if byte == _COMMA or byte == _CLOSE or _is_space(byte):
             return at
         at += 1
     return end
