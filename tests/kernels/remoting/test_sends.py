@@ -95,8 +95,10 @@ def test_a_length_that_cannot_be_ends_the_reading(length: int) -> None:
 
 def test_json_with_spaces_other_orders_and_escapes() -> None:
     fields = ",".join(f'"{name}" : "{text}"' for name, text in FIELDS.items() if name != "i")
-    escaped = PROPERTIES.replace("\x01", "\\u0001").replace("\x02", "\\u0002").replace("TagA", "a\\/b\\\"c\\\\d\\u0041")
-    header = f' {{ "extFields" : {{ "i":"{escaped}" , {fields} }} , "remark":"x", "opaque":-5 , "code" : 310,"flag":0}} '
+    escaped = PROPERTIES.replace("\x01", "\\u0001").replace("\x02", "\\u0002").replace("TagA", 'a\\/b\\"c\\\\d\\u0041')
+    header = (
+        f' {{ "extFields" : {{ "i":"{escaped}" , {fields} }} , "remark":"x", "opaque":-5 , "code" : 310,"flag":0}} '
+    )
     data = (8 - 4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header.encode()
     sends, text = read(data)
     assert list(sends["plain"]) == [1]

@@ -210,7 +210,7 @@ def _read_binary(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: in
         if bit < 0 or bit > _N - _A or there >> bit & 1:
             return 0
         there |= 1 << bit
-        if bit == _TOPIC or bit == _PROPERTIES:
+        if bit in (_TOPIC, _PROPERTIES):
             if value_size > _PROPERTIES_MAX or not _is_ascii(data, value_at, at):
                 return 0
             copy_bytes(text, free, data, value_at, value_size)
@@ -317,7 +317,7 @@ def _read_letters(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: i
             return 0, 0
         value_at = at + 1
         bit = load_u8(data, name_at) - _A if name_end - name_at == 1 else _N
-        value_end = _string_end(data, value_at, end, bit == _TOPIC or bit == _PROPERTIES)
+        value_end = _string_end(data, value_at, end, bit in (_TOPIC, _PROPERTIES))
         fields += 1
         if value_end >= end or fields > _FIELDS_MAX:
             return 0, 0
@@ -325,7 +325,7 @@ def _read_letters(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: i
             if bit < 0 or bit > _N - _A or there >> bit & 1:
                 return 0, 0
             there |= 1 << bit
-            if bit == _TOPIC or bit == _PROPERTIES:
+            if bit in (_TOPIC, _PROPERTIES):
                 size = _unescape(data, value_at, value_end, text, free)
                 if size < 0:
                     return 0, 0
@@ -354,7 +354,7 @@ def _scalar_end(data: Bytes, at: int, end: int) -> int:
     """The end of a number."""
     while at < end:
         byte = load_u8(data, at)
-        if byte == _COMMA or byte == _CLOSE or _is_space(byte):
+        if byte in (_COMMA, _CLOSE) or _is_space(byte):
             return at
         at += 1
     return end
