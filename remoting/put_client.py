@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
+from towline.format.remoting.command import Command, encode
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
+from towline.kernels.remoting import puts
 from towline.limits import KIB
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
 from towline.node.peers.local_links import LocalLink
 
+from .plain_sends import Deliver, PlainSends
 from .questions import Facts, Questions, Told
 
 QUESTION_MAX: Final = 4 * KIB
@@ -26,13 +29,24 @@ Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stor
 class PutClient:
     """Puts, and questions to put. Used by one thread."""
 
-    def __init__(self, local: LocalLink, poller: Poller, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        local: LocalLink,
+        poller: Poller,
+        wall_ms: Callable[[], int],
+        make_plain: Callable[[ClientRing, int], PlainSends | None],
+        deliver: Deliver,
+    ) -> None:
+        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers."""
         self._poller, self._wall_ms = poller, wall_ms
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
         self._ring: ClientRing | None = None
         self._agreed = False
         self._puts: dict[int, Done] = {}
+        self._make_plain, self._deliver = make_plain, deliver
+        self.plain: PlainSends | None = None  # the way of plain sends, while there is a ring
+        self._has_no_room = False  # for plain sends
         self._waiting: deque[tuple[bytes, Buffer, int]] = deque()  # for room in the ring: head, records, request
         self._next_id = 0
 
@@ -43,7 +57,7 @@ class PutClient:
     @property
     def is_full(self) -> bool:
         """Whether puts wait for room in the ring: nothing more is to be taken from clients meanwhile."""
-        return bool(self._waiting)
+        return bool(self._waiting) or self._has_no_room
 
     @property
     def link(self) -> Link | None:
@@ -82,11 +96,15 @@ class PutClient:
     def await_answer(self) -> None:
         """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
         ring = self._ring
-        if ring is None or not self._puts:
+        if ring is None or not (self._puts or (self.plain is not None and self.plain.waits)):
             return
         until = time.perf_counter_ns() + SPIN_NS
         while not ring.waits and time.perf_counter_ns() < until:
             pass
+
+    def wait_for_room(self) -> None:
+        """Takes nothing more until put has answered something."""
+        self._has_no_room = True
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         return self._questions.ask(op, facts, told)
@@ -107,22 +125,45 @@ class PutClient:
         offer = Offer.of(dict(self.welcome))
         if offer is None:
             return
-        self._ring = ClientRing(offer)
-        self._poller.add(self._ring.fileno())
-        self.ask(OPEN_RING, self._ring.facts, self._opened)
+        ring = self._ring = ClientRing(offer)
+        self._poller.add(ring.fileno())
 
-    def _opened(self, facts: Facts | None, _: list[Buffer]) -> None:
-        self._agreed = facts is not None and "error" not in facts
+        def opened(facts: Facts | None, _: list[Buffer]) -> None:
+            if facts is not None and "error" not in facts and ring is self._ring:
+                self._agreed = True
+                self.plain = self._make_plain(ring, offer.size)
+
+        self.ask(OPEN_RING, ring.facts, opened)
 
     def _receive(self) -> int:
-        done = 0
+        done = self._take_plain()
         while self._ring is not None and (answer := self._ring.receive()) is not None:
             found = decode_put_answer(answer)
             put = self._puts.pop(found.request_id, None)
             if put is not None:
                 put(found)
-            done += 1
+            elif self.plain is not None:
+                self._tell(self.plain.finish(found))
+            done += 1 + self._take_plain()
+        if done:
+            self._has_no_room = False
         return done
+
+    def _take_plain(self) -> int:
+        """Answers plain sends, up to the first answer that is the interpreter's."""
+        done = 0
+        while self.plain is not None:
+            count, why = self.plain.take(self._deliver)
+            done += count
+            if why == puts.BROKEN:
+                raise MalformedFrame("put's ring: a position of its answers is impossible")
+            if why != puts.FULL:
+                break
+        return done
+
+    def _tell(self, ended: tuple[int, Command] | None) -> None:
+        if ended is not None:
+            self._deliver(ended[0], b"".join(encode(ended[1])))
 
     def _send_waiting(self) -> int:
         done = 0
@@ -133,11 +174,16 @@ class PutClient:
 
     def _lose(self) -> None:
         """The fate of what has no answer is unknown."""
+        plain, self.plain = self.plain, None
+        if plain is not None:
+            plain.close()
+            for ended in plain.abandon():
+                self._tell(ended)
         if self._ring is not None:
             self._poller.remove(self._ring.fileno())
             self._ring.close()
-        self._ring, self._agreed = None, False
+        self._ring, self._agreed, self._has_no_room = None, False, False
         self._waiting.clear()
-        puts, self._puts = list(self._puts.values()), {}
-        for put in puts:
+        lost, self._puts = list(self._puts.values()), {}
+        for put in lost:
             put(None)

@@ -16,7 +16,7 @@ from towline.format.remoting.stored import DEAD_LETTER_PREFIX, RETRIES_DEFAULT, 
 from towline.format.wire.frames import Buffer, Group, PutAnswer
 
 from .connections import Answer
-from .producers import outcome
+from .outcomes import outcome
 from .put_client import PutClient
 from .questions import Facts, refusal_in
 from .readers import Readers

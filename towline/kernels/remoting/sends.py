@@ -243,8 +243,8 @@ def _skip_space(data: Bytes, at: int, end: int) -> int:
 
 @helper
 def _string_end(data: Bytes, at: int, end: int, escapes: bool) -> int:
-    """Where the string that begins behind its quote at `at` has its closing quote; `end` where it has none, or an escape
-    that is not allowed here."""
+    """Where the string that begins behind its quote at `at` has its closing quote; `end` where it has none, or what is
+    not allowed in it."""
     while at < end:
         byte = load_u8(data, at)
         if byte == _QUOTE:
