@@ -124,9 +124,8 @@ class PlainSends:
         count = puts.take_answers(
             self._memory, self._ways, self._pendings, self._keys, self._store, self._out, self._answered
         )
-        out = memoryview(self._out)
         for row in self._rows[:count]:
-            deliver(row.connection, bytes(out[row.start : row.start + row.size]))
+            deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
         return int(way.oldest_id - before), int(way.why)
 

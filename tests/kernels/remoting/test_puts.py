@@ -93,7 +93,8 @@ def expected(data: bytes, born: Host, *, store_ipv6: bool) -> bytes:
     return encode(
         Record(
             topic=header.topic.encode(), body=bytes(command.body), properties=stored.properties,
-            queue_id=header.queue_id, flag=header.flag, sys_flag=header.sys_flag & ~0xFC, born_timestamp=header.born_timestamp, born_host=born,
+            queue_id=header.queue_id, flag=header.flag, sys_flag=header.sys_flag & ~0xFC,
+            born_timestamp=header.born_timestamp, born_host=born,
             store_host=Host(bytes(16 if store_ipv6 else 4), 0),
         )
     )  # fmt: skip

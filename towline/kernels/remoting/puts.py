@@ -15,7 +15,7 @@ from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SHIFT, HEAD_SIZE, PAD, STAMP_SHIFT, WORD, Word
 from towline.kernels.base.crc import crc_of
 from towline.kernels.base.directory import NONE, find
-from towline.kernels.base.shape import CRC_MASK
+from towline.kernels.base.shape import BODY_CRC, CRC_MASK, MAGIC, QUEUE_ID, SYS_FLAG, TOTAL_SIZE
 from towline.kernels.base.words import (
     copy_bytes,
     load_i64,
@@ -108,7 +108,9 @@ _ANSWER_ID_AT: Final = PUT_ANSWER.offset["request_id"]
 _ANSWER_STATUS_AT: Final = PUT_ANSWER.offset["status"]
 _PLACE_AT: Final = PUT_ANSWER.size
 _PHYSICAL_AT: Final = PUT_ANSWER.size + PLACE.offset["physical_offset"]
-_OFFSET: Final = record.LAYOUT.offset
+_FLAG: Final = record.LAYOUT.offset["flag"]
+_BORN_TIMESTAMP: Final = record.LAYOUT.offset["born_timestamp"]
+_BORN_HOST: Final = record.LAYOUT.offset["born_address"]
 _MAGIC: Final = record.MAGIC_V1 - (1 << 32)
 _NOT_TAKEN: Final = ~(
     record.TRANSACTION_MASK | record.BORN_HOST_IPV6 | record.STORE_HOST_IPV6 | record.NEED_UNWRAP | record.INNER_BATCH
@@ -171,21 +173,20 @@ def _is_word(text: Bytes, at: int, end: int) -> bool:
 @helper
 def _store_head(memory: Bytes, at: int, row: Any, way: Any, total: int, host: Bytes, crc: int) -> int:
     """The head of a record, up to the body; where that begins."""
-    born_at = at + 48
-    store_at = born_at + way.born_size
-    for place in range(at, store_at + 8 + way.store_size + 12, 8):
+    born_at = at + _BORN_HOST
+    body_at = at + _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
+    for place in range(at, body_at, 8):
         raw_store_i64(memory, place, 0)  # the body is copied over what is too much
-    store_i32(memory, at, total)
-    store_i32(memory, at + 4, _MAGIC)
-    store_i32(memory, at + 8, crc)
-    store_i32(memory, at + 12, row.queue_id)
-    store_i32(memory, at + 16, row.flag)
-    store_i32(memory, at + 36, (row.sys_flag & _NOT_TAKEN) | way.host_bits)
-    store_i64(memory, at + 40, row.born_timestamp)
+    store_i32(memory, at + TOTAL_SIZE, total)
+    store_i32(memory, at + MAGIC, _MAGIC)
+    store_i32(memory, at + BODY_CRC, crc)
+    store_i32(memory, at + QUEUE_ID, row.queue_id)
+    store_i32(memory, at + _FLAG, row.flag)
+    store_i32(memory, at + SYS_FLAG, (row.sys_flag & _NOT_TAKEN) | way.host_bits)
+    store_i64(memory, at + _BORN_TIMESTAMP, row.born_timestamp)
     copy_bytes(memory, born_at, host, 0, way.born_size)
-    body_at = store_at + 8 + way.store_size + 16
     store_i32(memory, body_at - 4, row.body_size)
-    return body_at
+    return body_at  # type: ignore[no-any-return]
 
 
 @helper
