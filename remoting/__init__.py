@@ -1,7 +1,7 @@
 """The remoting process: RocketMQ's own clients and tools connect here, to one TCP port.
 
 owns     remoting: the connections; nothing that is stored
-reads    config/topics.json; EPOCH
+reads    config/topics.json
 asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket;
          schedule to end transactions; serve for pulls, lookups and groups
 answers  RocketMQ's remoting requests: routes as a name server, everything else as a broker

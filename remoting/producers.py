@@ -68,7 +68,7 @@ class Producers:
         """Stores what was sent, and answers when that is promised. Raises MalformedFrame, RequestRefused."""
         header = read_header(SendMessage, request.fields, letters=request.code in LETTERED)
         topic = self._topics.find(header.topic)
-        if topic is not None:
+        if topic is not None and not self._topics.is_being_made(header.topic):
             self._store(connection, header, topic, request, answer)
             return
 

@@ -26,6 +26,7 @@ class TopicDesk:
         self._file, self._put, self._broker = file, put, broker
         self._template_queues = template_queues
         self.changes = 0  # of the topics, that were seen
+        self._making: dict[str, list[Callable[[str], None]]] = {}  # who waits for a topic, in their order
 
     def refresh(self) -> bool:
         """Learns of what has changed; whether anything has."""
@@ -78,15 +79,30 @@ class TopicDesk:
         if not self._put.ask(op, {**facts, **more}, told):
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
 
+    def is_being_made(self, name: str) -> bool:
+        """Whether somebody waits for the topic: who sends to it now comes after them."""
+        return name in self._making
+
     def make_for(self, name: str, template: str, queues: int, then: Callable[[str], None]) -> None:
         """Makes a topic for who sends to it. `then` gets why it was not made, or "". Raises RequestRefused."""
+        if name in self._making:
+            self._making[name].append(then)
+            return
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             problem = refusal_in(facts, "put")
             if not problem and self.find(name) is None:
                 problem = f"the topic {name!r} was made, and is not there"
-            then(problem)
+            for waiting in self._making.pop(name):
+                waiting(problem)
 
         wish = {"topic": name, "queues": queues or QUEUES_DEFAULT, "template": template or TEMPLATE_TOPIC}
-        if not self._put.ask("route", wish, told):
+        self._making[name] = [then]
+        try:
+            asked = self._put.ask("route", wish, told)
+        except RequestRefused:
+            del self._making[name]
+            raise
+        if not asked:
+            del self._making[name]
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)

@@ -1,5 +1,6 @@
 """Producers of RocketMQ's clients, frame by frame: what is answered, and what readers see."""
 
+import json
 import time
 
 import pytest
@@ -61,6 +62,13 @@ def test_a_topic_is_made_and_changed_on_request(client: RawClient) -> None:
     assert "queues" in refused.remark
 
 
+def test_the_cluster_names_its_broker_and_where_it_listens(node: RemotingNode, client: RawClient) -> None:
+    found = json.loads(bytes(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body))
+    ((cluster, (broker,)),) = found["clusterAddrTable"].items()
+    assert found["brokerAddrTable"][broker]["brokerAddrs"] == {"0": f"127.0.0.1:{node.port}"}
+    assert found["brokerAddrTable"][broker]["cluster"] == cluster
+
+
 def test_a_queue_below_0_is_any(node: RemotingNode, client: RawClient) -> None:
     assert {client.put("any", b"x", e=-1).fields["queueId"] for _ in range(8)} == {"0", "1", "2", "3"}
 
@@ -84,6 +92,13 @@ def test_what_is_sent_one_way_is_stored_and_never_answered(node: RemotingNode, c
     assert client.put("oneway", b"loud").code == SUCCESS
     assert client.asked == []
     assert bodies(node, "oneway", 2) == [b"quiet", b"loud"]
+
+
+def test_what_comes_while_its_topic_is_made_is_stored_in_its_order(node: RemotingNode, client: RawClient) -> None:
+    for number in range(300):
+        client.send(RequestCode.SEND_MESSAGE_V2, sent("being-made", ""), b"%d" % number)
+    assert {client.read().code for _ in range(300)} == {SUCCESS}
+    assert bodies(node, "being-made", 300) == [b"%d" % number for number in range(300)]
 
 
 def test_requests_that_come_at_once_are_all_answered_each_by_its_number(node: RemotingNode, client: RawClient) -> None:

@@ -372,7 +372,7 @@ class TowlineKeys(Group):
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
     keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
-    remoting_port: int = key(0, "", "TCP port for RocketMQ's own producers; 0: none", lowest=0, highest=65_535)
+    remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients; 0: none", lowest=0, highest=65_535)
     serve_port: int = port(10_921, "port for pulls and lookups")
     schedule_port: int = port(
         10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"
