@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from towline.limits import REST_MAX_MS
+from towline.limits import LOOK_MS
 from towline.log.files.mapped_file_queue import MappedFileQueue
 from towline.log.files.segment_files import drop_abandoned
 from towline.node.process.context import Node
@@ -50,7 +50,7 @@ class AllocateAgent:
         return done
 
     def sleep_ms(self) -> int:
-        return STEP_MS if self._pending else REST_MAX_MS
+        return STEP_MS if self._pending else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._bell.wait(timeout_ms, rest)

@@ -2,7 +2,6 @@
 
 import select
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 from towline.errors import DemoFailed
 from towline.limits import MIB
+from towline.link.free_port import free_port
 from towline.node.process.context import Node, open_node, runtime_of
 from towline.node.report.status import node_facts, read_status
 from towline.node.supervise.launch import Launched, spawn_node
@@ -77,7 +77,7 @@ def store_directory(asked: Path | None, interrupts: Interrupts) -> Iterator[Path
 @contextmanager
 def two_nodes(root: Path, interrupts: Interrupts) -> Iterator[tuple[RunningNode, RunningNode]]:
     """(master, slave) under SYNC_FLUSH and SYNC_MASTER, the slave in sync. Ended, however the block is left."""
-    ha_port = _free_port()
+    ha_port = free_port()
     with ExitStack() as stack:
         try:
             settings = {"broker_role": "SYNC_MASTER", "ha_listen_port": ha_port}
@@ -119,9 +119,3 @@ def _end(launched: Launched) -> None:
     with suppress(DemoFailed):
         await_true(lambda: not any(map(holder_of, locks)), GONE_MAX_S, "a process of the node is left")
     shutil.rmtree(runtime_of(places.root).root, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

@@ -14,6 +14,7 @@ from typing import Final
 import psutil
 
 from towline.errors import BenchFailed
+from towline.link.free_port import free_port as free_port
 from towline.runtime.process import die_with_parent
 
 from .usage import disk_bytes
@@ -122,12 +123,6 @@ def remove(*directories: Path) -> None:
     """A server that has ended may have left files that are still being closed."""
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def listens(port: int) -> bool:

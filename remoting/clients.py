@@ -34,6 +34,7 @@ class Clients:
     def __init__(self) -> None:
         self._known: dict[str, Client] = {}
         self._producers: dict[str, set[Client]] = {}
+        self.group_changes = 1  # of `producer_groups`
 
     def __len__(self) -> int:
         return len(self._known)
@@ -63,7 +64,7 @@ class Clients:
             client = self._known[client_id] = Client(client_id, connection, request.language, request.version)
             connection.client_ids.add(client_id)
         for group in groups - client.producer_groups:
-            self._producers.setdefault(group, set()).add(client)
+            self._join(client, group)
         for group in client.producer_groups - groups:
             self._leave(client, group)
         client.producer_groups = groups
@@ -92,8 +93,14 @@ class Clients:
         client.connection.client_ids.discard(client.client_id)
         del self._known[client.client_id]
 
+    def _join(self, client: Client, group: str) -> None:
+        if group not in self._producers:
+            self._producers[group] = set()
+            self.group_changes += 1
+        self._producers[group].add(client)
+
     def _leave(self, client: Client, group: str) -> None:
         members = self._producers.get(group, set())
         members.discard(client)
-        if not members:
-            self._producers.pop(group, None)
+        if not members and self._producers.pop(group, None) is not None:
+            self.group_changes += 1

@@ -1,11 +1,13 @@
 """TCP connections of remoting clients: whole frames out of what arrives, answers until the client takes them.
 
 No connection is waited for. One that sends what is no frame, or takes no answers while more than OUT_MAX bytes wait for
-it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, the next one
-is closed at once; where all together hold more than HELD_MAX, the one that holds most.
+it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
+as the process may have descriptors for, the next one is closed at once; where all together hold more than HELD_MAX, the
+one that holds most.
 """
 
 import ipaddress
+import resource
 import selectors
 import socket
 import time
@@ -17,7 +19,7 @@ from typing import Final
 
 from towline.errors import CannotListen, MalformedFrame
 from towline.format.record.record import Host
-from towline.format.remoting.codes import RequestRefused
+from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
@@ -29,6 +31,7 @@ HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is clos
 SILENT_S: Final = 120.0
 CONNECTIONS_MAX: Final = 16_384
 BACKLOG: Final = 1_024
+OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 
 
 class Connection:
@@ -122,8 +125,14 @@ class Answer:
         self._connections, self._connection, self._request = connections, connection, request
 
     def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
-        if not self._request.is_one_way:
+        if self._request.is_one_way:
+            return
+        try:
             self._connections.send(self._connection, self._request.answer(code, fields, body, remark))
+        except MalformedFrame as error:  # more than a frame holds was found
+            self._connections.send(
+                self._connection, self._request.answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
+            )
 
     def refuse(self, refused: RequestRefused) -> None:
         self(refused.code, remark=refused.sentence)
@@ -148,6 +157,7 @@ class Connections:
         self._by_number: dict[int, Connection] = {}
         self._stalled: set[Connection] = set()  # they have whole frames that were not taken
         self._held = 0
+        self._most = _connections_max()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
@@ -242,17 +252,18 @@ class Connections:
         self._selector.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        with suppress(BlockingIOError):
+        """One that waits. It may have gone already; where the machine has no descriptor for it, it goes on waiting."""
+        with suppress(OSError):
             sock, peer = listening.accept()
-            if len(self._open) >= CONNECTIONS_MAX:
+            if len(self._open) >= self._most:
                 sock.close()
                 return
             sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection = Connection(sock, (peer[0], peer[1]), next(self._numbers))
             self._open.add(connection)
             self._by_number[connection.number] = connection
             self._selector.register(sock, selectors.EVENT_READ, connection)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _receive(self, connection: Connection) -> None:
         try:
@@ -294,3 +305,13 @@ class Connections:
             self._selector.unregister(connection.sock)
         connection.close()
         self.dropped.append((connection, why))
+
+
+def _connections_max() -> int:
+    """How many connections this process can have, with its limit of descriptors raised as far as it may be."""
+    wanted = CONNECTIONS_MAX + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return max(1, min(CONNECTIONS_MAX, limit - OTHER_FILES))

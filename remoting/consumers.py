@@ -34,14 +34,15 @@ Queue = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Membership:
-    """One client in one group. `generation` 0: not joined. `asked`: a join or a watch is under way."""
+    """One client in one group. `generation` 0: not joined."""
 
     client_id: str
     connection: Connection
     data: ConsumerData
     generation: int = 0
     members: list[str] = field(default_factory=list)
-    asked: bool = False
+    joins: bool = False  # a question of that kind is under way
+    watches: bool = False
     stale: bool = True  # its subscriptions are not the ones that serve knows
     again_ms: int = 0
     locked: set[Queue] = field(default_factory=set)
@@ -69,6 +70,9 @@ class Consumers:
         self._connections, self._broker, self._log = connections, broker, log
         self._known: dict[tuple[str, str], Membership] = {}  # by group and client
         self._of_group: dict[str, dict[str, Membership]] = {}
+        self._of_client: dict[str, dict[str, Membership]] = {}
+        self._of_connection: dict[Connection, set[Membership]] = {}
+        self._due: dict[Membership, None] = {}  # who has to join or to watch, and may wait for `again_ms`
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The newest of all members of the group here: each of them may have raised its version."""
@@ -83,9 +87,9 @@ class Consumers:
     ) -> None:
         """Joins a client to the groups of a heartbeat, takes it out of others, and calls `then` when serve knows."""
         wanted = {each.group: each for each in data}
-        for group, other in list(self._known):
-            if other == client_id and group not in wanted:
-                self._leave(self._known[group, other])
+        for group, member in list(self._of_client.get(client_id, {}).items()):
+            if group not in wanted:
+                self._leave(member)
         waits = [self._update(client_id, connection, each) for each in wanted.values()]
         joining = [member for member in waits if member is not None]
         left = len(joining)
@@ -109,23 +113,28 @@ class Consumers:
 
     def ended(self, connection: Connection) -> None:
         """Takes out whoever was on a connection."""
-        for member in [each for each in self._known.values() if each.connection is connection]:
+        for member in list(self._of_connection.get(connection, ())):
             self._leave(member)
 
     def cycle(self, now_ms: int) -> None:
         """Joins and watches."""
         if self._serve.link is None:
             return
-        for member in [each for each in self._known.values() if not each.asked and now_ms >= each.again_ms]:
-            if member.generation == 0 or member.stale:
+        for member in [each for each in self._due if now_ms >= each.again_ms]:
+            if member.joins:
+                del self._due[member]  # until that is answered
+            elif member.generation == 0 or member.stale:
                 self._join(member, now_ms)
-            else:
+            elif not member.watches:
                 self._watch(member, now_ms)
+            else:
+                del self._due[member]
 
     def lost(self) -> None:
         """Serve has ended, and its members with it."""
         for member in self._known.values():
-            member.generation, member.asked = 0, False
+            member.generation, member.joins, member.watches = 0, False, False
+            self._due[member] = None
 
     def _update(self, client_id: str, connection: Connection, data: ConsumerData) -> Membership | None:
         """The membership, where serve is still to hear of it."""
@@ -138,9 +147,13 @@ class Consumers:
                 self._make_retry_topic(data.group)
             member = self._known[data.group, client_id] = Membership(client_id, connection, data)
             self._of_group.setdefault(data.group, {})[client_id] = member
+            self._of_client.setdefault(client_id, {})[data.group] = member
+            self._of_connection.setdefault(connection, set()).add(member)
+            self._due[member] = None
         elif member.data != data:
             changed = _readable(member.data) != _readable(data)
             member.data, member.stale = data, member.stale or changed
+            self._due[member] = None
         return member if member.generation == 0 else None
 
     def _make_retry_topic(self, group: str) -> None:
@@ -173,7 +186,8 @@ class Consumers:
         }
 
         def told(found: Facts | None, _: list[Buffer]) -> None:
-            member.asked = False
+            member.joins = False
+            self._again(member)
             problem = refusal_in(found, "serve")
             if found is None or problem:
                 self._log.warning("%s is not in group %s: %s", member.client_id, member.data.group, problem)
@@ -185,7 +199,9 @@ class Consumers:
                 self._changed(member, found)
             _release(member)
 
-        member.asked = self._serve.ask("group_join", facts, told)
+        member.joins = True
+        if not self._serve.ask("group_join", facts, told):
+            member.joins = False
 
     def _watch(self, member: Membership, now_ms: int) -> None:
         facts = {
@@ -196,14 +212,21 @@ class Consumers:
         }
 
         def told(found: Facts | None, _: list[Buffer]) -> None:
-            member.asked = False
+            member.watches = False
+            self._again(member)
             if found is None or "error" in found:
                 member.generation = 0
                 member.again_ms = 0 if found is not None and found["error"] == _UNKNOWN_MEMBER else now_ms + AGAIN_MS
             else:
                 self._changed(member, found)
 
-        member.asked = self._serve.ask("group_watch", facts, told)
+        member.watches = True
+        if not self._serve.ask("group_watch", facts, told):
+            member.watches = False
+
+    def _again(self, member: Membership) -> None:
+        if not member.left:
+            self._due[member] = None
 
     def _changed(self, member: Membership, found: Facts) -> None:
         if member.left:
@@ -217,12 +240,15 @@ class Consumers:
             self._connections.ask(member.connection, code, fields, b"", one_way=True)
 
     def _leave(self, member: Membership) -> None:
-        member.left = True
-        self._known.pop((member.data.group, member.client_id), None)
-        others = self._of_group.get(member.data.group, {})
-        others.pop(member.client_id, None)
-        if not others:
-            self._of_group.pop(member.data.group, None)
+        member.left, group = True, member.data.group
+        self._due.pop(member, None)
+        del self._known[group, member.client_id]
+        _discard(self._of_group, group, member.client_id)
+        _discard(self._of_client, member.client_id, group)
+        of_connection = self._of_connection[member.connection]
+        of_connection.discard(member)
+        if not of_connection:
+            del self._of_connection[member.connection]
         facts = {"group": member.data.group, "member": member.client_id, "instance": member.instance}
         self._serve.ask("group_leave", facts, lambda found, rest: None)
         _release(member)
@@ -364,6 +390,13 @@ def _queue(said: Any) -> Queue:
         case {"topic": str(topic), "queueId": int(queue)} if queue >= 0:
             return topic, queue
     raise MalformedFrame("a queue has a topic and a queueId")
+
+
+def _discard(table: dict[str, dict[str, Membership]], name: str, member: str) -> None:
+    of_name = table[name]
+    del of_name[member]
+    if not of_name:
+        del table[name]
 
 
 def _release(member: Membership) -> None:

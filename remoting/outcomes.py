@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from towline.format.record.message_id import encode_offset_id
 from towline.format.record.properties import MSG_REGION, REGION_DEFAULT, TRACE_DEFAULT, TRACE_ON
 from towline.format.record.record import Host
 from towline.format.remoting.codes import ResponseCode, response_of
@@ -23,11 +24,6 @@ def outcome(found: PutAnswer | None) -> tuple[int, str]:
     return code, why
 
 
-def message_id(host: Host, place: int) -> str:
-    """RocketMQ's offset id: address, port and log offset in hexadecimal (spec 2.9)."""
-    return (host.packed + place.to_bytes(8, "big")).hex().upper()
-
-
 def places_told(
     host: Host, found: PutAnswer, sizes: Sequence[int], queue_id: int, unique_key: str, recall: str = ""
 ) -> dict[str, str]:
@@ -37,7 +33,7 @@ def places_told(
     offset, place = found.places[0]
     ids = []
     for size in sizes:
-        ids.append(message_id(host, place))
+        ids.append(encode_offset_id(host, place))
         place += size
     fields = {
         "queueId": str(queue_id),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from towline.errors import MalformedRecord
+from towline.errors import MalformedFrame, MalformedRecord
 from towline.format.files.topics import TopicConfig
 from towline.format.record import property_crc
 from towline.format.record.properties import UNIQ_KEY, decode
@@ -25,6 +25,7 @@ from towline.format.remoting.command import Command
 from towline.format.remoting.headers import RecallMessage, SendMessage, read_header
 from towline.format.remoting.stored import BrokerFacts, RecallHandle, StoredMessage, recalling, stored_message
 from towline.format.wire.frames import Group, PutAnswer
+from towline.limits import REQUEST_SIZE_MAX
 
 from .connections import Answer, Connection
 from .outcomes import outcome, places_told
@@ -92,7 +93,10 @@ class Producers:
                 ResponseCode.MESSAGE_ILLEGAL, "recall failure, the handle is of another topic or broker"
             )
         stored = recalling(handle, self._facts)
-        record = self._record(connection, stored, b"", 0, 0, self._now_ms(), 0)
+        try:
+            record = self._record(connection, stored, b"", 0, 0, self._now_ms(), 0)
+        except MalformedRecord as error:
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, error.describe()) from None
         batch = Batch(stored.topic, stored.queue_id, [record], 0, handle.unique_key)
 
         def done(found: PutAnswer | None) -> None:
@@ -117,7 +121,7 @@ class Producers:
                 batch = self._batch(connection, header, queue_id, bytes(request.body))
             else:
                 batch = self._single(connection, header, queue_id, bytes(request.body))
-        except MalformedRecord as error:
+        except (MalformedFrame, MalformedRecord) as error:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, error.describe()) from None
         if batch.topic != header.topic and self._needs_topic(batch.topic):
             self._topics.make_for(batch.topic, "", 1, lambda problem: self._send_made(batch, answer, problem))
@@ -196,9 +200,12 @@ class Producers:
     def _put_batch(self, batch: Batch, done: Callable[[PutAnswer | None], None]) -> None:
         """Raises RequestRefused where put is away."""
         size = sum(map(len, batch.records))
+        if size > REQUEST_SIZE_MAX:
+            why = f"the records take {size} bytes; {REQUEST_SIZE_MAX} are allowed in one request"
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, why)
         groups = [Group(batch.topic.encode(), batch.queue_id, len(batch.records), size)]
         if not self._put.put(groups, b"".join(batch.records), done):
-            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{PUT_AWAY}, or send less at once")
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{PUT_AWAY}")
 
     def _answer(self, batch: Batch, answer: Answer, found: PutAnswer | None) -> None:
         code, why = outcome(found)

@@ -1,22 +1,29 @@
-"""The way from remoting to put: a ring in shared memory for records, put's socket for questions about topics."""
+"""The way from remoting to put: a ring in shared memory for records, put's socket for all else.
 
+Over the socket go questions about topics, and records that the ring is too small for, or all of them where the machine
+or put lets us have no ring. So that records arrive in their order, the one way waits until the other is empty. Into the
+ring kernels put plain sends as well (`plain_sends`).
+"""
+
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
 from towline.format.remoting.command import Command, encode
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
 from towline.kernels.remoting import puts
-from towline.limits import KIB
+from towline.limits import CLIENT_SHARE_MAX, KIB, REQUEST_SIZE_MAX
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
 from towline.node.peers.local_links import LocalLink
 
 from .plain_sends import Deliver, PlainSends
-from .questions import Facts, Questions, Told
+from .questions import Facts, Questions, Told, refusal_in
 
 QUESTION_MAX: Final = 4 * KIB
 OPEN_RING: Final = "open_ring"
@@ -24,6 +31,16 @@ SPIN_NS: Final = 100_000
 DEADLINE_MS: Final = 3_000  # put refuses what it takes up later: the client has given up by then
 
 Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stored is not known
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Records on their way. `deadline_ms`: of the wall clock."""
+
+    groups: Sequence[Group]
+    records: Buffer
+    deadline_ms: int
+    done: Done
 
 
 class PutClient:
@@ -36,18 +53,20 @@ class PutClient:
         wall_ms: Callable[[], int],
         make_plain: Callable[[ClientRing, int], PlainSends | None],
         deliver: Deliver,
+        log: logging.Logger,
     ) -> None:
         """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers."""
-        self._poller, self._wall_ms = poller, wall_ms
+        self._make_plain, self._deliver = make_plain, deliver
+        self._poller, self._wall_ms, self._log = poller, wall_ms, log
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
         self._ring: ClientRing | None = None
-        self._agreed = False
-        self._puts: dict[int, Done] = {}
-        self._make_plain, self._deliver = make_plain, deliver
-        self.plain: PlainSends | None = None  # the way of plain sends, while there is a ring
+        self._agrees = False  # put was asked to take the ring, and has not answered
+        self._plain: PlainSends | None = None
         self._has_no_room = False  # for plain sends
-        self._waiting: deque[tuple[bytes, Buffer, int]] = deque()  # for room in the ring: head, records, request
+        self._through_ring: dict[int, Done] = {}
+        self._over_socket = 0  # bytes of records
+        self._waiting: deque[Put] = deque()  # for room, or for the other way to be empty
         self._next_id = 0
 
     @property
@@ -56,8 +75,17 @@ class PutClient:
 
     @property
     def is_full(self) -> bool:
-        """Whether puts wait for room in the ring: nothing more is to be taken from clients meanwhile."""
+        """Whether puts wait: nothing more is to be taken from clients meanwhile."""
         return bool(self._waiting) or self._has_no_room
+
+    @property
+    def plain(self) -> PlainSends | None:
+        """The way of plain sends, while there is a ring and nothing goes over the socket."""
+        return None if self._over_socket else self._plain
+
+    def wait_for_room(self) -> None:
+        """Takes nothing more until put has answered something."""
+        self._has_no_room = True
 
     @property
     def link(self) -> Link | None:
@@ -76,35 +104,27 @@ class PutClient:
         """Takes answers to puts, sends what waits; returns how much of both."""
         try:
             return self._receive() + self._send_waiting()
-        except MalformedFrame:
-            self._questions.lose(now_ms)
+        except MalformedFrame as error:
+            self._questions.lose(now_ms, error)
             return 1
 
     def put(self, groups: Sequence[Group], records: Buffer, done: Done) -> bool:
         """Sends records, which are stored whole or not at all. False where put is away, or never takes so much."""
-        if self._ring is None or not self._agreed:
+        if self._link is None or len(records) > REQUEST_SIZE_MAX:
             return False
-        self._next_id += 1
-        head = encode_put(self._next_id, 0, self._wall_ms() + DEADLINE_MS, groups)
-        if not self._ring.fits(len(head) + len(records)):
-            return False
-        self._puts[self._next_id] = done
-        if self._waiting or not self._ring.send(head, records):
-            self._waiting.append((head, records, self._next_id))
+        put = Put(groups, records, self._wall_ms() + DEADLINE_MS, done)
+        if self._waiting or not self._send(put):
+            self._waiting.append(put)
         return True
 
     def await_answer(self) -> None:
         """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
         ring = self._ring
-        if ring is None or not (self._puts or (self.plain is not None and self.plain.waits)):
+        if ring is None or self._is_ring_empty:
             return
         until = time.perf_counter_ns() + SPIN_NS
         while not ring.waits and time.perf_counter_ns() < until:
             pass
-
-    def wait_for_room(self) -> None:
-        """Takes nothing more until put has answered something."""
-        self._has_no_room = True
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         return self._questions.ask(op, facts, told)
@@ -125,25 +145,39 @@ class PutClient:
         offer = Offer.of(dict(self.welcome))
         if offer is None:
             return
-        ring = self._ring = ClientRing(offer)
+        try:
+            self._ring = ClientRing(offer)
+        except OSError as error:
+            self._log.warning("records go to put over its socket: %s", error)
+            return
+        ring = self._ring
         self._poller.add(ring.fileno())
 
         def opened(facts: Facts | None, _: list[Buffer]) -> None:
-            if facts is not None and "error" not in facts and ring is self._ring:
-                self._agreed = True
-                self.plain = self._make_plain(ring, offer.size)
+            if ring is not self._ring:
+                return
+            self._agrees = False
+            problem = refusal_in(facts, "put")
+            if problem:
+                self._log.warning("records go to put over its socket: %s", problem)
+                self._close_ring()
+            else:
+                self._plain = self._make_plain(ring, offer.size)
 
-        self.ask(OPEN_RING, ring.facts, opened)
+        self._agrees = True
+        if not self.ask(OPEN_RING, ring.facts, opened):
+            self._agrees = False
+            self._close_ring()
 
     def _receive(self) -> int:
         done = self._take_plain()
         while self._ring is not None and (answer := self._ring.receive()) is not None:
             found = decode_put_answer(answer)
-            put = self._puts.pop(found.request_id, None)
+            put = self._through_ring.pop(found.request_id, None)
             if put is not None:
                 put(found)
-            elif self.plain is not None:
-                self._tell(self.plain.finish(found))
+            elif self._plain is not None:
+                self._tell(self._plain.finish(found))
             done += 1 + self._take_plain()
         if done:
             self._has_no_room = False
@@ -152,8 +186,8 @@ class PutClient:
     def _take_plain(self) -> int:
         """Answers plain sends, up to the first answer that is the interpreter's."""
         done = 0
-        while self.plain is not None:
-            count, why = self.plain.take(self._deliver)
+        while self._plain is not None:
+            count, why = self._plain.take(self._deliver)
             done += count
             if why == puts.BROKEN:
                 raise MalformedFrame("put's ring: a position of its answers is impossible")
@@ -167,23 +201,66 @@ class PutClient:
 
     def _send_waiting(self) -> int:
         done = 0
-        while self._waiting and self._ring is not None and self._ring.send(*self._waiting[0][:2]):
+        while self._waiting and self._send(self._waiting[0]):
             self._waiting.popleft()
             done += 1
         return done
 
+    def _send(self, put: Put) -> bool:
+        """False where it has to wait."""
+        if self._agrees:
+            return False
+        ring = self._ring
+        if ring is not None:
+            head = encode_put(self._next_id + 1, 0, put.deadline_ms, put.groups)
+            if ring.fits(len(head) + len(put.records)):
+                if self._over_socket or not ring.send(head, put.records):
+                    return False
+                self._next_id += 1
+                self._through_ring[self._next_id] = put.done
+                return True
+        return self._is_ring_empty and self._send_over_socket(put)
+
+    @property
+    def _is_ring_empty(self) -> bool:
+        return not self._through_ring and (self._plain is None or not self._plain.waits)
+
+    def _send_over_socket(self, put: Put) -> bool:
+        size = len(put.records)
+        if self._over_socket and self._over_socket + size > CLIENT_SHARE_MAX:
+            return False
+
+        def received(parts: list[Buffer]) -> None:
+            self._over_socket -= size
+            put.done(decode_put_answer(parts[0]) if parts else None)
+
+        def parts_of(number: int) -> list[Buffer]:
+            return [encode_put(number, 0, put.deadline_ms, put.groups), put.records]
+
+        self._over_socket += size
+        sent = self._questions.request(parts_of, received)
+        if not sent:
+            self._over_socket -= size
+        return sent
+
     def _lose(self) -> None:
         """The fate of what has no answer is unknown."""
-        plain, self.plain = self.plain, None
+        plain = self._plain
+        self._close_ring()
+        self._link, self._agrees, self._has_no_room = None, False, False
+        for ended in plain.abandon() if plain is not None else ():
+            self._tell(ended)
+        left = [*self._through_ring.values(), *(put.done for put in self._waiting)]
+        self._through_ring.clear()
+        self._waiting.clear()
+        for done in left:
+            done(None)
+
+    def _close_ring(self) -> None:
+        plain, self._plain = self._plain, None
         if plain is not None:
             plain.close()
-            for ended in plain.abandon():
-                self._tell(ended)
-        if self._ring is not None:
-            self._poller.remove(self._ring.fileno())
-            self._ring.close()
-        self._ring, self._agreed, self._has_no_room = None, False, False
-        self._waiting.clear()
-        lost, self._puts = list(self._puts.values()), {}
-        for put in lost:
-            put(None)
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            self._poller.remove(ring.fileno())
+            ring.close()

@@ -1,10 +1,10 @@
 """Questions and pulls to another process of this node, over its local socket, and their answers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from towline.errors import LinkRefused, MalformedFrame
-from towline.format.remoting.codes import RequestRefused, ResponseCode
+from towline.errors import LinkRefused, MalformedFrame, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
     ASK,
@@ -12,6 +12,7 @@ from towline.format.wire.frames import (
     Buffer,
     Kind,
     Pull,
+    decode_put_answer,
     encode_pull,
     expect,
     json_part,
@@ -22,6 +23,7 @@ from towline.link.dealer import Link
 from towline.node.peers.local_links import LocalLink
 
 ASKED_MAX: Final = 65_536  # without an answer
+TOO_LONG: Final = "TOO_LONG"
 Facts: TypeAlias = Mapping[str, Any]
 # Gets the facts of an answer, or of a refusal, and what follows them; None where the answer was lost.
 Told: TypeAlias = Callable[[Facts | None, list[Buffer]], None]
@@ -62,19 +64,20 @@ class Questions:
             while (parts := link.receive()) is not None:
                 self._answered(parts)
                 done += 1
-        except (LinkRefused, MalformedFrame):
-            self.lose(now_ms)
+        except (LinkRefused, MalformedFrame) as error:
+            self.lose(now_ms, error)
         return done
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         """Asks. False, and `told` is never called, where the other process is away or does not answer.
 
-        Raises RequestRefused for a question that is too long.
+        A question that is too long is refused before this returns.
         """
         question = json_part({"op": op, **facts})
         if len(question) > self._size_max:
             why = f"the names in the request take {len(question)} bytes; {self._size_max} are allowed"
-            raise RequestRefused(ResponseCode.INVALID_PARAMETER, why)
+            told({"error": TOO_LONG, "sentence": why}, [])
+            return True
 
         def received(parts: list[Buffer]) -> None:
             if not parts:
@@ -83,16 +86,24 @@ class Questions:
             found = read_json(parts[1])
             told({"error": "", **found} if expect(ANSWER, parts[0])[1] else found, parts[2:])
 
-        number = self._number()
-        return self._send(number, [ASK.pack(Kind.ASK, number), question], received)
+        return self.request(lambda number: [ASK.pack(Kind.ASK, number), question], received)
+
+    def request(self, parts_of: Callable[[int], list[Buffer]], received: Received) -> bool:
+        """Sends the parts of a request with the number that they are made for. `received` gets those of its answer."""
+        if self._link is None or len(self._asked) >= ASKED_MAX:
+            return False
+        self._next_id += 1
+        if not self._link.send(parts_of(self._next_id)):
+            return False
+        self._asked[self._next_id] = received
+        return True
 
     def pull(self, pull: Pull, received: Received) -> bool:
-        """Sends a pull, whose number is given here. `received` gets the parts of its answer."""
-        pull.request_id = self._number()
-        return self._send(pull.request_id, encode_pull(pull), received)
+        """Sends a pull. `received` gets the parts of its answer."""
+        return self.request(lambda number: list(encode_pull(replace(pull, request_id=number))), received)
 
-    def lose(self, now_ms: int) -> None:
-        self._local.lose(now_ms)
+    def lose(self, now_ms: int, why: TowlineError | None = None) -> None:
+        self._local.lose(now_ms, why)
         self._link = None
         self._give_up()
 
@@ -102,22 +113,14 @@ class Questions:
         self._lost()
         self._local.close()
 
-    def _number(self) -> int:
-        self._next_id += 1
-        return self._next_id
-
-    def _send(self, number: int, parts: list[bytes], received: Received) -> bool:
-        if self._link is None or len(self._asked) >= ASKED_MAX or not self._link.send(parts):
-            return False
-        self._asked[number] = received
-        return True
-
     def _answered(self, parts: list[Buffer]) -> None:
         match kind_of(parts[0]):
             case Kind.ANSWER if len(parts) > 1:
                 number = expect(ANSWER, parts[0])[2]
             case Kind.PULL_ANSWER:
                 number = expect(PULL_ANSWER, parts[0])[3]
+            case Kind.PUT_ANSWER:
+                number = decode_put_answer(parts[0]).request_id
             case kind:
                 raise MalformedFrame(f"a message of kind {kind} answers nothing")
         received = self._asked.pop(number, None)

@@ -164,6 +164,10 @@ class Readers:
     def earliest(self, request: Command, answer: Answer) -> None:
         """GET_EARLIEST_MSG_STORETIME: -1 where the queue is empty. Raises MalformedFrame, RequestRefused."""
         header = read_header(QueueOfTopic, request.fields)
+        topic = self._topics.find(header.topic)
+        if topic is None or not 0 <= header.queue_id < topic.read_queue_nums:
+            answer(ResponseCode.SUCCESS, {"timestamp": "-1"})
+            return
 
         def received(parts: list[Buffer]) -> None:
             found = expect(PULL_ANSWER, parts[0])[4] if parts else 0

@@ -1,19 +1,18 @@
 """Messages that a consumer could not handle come back: stored again for the group's retry topic, after a delay, or as a
 dead letter (spec 11.2)."""
 
-from typing import Final
-
 from towline.errors import IllegalProperty, MalformedRecord
 from towline.format.record.forms import StoredForm, delayed
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import Record, decode
-from towline.format.record.retries import sent_back
+from towline.format.record.retries import FIRST_LEVEL, RETRIES_DEFAULT, TIMES_MAX, sent_back
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import SendBack, read_header
-from towline.format.remoting.stored import DEAD_LETTER_PREFIX, RETRIES_DEFAULT, RETRY_PREFIX, BrokerFacts
+from towline.format.remoting.stored import BrokerFacts
 from towline.format.wire.frames import Buffer, Group, PutAnswer
+from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 from .connections import Answer
 from .outcomes import outcome
@@ -21,8 +20,6 @@ from .put_client import PutClient
 from .questions import Facts, refusal_in
 from .readers import Readers
 from .topics import PUT_AWAY, TopicDesk
-
-FIRST_LEVEL: Final = 3
 
 
 class SendBacks:
@@ -55,7 +52,7 @@ class SendBacks:
     def _topic(self, header: SendBack, record: Record) -> str:
         most = header.max_reconsume_times if header.max_reconsume_times >= 0 else RETRIES_DEFAULT
         given_up = header.delay_level < 0 or record.reconsume_times >= most
-        return (DEAD_LETTER_PREFIX if given_up else RETRY_PREFIX) + header.group
+        return (DEAD_LETTER_TOPIC_PREFIX if given_up else RETRY_TOPIC_PREFIX) + header.group
 
     def _made(self, header: SendBack, record: Record, answer: Answer, why: str) -> None:
         try:
@@ -68,15 +65,16 @@ class SendBacks:
     def _store(self, header: SendBack, record: Record, answer: Answer) -> None:
         topic = self._topic(header, record)
         form = StoredForm(topic, 0, ())
-        if topic.startswith(RETRY_PREFIX):
+        if topic.startswith(RETRY_TOPIC_PREFIX):
             level = header.delay_level or FIRST_LEVEL + record.reconsume_times
             form = delayed(topic, 0, level, self._facts.levels)
         known = decode_properties(record.properties)
         more = {RETRY_TOPIC: record.topic.decode("utf-8", "replace"), ORIGIN_MESSAGE_ID: header.origin_msg_id}
         more = {name: value for name, value in more.items() if name not in known and value}
         append = bool(self._put.welcome.get("append_property_crc"))
+        times = min(record.reconsume_times + 1, TIMES_MAX)
         try:
-            data = sent_back(record, form, more, record.reconsume_times + 1, append_property_crc=append)
+            data = sent_back(record, form, more, times, append_property_crc=append)
         except (IllegalProperty, MalformedRecord) as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, error.describe()) from None
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeAlias
 
 from towline.errors import MalformedFrame
+from towline.format.record.message_id import encode_offset_id
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command, decode
@@ -15,7 +16,7 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
-from towline.limits import KIB, MIB, REST_MAX_MS
+from towline.limits import KIB, MIB
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing
@@ -32,7 +33,6 @@ from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
 from .inbox import Inbox
-from .outcomes import message_id
 from .plain_sends import PlainSends
 from .producers import Producers
 from .put_client import DEADLINE_MS, PutClient
@@ -73,7 +73,7 @@ class RemotingAgent:
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(
-            self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver
+            self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver, node.log
         )
         self._inbox = Inbox(self._put, self._handle, partial(self._line.count, Counter.MESSAGES))
         self._schedule = Questions(self._link("schedule"), KIB)
@@ -132,7 +132,7 @@ class RemotingAgent:
         )
         replies = Replies(producers, self._clients, self._connections, self._where, node.log)
         self._transactions = Transactions(
-            self._schedule, self._clients, self._connections, lambda place: message_id(host, place), node.log
+            self._schedule, self._clients, self._connections, lambda place: encode_offset_id(host, place), node.log
         )
         return {
             RequestCode.SEND_MESSAGE: producers.send,
@@ -196,7 +196,7 @@ class RemotingAgent:
         return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
 
     def sleep_ms(self) -> int:
-        return min(REST_MAX_MS, TOPICS_EVERY_MS)
+        return TOPICS_EVERY_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)

@@ -98,11 +98,6 @@ class TopicDesk:
 
         wish = {"topic": name, "queues": queues or QUEUES_DEFAULT, "template": template or TEMPLATE_TOPIC}
         self._making[name] = [then]
-        try:
-            asked = self._put.ask("route", wish, told)
-        except RequestRefused:
-            del self._making[name]
-            raise
-        if not asked:
+        if not self._put.ask("route", wish, told):
             del self._making[name]
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)

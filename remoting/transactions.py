@@ -20,11 +20,11 @@ from towline.format.wire.frames import Buffer
 
 from .clients import Client, Clients
 from .connections import Answer, Connections
-from .questions import Facts, Questions, refusal_in
+from .questions import TOO_LONG, Facts, Questions, refusal_in
 
 WATCHES_MAX: Final = 16  # that schedule holds for one peer
 WATCH_MS: Final = 1_000
-AGAIN_MS: Final = 200  # after a watch that was refused, or answered with nothing at once
+AGAIN_MS: Final = 200  # after a watch that was refused
 _OUTCOMES: Final = {8: "commit", 12: "rollback"}
 _NOT_KNOWN: Final = 0
 _ALREADY: Final = {"commit": "ALREADY_COMMITTED", "rollback": "ALREADY_ROLLED_BACK"}
@@ -46,7 +46,9 @@ class Transactions:
         self._message_id, self._log = message_id, log
         self._turns: deque[str] = deque()  # producer groups, the one that was watched longest ago first
         self._watched: set[str] = set()
+        self._known = 0  # changes of the producer groups that are among the turns
         self._pause_until = 0
+        self._refused = False
 
     def end(self, request: Command, answer: Answer) -> None:
         """Commits or rolls back. Raises MalformedFrame, RequestRefused."""
@@ -77,32 +79,44 @@ class Transactions:
 
     def cycle(self, now_ms: int) -> None:
         """Keeps a watch for each producer group that has clients here, in turn where they are many."""
-        if self._schedule.link is None or now_ms < self._pause_until or len(self._watched) >= WATCHES_MAX:
+        if self._refused:
+            self._refused, self._pause_until = False, now_ms + AGAIN_MS
+        if self._schedule.link is None or now_ms < self._pause_until:
             return
-        groups = self._clients.producer_groups
-        if len(groups) != len(self._turns):
-            known = set(self._turns)
-            self._turns = deque([group for group in self._turns if group in set(groups)])
-            self._turns.extend(group for group in groups if group not in known)
+        if self._known != self._clients.group_changes:
+            self._known = self._clients.group_changes
+            self._take_turns(self._clients.producer_groups)
         for _ in range(len(self._turns)):
+            if not self._turns or len(self._watched) >= WATCHES_MAX:
+                return
             group = self._turns[0]
             self._turns.rotate(-1)
-            if group not in self._watched and len(self._watched) < WATCHES_MAX:
-                self._watch(group, now_ms)
+            if group not in self._watched:
+                self._watch(group)
 
-    def _watch(self, group: str, now_ms: int) -> None:
+    def _take_turns(self, groups: list[str]) -> None:
+        """Who is new comes last."""
+        there = set(groups)
+        kept = [group for group in self._turns if group in there]
+        known = set(kept)
+        self._turns = deque([*kept, *(group for group in groups if group not in known)])
+
+    def _watch(self, group: str) -> None:
         def told(facts: Facts | None, rest: list[Buffer]) -> None:
             self._watched.discard(group)
             if facts is None or "error" in facts:
-                self._pause_until = now_ms + AGAIN_MS
+                self._refused = facts is None or facts["error"] != TOO_LONG
+                if not self._refused:
+                    self._turns.remove(group)  # schedule never learns of a group with such a name
                 return
             try:
                 self._check(group, facts["checks"], rest)
             except (MalformedFrame, MalformedRecord, KeyError, TypeError, ValueError) as error:
                 self._log.error("a check of %s was not understood: %r", group, error)
 
-        if self._schedule.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, told):
-            self._watched.add(group)
+        self._watched.add(group)
+        if not self._schedule.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, told):
+            self._watched.discard(group)
 
     def _check(self, group: str, checks: list[dict[str, Any]], rest: list[Buffer]) -> None:
         for row, record in zip(checks, _records(rest), strict=True):
@@ -131,9 +145,9 @@ def _records(parts: list[Buffer]) -> list[Record]:
     """The records behind an answer's facts: their sizes, then their bytes."""
     if not parts:
         return []
-    sizes, data = bytes(parts[0]), parts[1]
+    sizes, data = bytes(parts[0]), bytes(parts[1])
     found, at = [], 0
     for place in range(0, len(sizes), _SIZE):
-        found.append(decode(bytes(data), at))
+        found.append(decode(data, at))
         at += int.from_bytes(sizes[place : place + _SIZE], "big")
     return found

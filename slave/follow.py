@@ -18,7 +18,7 @@ from towline.filter.subscriptions import without_births
 from towline.format.files.epochs import node_of
 from towline.format.files.topics import loads_fastjson
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
-from towline.limits import MIB, REST_MAX_MS
+from towline.limits import LOOK_MS, MIB
 from towline.link.context import close_context, new_context
 from towline.link.endpoints import parse, tcp_endpoint
 from towline.link.handshake import BAD_FRAME
@@ -128,7 +128,7 @@ class FollowAgent:
         return done
 
     def sleep_ms(self) -> int:
-        return REST_MAX_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
+        return LOOK_MS if self._link.connected else self._link.due_ms(self._node.clock.monotonic_ms())
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._link.wait(timeout_ms, rest)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import AppendMismatch, DiskFull, LinkRefused, MalformedFrame, StoreNotWritable, SyncFailed
 from towline.format.wire.frames import HA_ACK, HA_DATA, HA_SET, Buffer, Kind, expect, expect_set, kind_of
-from towline.limits import MIB, REST_MAX_MS, SLEEP_MAX_MS
+from towline.limits import LOOK_MS, MIB, SLEEP_MAX_MS
 from towline.log.commitlog.commit_log import CommitLogReader, LogTail
 from towline.log.errors import SegmentNotMade
 from towline.log.files.store_files import write_atomically
@@ -127,7 +127,7 @@ class ReceiveAgent:
 
     def sleep_ms(self) -> int:
         if self._link.connected or self._handshake.ordered:
-            return REST_MAX_MS
+            return LOOK_MS
         now = self._node.clock.monotonic_ms()
         return max(self._link.due_ms(now), min(SLEEP_MAX_MS, max(self._pause_until, self._full_until or 0) - now))
 

@@ -4,21 +4,15 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.processes.waiting import await_
+from towline.link.free_port import free_port as free_port
 
 from .requirements import need
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class EtcdServer:

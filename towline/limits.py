@@ -19,6 +19,7 @@ PROPERTIES_SIZE_MAX: Final = 32_767
 TOPIC_SIZE_MAX: Final = 127  # UTF-8 bytes; V1 reads the length as a signed byte
 RETRY_TOPIC_SIZE_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
 BLANK_SIZE_MIN: Final = 8
 
 # --- kernels and requests
@@ -61,7 +62,8 @@ SLAVES_MAX: Final = 16
 
 # --- waiting
 SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
-REST_MAX_MS: Final = 5 * SLEEP_MAX_MS  # with nothing due for so long, several sleeps follow each other without a check
+LOOK_MS: Final = 5 * SLEEP_MAX_MS  # between two checks of a process that has more to see than positions and messages
+REST_MAX_MS: Final = 10 * SLEEP_MAX_MS  # of sleeps that follow each other without a check
 
 assert SEGMENT_SIZE_DEFAULT % PAGE == 0
 assert RECORD_SIZE_MAX <= REQUEST_SIZE_MAX <= KERNEL_BYTES_MAX

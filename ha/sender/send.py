@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import DiskFull, LinkRefused, MalformedFile, MalformedFrame, NotInLog, StoreNotWritable, SyncFailed
 from towline.format.wire.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expect, json_part, kind_of, read_json
-from towline.limits import MIB, REST_MAX_MS, SLAVES_MAX
+from towline.limits import LOOK_MS, MIB, SLAVES_MAX
 from towline.link.context import close_context, new_context
 from towline.link.handshake import BAD_FRAME, encode_refusal, read_refusal
 from towline.link.keys import HA_ROLES
@@ -122,7 +122,7 @@ class SendAgent:
     def sleep_ms(self) -> int:
         if self._wake_owed_ns:
             return 1
-        return FLOW_MS if any(peer.flow.is_throttled for peer in self._peers.values()) else REST_MAX_MS
+        return FLOW_MS if any(peer.flow.is_throttled for peer in self._peers.values()) else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())

@@ -4,7 +4,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import BenchFailed
+from towline.link.free_port import free_port
 from towline.node.process.context import open_node, runtime_of
 from towline.node.supervise.launch import start_node
 from towline.runtime.positions import Counter, Duty, Position, Positions
@@ -95,7 +95,7 @@ class BenchPair:
 def bench_pair(directory: Path, segment_size: int, **more: Any) -> Iterator[BenchPair]:
     """Both on stores in `directory`, ended and removed when the block is left. `more`: settings of the master."""
     directory.mkdir()
-    port = _free_port()
+    port = free_port()
     given = {"ha_listen_port": port, "ha_housekeeping_interval": HELD_MS} | more
     with bench_node(directory, segment_size, **given) as node, _slave(directory / "slave", segment_size, port) as slave:
         master = open_node(directory / "store").positions
@@ -188,9 +188,3 @@ def _await(reached: Any, seconds: float, otherwise: str) -> None:
         if time.monotonic() > deadline:
             raise BenchFailed(f"{otherwise} within {seconds:.0f} s")
         select.select([], [], [], STEP_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

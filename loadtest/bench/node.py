@@ -4,7 +4,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
+from towline.link.free_port import free_port
 from towline.node.process.context import open_node, runtime_of
 from towline.node.report.status import node_facts
 from towline.node.supervise.launch import start_node
@@ -131,8 +131,8 @@ def bench_node(directory: Path, segment_size: int, **more: Any) -> Iterator[Benc
     settings = {
         **SETTINGS,
         "mapped_file_size_commit_log": segment_size,
-        "listen_port": _free_port(),
-        "serve_port": _free_port(),
+        "listen_port": free_port(),
+        "serve_port": free_port(),
         **more,
     }
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
@@ -155,9 +155,3 @@ def await_(reached: Callable[[], bool], otherwise: str) -> None:
         if time.monotonic() > deadline:
             raise BenchFailed(f"{otherwise} within {SETTLE_MAX_S:.0f} s")
         select.select([], [], [], STEP_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

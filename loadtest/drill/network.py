@@ -7,11 +7,12 @@ and from that address are dropped by iptables, without a word to either side; el
 import ctypes
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
+
+from towline.link.free_port import free_port as free_port
 
 from .errors import DrillImpossible
 from .proxy import Proxy, Way
@@ -21,12 +22,6 @@ ETCD: Final = 100  # places beside the nodes, which have their ids
 CLIENTS: Final = 200
 NEW_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 _IPTABLES: Final = ("iptables-legacy", "iptables")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 def address(source: int, target: int) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any, Final
 from loadtest import load
 from towline.client.consumer import Consumer
 from towline.errors import Remedy, TowlineError
+from towline.link.free_port import free_port
 
 from .plan import USERS, LoadPlan
 
@@ -113,7 +113,7 @@ def _locust(
 
     try:
         if workers:
-            port = str(_free_port())
+            port = str(free_port())
             bound = ["--master-bind-host", LOOPBACK, "--master-bind-port", port]
             main = start("--master", *bound, "--expect-workers", str(workers), *words)
             for _ in range(workers):
@@ -148,9 +148,3 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])

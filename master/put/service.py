@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.wire.frames import ANSWER, Kind, json_part, read_json
-from towline.limits import MIB, REQUEST_SIZE_MAX, REST_MAX_MS
+from towline.limits import LOOK_MS, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
@@ -210,7 +210,7 @@ class PutAgent:
     def sleep_ms(self) -> int:
         if self._wake_owed:
             return 1
-        return min(REST_MAX_MS, self._pending.due_ms(self._node.clock.monotonic_ms()))
+        return min(LOOK_MS, self._pending.due_ms(self._node.clock.monotonic_ms()))
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._rings.reap()

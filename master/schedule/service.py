@@ -15,7 +15,7 @@ import gc
 from typing import Any, ClassVar, Final
 
 from master.schedule.transactions.service import TransactionService
-from towline.limits import REST_MAX_MS
+from towline.limits import LOOK_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.commitlog.commit_log import CommitLogReader, store_time
@@ -136,7 +136,7 @@ class ScheduleAgent:
         behind = positions.get(Position.DISPATCHED) < max(self._eager_until, self._put_fence[0] if due == 0 else 0)
         if behind or due == 0 or self._offsets.awaits_flush:
             return SOON_MS
-        return min(REST_MAX_MS, due, self._transactions.due_ms())
+        return min(LOOK_MS, due, self._transactions.due_ms())
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         rang = bool(self._poller.poll(timeout_ms, rest)) and self._poller.ready(self._bell.fileno())

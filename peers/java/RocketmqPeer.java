@@ -2,8 +2,10 @@ package towline.peers;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -11,6 +13,7 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
 
 /** RocketMQ's own clients; where many are on their way, batches are sent. `address` is host:port of the name server. */
 public final class RocketmqPeer implements Peer {
@@ -18,6 +21,7 @@ public final class RocketmqPeer implements Peer {
     private static final String GROUP = "peers";
     private static final String ANY_TOPIC = "TBW102"; // is on every broker, so its route is known before our topic's
     private static final int TIMEOUT_MS = 20_000;
+    private static final int REGISTERED_S = 60; // a broker registers again every 30 s
     private static final int FIRST_TIMEOUT_MS = 1_000;
     private static final int PULLED_TOGETHER = 1024;
     private String nameServer;
@@ -40,9 +44,27 @@ public final class RocketmqPeer implements Peer {
 
     @Override
     public void makeTopic(String topic, int queues) throws Exception {
-        producer.createTopic(ANY_TOPIC, topic, queues, null);
+        long until = System.nanoTime() + TimeUnit.SECONDS.toNanos(REGISTERED_S);
+        while (!created(topic, queues, System.nanoTime() > until)) {
+            Thread.sleep(10);
+        }
         while (producer.fetchPublishMessageQueues(topic).size() < queues) {
             Thread.sleep(1);
+        }
+    }
+
+    /** False while the name server does not know the broker: on a busy machine its first registration may be lost. */
+    private boolean created(String topic, int queues, boolean isLate) throws MQClientException {
+        try {
+            producer.createTopic(ANY_TOPIC, topic, queues, null);
+            return true;
+        } catch (MQClientException met) {
+            boolean unknown = met.getCause() instanceof MQClientException why
+                && why.getResponseCode() == ResponseCode.TOPIC_NOT_EXIST;
+            if (isLate || !unknown) {
+                throw met;
+            }
+            return false;
         }
     }
 

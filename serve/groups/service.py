@@ -35,7 +35,8 @@ from .watching import MemberKey, MemberWatches, ReplyAddress
 HOLD_MAX_MS: Final = 10_000
 CATCH_UP_MAX_MS: Final = 5_000  # how long a start waits for reput to show what was visible before
 REJOIN_MS: Final = 1_000  # after a start, so that all who come back are there when queues are divided
-CHECK_EVERY_MS: Final = 250  # at topics
+CHECK_EVERY_MS: Final = 250  # at topics, while there are members
+CHECK_ALONE_MS: Final = 2_000
 RELEASE_EVERY_MS: Final = 10_000  # of what can be forgotten
 SAVING_POLL_MS: Final = 5  # while somebody waits for a file
 CONFIRMED_LOOK_MS: Final = 50  # at what reput evaluates, while a subscription waits for it
@@ -176,7 +177,7 @@ class GroupService:
             self._log.warning("member %s left group %s: it was silent for %d ms", *reversed(place), self._expires_ms)
             self._clean_up(place)
         if now_ms >= self._check_at_ms:
-            self._check_at_ms = now_ms + CHECK_EVERY_MS
+            self._check_at_ms = now_ms + (CHECK_EVERY_MS if self._links else CHECK_ALONE_MS)
             self._check(now_ms)
         done += self._wake()
         if self._filters is not None:
@@ -338,6 +339,7 @@ class GroupService:
         self._probe(place, join_request)
         group = self._members.join(name, join_request, now)
         self._links[place] = reply_to.peer
+        self._check_at_ms = min(self._check_at_ms, now + CHECK_EVERY_MS)
         if self._filters is not None and group.members[join_request.member].topics != before_topics:
             self._filters.subscribed(group, join_request.topics)
         if join_request.model == questions.CLUSTERING and beginning != questions.NOWHERE:

@@ -14,7 +14,7 @@ from allocate.segments import AHEAD, BURST_MS, PAUSE_MS, UNLOCK_AFTER_MS
 from allocate.service import AllocateAgent
 from towline.clock import SystemClock
 from towline.errors import DiskFull, SyncFailed
-from towline.limits import PAGE, REST_MAX_MS
+from towline.limits import LOOK_MS, PAGE
 from towline.log.files import memory, segment_files
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.page_cache import STEP, WarmUp
@@ -379,4 +379,4 @@ def test_it_looks_often_while_something_is_to_be_done_and_seldom_otherwise(agent
     assert agent.sleep_ms() == STEP_MS
     while agent.do_work():
         pass
-    assert agent.sleep_ms() == REST_MAX_MS
+    assert agent.sleep_ms() == LOOK_MS

@@ -1,13 +1,12 @@
 """A cluster of nodes in threads, each the only one of its group, and the file that names them."""
 
-import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tests.client.group.standin import GroupNode
+from towline.link.free_port import free_port
 
 NAMES = ("a", "b")
 WAIT_S = 20.0
@@ -58,8 +57,7 @@ class Cluster:
 
 
 def free_ports(count: int) -> list[int]:
-    with ExitStack() as opened:
-        probes = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from towline.errors import PositionsUnusable
 from towline.limits import MIB
+from towline.link.free_port import free_port as free_port
 from towline.node.process.context import runtime_of
 from towline.node.supervise.launch import Launched, start_node
 from towline.places import Store
@@ -47,12 +47,6 @@ POOLED: Final = {
 }
 CATCH_UP_S: Final = 60.0
 ZYGOTE: Final = "zygote"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class TestNode:

@@ -10,6 +10,7 @@ from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ONE_WAY, Form
 from towline.format.remoting.stored import RecallHandle
+from towline.limits import MIB
 
 from .conftest import RemotingNode
 from .raw import RawClient, sent
@@ -99,6 +100,19 @@ def test_what_comes_while_its_topic_is_made_is_stored_in_its_order(node: Remotin
         client.send(RequestCode.SEND_MESSAGE_V2, sent("being-made", ""), b"%d" % number)
     assert {client.read().code for _ in range(300)} == {SUCCESS}
     assert bodies(node, "being-made", 300) == [b"%d" % number for number in range(300)]
+
+
+def test_small_and_large_messages_of_one_connection_keep_their_order(node: RemotingNode, client: RawClient) -> None:
+    """The largest go to put another way than the others: through its socket."""
+    assert client.put("mixed", b"first").code == SUCCESS
+    largest = 4 * MIB - 1_000  # nearly as much as a producer of RocketMQ sends, and as the segments of this node hold
+    sizes = [10, largest, 20, 30, 3 * MIB, largest, 40, 2 * MIB, 50] * 3
+    for size in sizes:
+        client.send(RequestCode.SEND_MESSAGE_V2, sent("mixed", ""), bytes(size))
+    answers = [client.read() for _ in sizes]
+    assert {(answer.code, answer.remark) for answer in answers} == {(SUCCESS, "")}
+    found = [len(message.body) for message in messages(node, "mixed", 1 + len(sizes)) if message.record.queue_id == 0]
+    assert found == [5, *sizes]
 
 
 def test_requests_that_come_at_once_are_all_answered_each_by_its_number(node: RemotingNode, client: RawClient) -> None:

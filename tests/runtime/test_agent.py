@@ -4,7 +4,7 @@ import select
 
 import pytest
 
-from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
+from towline.limits import SLEEP_MAX_MS
 from towline.runtime.agent import run
 from towline.runtime.positions import Duty, Positions, State
 
@@ -61,6 +61,9 @@ class Rest:
 
     def read_positions(self):
         self.calls.append("look")
+
+    def fits(self, due_ms):
+        return due_ms >= 2 * SLEEP_MAX_MS
 
 
 @pytest.fixture
@@ -143,5 +146,5 @@ def test_who_is_draining_or_told_to_stop_does_not_rest(line):
 
 def test_who_has_something_due_does_not_rest(line):
     agent = Sleeping()
-    agent.sleep_ms = lambda: REST_MAX_MS - 1
+    agent.sleep_ms = lambda: 2 * SLEEP_MAX_MS - 1
     assert "rest" not in sleeps_of(agent, line, 4)

@@ -8,14 +8,15 @@ import time
 import pytest
 import zmq
 
-from towline.limits import SLEEP_MAX_MS
+from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
 from towline.link.native import address_of
 from towline.link.poller import Poller
 from towline.runtime.doorbell import Doorbell
-from towline.runtime.idle_sleep import SLEEPS_MAX, IdleSleep
+from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, Position, Positions
 
-WHOLE_MS = SLEEPS_MAX * SLEEP_MAX_MS
+SLEEPS = 4
+WHOLE_MS = SLEEPS * SLEEP_MAX_MS
 NS_PER_MS = 1_000_000
 
 
@@ -31,7 +32,9 @@ def line(positions):
 
 @pytest.fixture
 def rest(line):
-    return IdleSleep(line, address_of("zmq_poll"))
+    rest = IdleSleep(line, address_of("zmq_poll"))
+    assert rest.fits(WHOLE_MS + SLEEP_MAX_MS // 2)
+    return rest
 
 
 @pytest.fixture
@@ -58,6 +61,14 @@ def test_nothing_comes_and_every_sleep_is_slept_to_its_end(rest, bell):
     slept, took = timed(rest, (bell.fileno(),))
     assert slept == WHOLE_MS
     assert took >= WHOLE_MS
+
+
+def test_as_many_sleeps_as_fit_before_something_is_due_follow_each_other_and_no_more_than_a_rest_has(rest, bell):
+    assert not rest.fits(2 * SLEEP_MAX_MS - 1)
+    assert rest.fits(2 * SLEEP_MAX_MS)
+    assert rest((bell.fileno(),)) == 2 * SLEEP_MAX_MS
+    assert rest.fits(1 << 40)
+    assert rest((bell.fileno(),)) == REST_MAX_MS
 
 
 def test_each_sleep_leaves_a_beat(rest, bell, line):

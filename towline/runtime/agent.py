@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
-from towline.limits import REST_MAX_MS, SLEEP_MAX_MS
+from towline.limits import SLEEP_MAX_MS
 
 from .doorbell import Doorbell
 from .positions import Duty, DutyLine, State
@@ -30,7 +30,7 @@ class Agent(Protocol):
         ...
 
     def sleep_ms(self) -> int:
-        """How long nothing is due by the clock. REST_MAX_MS or more allows several sleeps in a row."""
+        """How long nothing is due by the clock. Two sleeps of SLEEP_MAX_MS or more may follow each other."""
         ...
 
     def wait(self, timeout_ms: int, rest: "IdleSleep | None") -> bool:
@@ -83,7 +83,7 @@ class DutyCycle:
         timeout_ms = max(0, min(due_ms, SLEEP_MAX_MS))
         began_ns = time.monotonic_ns()
         self._woken += 1
-        if self._agent.wait(timeout_ms, rest if due_ms >= REST_MAX_MS else None):
+        if self._agent.wait(timeout_ms, rest if rest is not None and rest.fits(due_ms) else None):
             self._bell.drain()
         elif timeout_ms == SLEEP_MAX_MS and time.monotonic_ns() - began_ns >= timeout_ms * NS_PER_MS:
             self._woken = 0

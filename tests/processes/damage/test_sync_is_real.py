@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, endpoint_of, records_of
 from towline.errors import StoreSyncFailed
 from towline.format.wire.status import PutStatus
+from towline.link.free_port import free_port
 from towline.log.state.durable_file import DurableFile
 from towline.node.process.context import runtime_of
 from towline.node.supervise.launch import start_node, stop_node
@@ -190,8 +190,7 @@ def command(*words: object) -> dict:
 
 @pytest.fixture
 def pair(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     flags = {"broker_role": "SYNC_MASTER", "listen_port": 0, "ha_listen_port": port}
     master = start("master", tmp_path / "master", **flags)
     slave = start("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")

@@ -130,6 +130,8 @@ def kill_deliveries(armed: ArmedNode, step: str, topic: str) -> None:
         results = [future.result() for future in [producer.send_async(message) for message in messages]]
     assert SystemClock().now_ms() < at, "the machine was too slow: the failpoint would not be met by a delivery"
     armed.kill_at(step, 1)
+    with Producer(armed.endpoints["ring"]) as producer:  # what the kill made schedule send again comes before this one
+        results.append(producer.send(Message(topic, b"last", deliver_at=SystemClock().now_ms() + DELAY_MS)))
     keys = {result.unique_key for result in results}
     found: Counter[str] = Counter()
     with Consumer(ipc_endpoint(armed.node.runtime, "serve"), topic, start="first", suspend_ms=50) as consumer:

@@ -140,10 +140,12 @@ def test_a_slave_that_is_promoted_by_hand_gets_the_lease_from_the_master_before(
     check(group, load)
     group.await_level(*NODES)  # under load another slave holds more than the one that stops to be promoted
     group.promote(new)
+    await_(
+        lambda: (leader := group.recorded().leader) is not None and leader.node == new, APPEARS_S, "it has the lease"
+    )
     group.await_master(new)
-    group.await_in_sync(*NODES)
-    assert group.master() == new == group.recorded().leader.node
-    client = WireClient(group.nodes[new].endpoint)
+    group.await_in_sync(*NODES)  # on a machine that stands still for a whole lease another node may be master by now
+    client = WireClient(group.nodes[group.await_master(*NODES)].endpoint)
     assert client.put(records_of(load.topic.encode(), 1)).status == PutStatus.PUT_OK
     client.close()
     same_log(group)

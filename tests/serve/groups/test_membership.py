@@ -5,9 +5,11 @@ import pytest
 from serve.groups.errors import GroupRefused, Refusal
 from serve.groups.locks import QueueLocks
 from serve.groups.members import JoinRequest, Membership
+from serve.groups.service import CHECK_EVERY_MS
 from serve.groups.table import Groups
 from towline.errors import UnknownTopic
 from towline.format.files.groups import GROUP_SIZE_MAX
+from towline.limits import REST_MAX_MS
 
 from .faces import EXPIRES_MS, Room
 
@@ -233,6 +235,19 @@ class TestWatching:
             room.watch(f"m{number}", generation)
         room.advance(10)
         assert room.service.due_ms - room.clock.ms > 100
+
+    def test_without_members_nothing_is_due_for_longer_than_a_rest(self, room: Room):
+        """Else an idle serve never sleeps without the interpreter."""
+        for _ in range(8):
+            room.clock.ms = room.service.due_ms
+            room.cycle()
+            assert room.service.due_ms - room.clock.ms >= REST_MAX_MS
+
+    def test_the_first_member_brings_the_look_at_topics_nearer(self, room: Room):
+        room.clock.ms = room.service.due_ms
+        room.cycle()
+        room.join("a")
+        assert room.service.due_ms - room.clock.ms <= CHECK_EVERY_MS
 
     def test_a_second_watch_of_a_member_answers_the_first(self, room: Room):
         generation = room.join("a")["generation"]

@@ -23,6 +23,7 @@ from towline.client.read.checks import Checks
 from towline.client.read.reader import Moved, Start
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
+from towline.format.record.retries import RETRIES_DEFAULT
 from towline.format.wire.allocation import AVERAGE, STRATEGIES
 from towline.limits import DECOMPRESSED_SIZE_MAX, MIB, REQUEST_SIZE_MAX
 from towline.link.unclosed import call_in_child, on_drop, renew
@@ -34,7 +35,7 @@ from .message import GroupMessage
 from .node_groups import NodeGroup, NodeGroups, readable
 from .offsets import OffsetsFile, first_offset
 from .queue import Delivery, Rebalance, Stage
-from .retry_topics import RETRIES_DEFAULT, RetryTopics
+from .retry_topics import RetryTopics
 from .subscription import EVERYTHING, MemberRules, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)

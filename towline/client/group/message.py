@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from towline.client.message import ReceivedMessage, Rows
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from towline.limits import RETRY_TOPIC_PREFIX
 
 from .queue import Delivery
-from .subscription import RETRY_PREFIX
 
 
 class GroupMessage(ReceivedMessage):
@@ -35,7 +35,7 @@ class GroupMessage(ReceivedMessage):
     @property
     def topic(self) -> str:
         stored = self.stored_topic
-        return self.properties.get(RETRY_TOPIC, stored) if stored.startswith(RETRY_PREFIX) else stored
+        return self.properties.get(RETRY_TOPIC, stored) if stored.startswith(RETRY_TOPIC_PREFIX) else stored
 
     @property
     def reconsume_times(self) -> int:

@@ -13,7 +13,7 @@ from towline.client.producer import Producer
 from towline.errors import IllegalProperty, MalformedRecord, TopicExists
 from towline.format.record.forms import StoredForm, delayed
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from towline.format.record.retries import sent_back
+from towline.format.record.retries import FIRST_LEVEL, TIMES_MAX, sent_back
 from towline.format.wire.status import PutStatus
 from towline.link.unclosed import call_in_child, renew
 
@@ -23,8 +23,6 @@ from .subscription import dead_letter_topic, retry_topic
 
 log = logging.getLogger(__name__)
 
-FIRST_LEVEL: Final = 3
-RETRIES_DEFAULT: Final = 16
 _NEVER_TAKEN: Final = (PutStatus.MESSAGE_ILLEGAL.name, PutStatus.PROPERTIES_SIZE_EXCEEDED.name)  # at no other moment
 
 
@@ -84,7 +82,7 @@ class RetryTopics:
         if level:
             form = delayed(topic, queue, level, int(welcome.get("delay_levels", 18)))
         crc = bool(welcome.get("append_property_crc", False))
-        times = message.reconsume_times + 1
+        times = min(message.reconsume_times + 1, TIMES_MAX)
         try:
             record = sent_back(message.record, form, more, times, append_property_crc=crc)
             result = producer.send_records(form.topic, form.queue_id, record, 1).result()

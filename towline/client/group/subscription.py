@@ -7,11 +7,10 @@ from typing import Final, TypeAlias
 from towline.client.message import ANY_TAG
 from towline.client.read.reader import Start
 from towline.format.java_hash import string_hash
+from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
 TAG_SEPARATOR: Final = "||"
 
 
@@ -68,11 +67,11 @@ def subscription_of(wanted: Wanted) -> Subscription:
 
 
 def retry_topic(group: str) -> str:
-    return RETRY_PREFIX + group
+    return RETRY_TOPIC_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    return DEAD_LETTER_PREFIX + group
+    return DEAD_LETTER_TOPIC_PREFIX + group
 
 
 @dataclass(frozen=True, slots=True)

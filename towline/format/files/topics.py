@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.errors import IllegalTopic, MalformedFile
-from towline.limits import RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
+from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
 PERM_INHERIT: Final = 1
 PERM_WRITE: Final = 2
@@ -34,7 +34,7 @@ SYSTEM_TOPICS: Final = frozenset(
 SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
 
 # Topics of a consumer group. They are made with one queue whatever the settings say of other topics.
-GROUP_PREFIXES: Final = (RETRY_TOPIC_PREFIX, "%DLQ%")
+GROUP_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 # A string, which is left alone, or a bare integer where a member name stands.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from . import property_crc
 from .forms import CARRIED, StoredForm
@@ -9,6 +10,10 @@ from .properties import CRC32
 from .properties import decode as decode_properties
 from .properties import encode as encode_properties
 from .record import TRANSACTION_MASK, Record, encode
+
+FIRST_LEVEL: Final = 3  # of the delay before a message comes for the second time; the next one is one higher
+RETRIES_DEFAULT: Final = 16  # then it is a dead letter
+TIMES_MAX: Final = 2**31 - 1  # of RECONSUMETIMES in a record
 
 
 def sent_back(

@@ -222,8 +222,9 @@ def _camel(name: str) -> str:
 
 
 def _value(name: str, wire: str, text: str, wanted: Any) -> Any:
-    if len(text) > TEXT_MAX:
-        raise MalformedFrame(f"the header field {wire} ({name}) has {len(text)} characters; {TEXT_MAX} are allowed")
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > TEXT_MAX:
+        raise MalformedFrame(f"the header field {wire} ({name}) has {size} bytes; {TEXT_MAX} are allowed")
     if wanted is bool:
         return text.lower() == _TRUE  # as Java reads it: everything else is false
     if wanted in (int, I32):

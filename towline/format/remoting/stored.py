@@ -22,14 +22,13 @@ from towline.format.record.forms import (
     half,
     timed,
 )
+from towline.format.record.retries import RETRIES_DEFAULT
 from towline.format.record.rules import Rule
+from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 from .codes import RequestRefused, ResponseCode
 from .headers import SendMessage
 
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-RETRIES_DEFAULT: Final = 16
 TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 _KEY_SIZE: Final = 16  # bytes; RocketMQ's own keys have as many
@@ -100,7 +99,7 @@ def stored_message(header: SendMessage, queue_id: int, now_ms: int, broker: Brok
     unique_key = found[names.UNIQ_KEY]
     topic = header.topic
     if _is_given_up(header):
-        topic = DEAD_LETTER_PREFIX + topic.removeprefix(RETRY_PREFIX)
+        topic = DEAD_LETTER_TOPIC_PREFIX + topic.removeprefix(RETRY_TOPIC_PREFIX)
         queue_id = 0
     form = _form(found, header, topic, queue_id, now_ms, broker)
     place, pairs = (topic, queue_id), {}
@@ -131,7 +130,7 @@ def recalling(handle: RecallHandle, broker: BrokerFacts) -> StoredMessage:
 def _is_given_up(header: SendMessage) -> bool:
     """Whether a message that is consumed again was consumed often enough."""
     most = header.max_reconsume_times if header.max_reconsume_times >= 0 else RETRIES_DEFAULT
-    return header.topic.startswith(RETRY_PREFIX) and header.reconsume_times > most
+    return header.topic.startswith(RETRY_TOPIC_PREFIX) and header.reconsume_times > most
 
 
 def _form(
@@ -145,7 +144,7 @@ def _form(
         if name in found
     }
     prepared = found.pop(names.TRANSACTION_PREPARED, "").lower() == "true"
-    if topic.startswith(DEAD_LETTER_PREFIX):
+    if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
         return None
     if prepared:
         return half(topic, queue_id, found.pop(names.PRODUCER_GROUP, header.producer_group))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
     ASK,
@@ -73,8 +73,10 @@ class LocalLink:
             self._connect(now_ms)
         return self._link
 
-    def lose(self, now_ms: int) -> None:
+    def lose(self, now_ms: int, why: TowlineError | None = None) -> None:
         """Closes the link after trouble (H20); `open` connects another."""
+        if why is not None:
+            self._log.warning("the link to %s is closed: %s", self._endpoint, why)
         if self._link is not None:
             self._poller.remove(self._link)
             self._link.close()
