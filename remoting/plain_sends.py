@@ -21,6 +21,7 @@ from towline.kernels.remoting import puts
 from towline.kernels.remoting.sends import SENT, TEXT_MAX, read_sends
 from towline.limits import MIB
 from towline.link.put_ring import ClientRing
+from towline.runtime.failpoints import ARMED, reach
 
 from .connections import Connection
 from .outcomes import outcome, places_told
@@ -112,6 +113,8 @@ class PlainSends:
             self._keys,
         )
         if done > first:
+            if ARMED:
+                reach("remoting.plain_put")
             self._ring.requests.go_to(way.tail, way.head)
             self._ring.nudge()
         return int(done), int(way.why)

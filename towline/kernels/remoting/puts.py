@@ -203,6 +203,69 @@ def _note(pendings: Rows, keys: Bytes, row: Any, way: Any, text: Bytes) -> None:
     copy_bytes(keys, place * KEY_MAX, text, row.key_at, row.key_size)
 
 
+@helper
+def _record_size(row: Any, way: Any, properties: int) -> int:
+    """Bytes of the record, or 0 for what is the interpreter's."""
+    size = _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
+    size += row.body_size + 1 + row.topic_size + 2 + properties
+    entry = _TOPIC_AT + row.topic_size + size
+    return size if properties <= _PROPERTIES_MAX and entry <= (way.area >> 1) - WORD else 0
+
+
+@helper
+def _is_taken(row: Any, text: Bytes, topics: Topics) -> bool:
+    """Whether a row is a plain send to a queue that may be sent to."""
+    if row.plain == 0 or row.key_size > KEY_MAX or not _is_word(text, row.key_at, row.key_at + row.key_size):
+        return False
+    slots, queues, arena = topics
+    return find(slots, queues, arena, text, row.topic_at, row.topic_size, row.queue_id)[0] != NONE
+
+
+@helper
+def _place_of(memory: Bytes, way: Any, tail: int, takes: int) -> int:
+    """Where an entry of `takes` bytes may stand, or -1: as far from the begin of the area as the tail, or at it."""
+    at = tail & (way.area - 1)
+    skip = way.area - at if at + takes > way.area else 0
+    if tail + skip + takes - way.head > way.area:
+        way.head = load_shared(memory, _REQUESTS_HEAD)
+        if way.head < 0 or way.head > tail or tail + skip + takes - way.head > way.area:
+            return -1
+    if way.next_id - way.oldest_id >= PENDING_MAX:
+        return -1
+    if skip:
+        raw_store_i64(memory, HEAD_SIZE + at, PAD)
+        return 0
+    return at  # type: ignore[no-any-return]
+
+
+@helper
+def _store_put(memory: Bytes, place: int, row: Any, way: Any, text: Bytes, head: Bytes, total: int) -> int:
+    """The head of a request, whose records take `total` bytes; where those begin."""
+    copy_bytes(memory, place, head, 0, _TOPIC_AT)
+    store_i64(memory, place + _ID_AT, OWN | way.next_id)
+    store_i32(memory, place + _QUEUE_AT, row.queue_id)
+    store_i32(memory, place + _SIZE_AT, total)
+    memory[place + _TOPIC_SIZE_AT] = row.topic_size >> 8
+    memory[place + _TOPIC_SIZE_AT + 1] = row.topic_size & 0xFF
+    copy_bytes(memory, place + _TOPIC_AT, text, row.topic_at, row.topic_size)
+    return place + _TOPIC_AT + row.topic_size  # type: ignore[no-any-return]
+
+
+@helper
+def _store_rest(memory: Bytes, at: int, row: Any, data: Bytes, text: Bytes, suffix: Bytes) -> None:
+    """Body, topic and properties of a record."""
+    copy_bytes(memory, at, data, row.body_at, row.body_size)
+    at += row.body_size
+    memory[at] = row.topic_size
+    copy_bytes(memory, at + 1, text, row.topic_at, row.topic_size)
+    at += 1 + row.topic_size
+    properties = row.properties_size + suffix.size
+    memory[at] = properties >> 8
+    memory[at + 1] = properties & 0xFF
+    copy_bytes(memory, at + 2, text, row.properties_at, row.properties_size)
+    copy_bytes(memory, at + 2 + row.properties_size, suffix, 0, suffix.size)
+
+
 @kernel(I64(WRITE, WAYS, READ, SENDS, I64, I64, READ, TOPICS, READ, READ, READ, PENDINGS, WRITE))
 def put_sends(
     memory: Bytes,
@@ -230,61 +293,26 @@ def put_sends(
     tail = way.tail
     while number < first + count:
         row = sends[number]
-        key_end = row.key_at + row.key_size
-        if row.plain == 0 or row.key_size > KEY_MAX or not _is_word(text, row.key_at, key_end):
+        total = _record_size(row, way, row.properties_size + suffix.size)
+        if total == 0 or not _is_taken(row, text, topics):
             way.why = OTHER
             break
-        slots, queues, arena = topics
-        known = find(slots, queues, arena, text, row.topic_at, row.topic_size, row.queue_id)[0]
-        properties = row.properties_size + suffix.size
-        if known == NONE or properties > _PROPERTIES_MAX:
-            way.why = OTHER
-            break
-        fixed = _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
-        total = fixed + row.body_size + 1 + row.topic_size + 2 + properties
         head_size = _TOPIC_AT + row.topic_size
-        size = head_size + total
-        takes = WORD + ((size + WORD - 1) & ~(WORD - 1))
-        if size > (way.area >> 1) - WORD:
-            way.why = OTHER
-            break
-        at = tail & (way.area - 1)
-        skip = way.area - at if at + takes > way.area else 0
-        if tail + skip + takes - way.head > way.area:
-            way.head = load_shared(memory, _REQUESTS_HEAD)
-            if way.head < 0 or way.head > tail or tail + skip + takes - way.head > way.area:
-                way.why = FULL
-                break
-        if way.next_id - way.oldest_id >= PENDING_MAX:
+        takes = WORD + ((head_size + total + WORD - 1) & ~(WORD - 1))
+        at = _place_of(memory, way, tail, takes)
+        if at < 0:
             way.why = FULL
             break
-        if skip:
-            raw_store_i64(memory, HEAD_SIZE + at, PAD)
-            at = 0
+        tail += (at - tail) & (way.area - 1)
         place = HEAD_SIZE + at
-        raw_store_i64(memory, place, way.stamp << STAMP_SHIFT | head_size << HEAD_SHIFT | size)
-        place += WORD
-        copy_bytes(memory, place, head, 0, _TOPIC_AT)
-        store_i64(memory, place + _ID_AT, OWN | way.next_id)
-        store_i32(memory, place + _QUEUE_AT, row.queue_id)
-        store_i32(memory, place + _SIZE_AT, total)
-        memory[place + _TOPIC_SIZE_AT] = row.topic_size >> 8
-        memory[place + _TOPIC_SIZE_AT + 1] = row.topic_size & 0xFF
-        copy_bytes(memory, place + _TOPIC_AT, text, row.topic_at, row.topic_size)
+        raw_store_i64(memory, place, way.stamp << STAMP_SHIFT | head_size << HEAD_SHIFT | (head_size + total))
+        place = _store_put(memory, place + WORD, row, way, text, head, total)
         crc = crc_of(data, row.body_at, row.body_size) & CRC_MASK
-        at = _store_head(memory, place + head_size, row, way, total, host, crc)
-        copy_bytes(memory, at, data, row.body_at, row.body_size)
-        at += row.body_size
-        memory[at] = row.topic_size
-        copy_bytes(memory, at + 1, text, row.topic_at, row.topic_size)
-        at += 1 + row.topic_size
-        memory[at] = properties >> 8
-        memory[at + 1] = properties & 0xFF
-        copy_bytes(memory, at + 2, text, row.properties_at, row.properties_size)
-        copy_bytes(memory, at + 2 + row.properties_size, suffix, 0, suffix.size)
+        place = _store_head(memory, place, row, way, total, host, crc)
+        _store_rest(memory, place, row, data, text, suffix)
         _note(pendings, keys, row, way, text)
         way.next_id += 1
-        tail += skip + takes
+        tail += takes
         number += 1
     if tail != way.tail:
         way.tail = tail
