@@ -20,7 +20,8 @@ from typing import Final
 from towline.errors import CannotListen, MalformedFrame
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestRefused, ResponseCode
-from towline.format.remoting.command import ONE_WAY, Command, decode, encode, frame_size
+from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
+from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
@@ -36,7 +37,8 @@ OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 class Connection:
     """One client. `peer` is host and port, as it is logged and told; `host` the same, as it stands in records."""
 
-    def __init__(self, sock: socket.socket, peer: tuple[str, int]) -> None:
+    def __init__(self, sock: socket.socket, peer: tuple[str, int], number: int = 0) -> None:
+        self.number = number  # never that of another
         address = ipaddress.ip_address(peer[0].partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address):
             address = address.ipv4_mapped or address
@@ -61,8 +63,8 @@ class Connection:
         """Whether the client has not taken everything that was sent."""
         return bool(self._out)
 
-    def receive(self) -> Iterator[Command]:
-        """The commands that are whole. Raises MalformedFrame, ConnectionError where it has ended."""
+    def receive(self) -> None:
+        """Adds what has come to `whole`. Raises ConnectionError where the client has ended it."""
         try:
             data = self.sock.recv(READ_MAX)
         except BlockingIOError:
@@ -71,26 +73,26 @@ class Connection:
             raise ConnectionResetError("the client has closed")
         self.heard = time.monotonic()
         self._in += data
-        if not self._is_whole():
-            return
-        came, at = bytes(self._in), 0
-        try:
-            while (size := frame_size(came, at)) and at + size <= len(came):
-                yield decode(came[at : at + size])
-                at += size
-        finally:
-            del self._in[:at]
 
-    def _is_whole(self) -> bool:
-        """Whether a frame is there: a large one, which comes in many parts, is not looked at with each."""
+    def whole(self) -> bytes:
+        """What has come and was not taken, if it begins with a whole frame: a large one comes in many parts. Raises
+        MalformedFrame."""
         size = frame_size(self._in)
-        return 0 < size <= len(self._in)
+        return bytes(self._in) if 0 < size <= len(self._in) else b""
+
+    def take(self, size: int) -> None:
+        """Takes so many bytes of `whole` away."""
+        del self._in[:size]
 
     def send(self, command: Command) -> None:
         """Queues a command; `flush` sends it."""
         for part in encode(command):
-            self._out.append(memoryview(part))
-            self._out_size += len(part)
+            self.send_bytes(part)
+
+    def send_bytes(self, data: Buffer) -> None:
+        """Queues whole frames; `flush` sends them."""
+        self._out.append(memoryview(data))
+        self._out_size += len(data)
 
     def flush(self) -> None:
         """Sends what the client takes now. Raises ConnectionError, also where too much waits for it."""
@@ -145,12 +147,15 @@ class Connections:
     def __init__(
         self,
         addresses: list[tuple[str, int]],
-        handle: Callable[[Connection, Command, Answer], None],
+        take: Callable[[Connection, bytes], int],
         is_full: Callable[[], bool],
     ) -> None:
         """Listens. Raises CannotListen."""
-        self._handle, self._is_full = handle, is_full
+        self._take, self._is_full = take, is_full
         self._opaque = count(1)
+        self._numbers = count(1)
+        self._by_number: dict[int, Connection] = {}
+        self._stalled: set[Connection] = set()  # they have whole frames that were not taken
         self._held = 0
         self._most = _connections_max()
         self._selector = selectors.EpollSelector()
@@ -181,6 +186,9 @@ class Connections:
 
     def cycle(self) -> int:
         """Takes what has arrived; returns how many sockets were ready."""
+        stalled, self._stalled = self._stalled, set()
+        for connection in stalled:
+            self._serve(connection)
         events = self._selector.select(0)
         for key, mask in events:
             connection = key.data
@@ -191,7 +199,14 @@ class Connections:
                 self._receive(connection)
             if mask & selectors.EVENT_WRITE and connection.is_open:
                 self._changed.add(connection)
-        return len(events)
+        return len(events) + len(stalled)
+
+    def deliver(self, number: int, frames: Buffer) -> None:
+        """Sends whole frames at the end of the turn, to the connection of this number if it is still there."""
+        connection = self._by_number.get(number)
+        if connection is not None:
+            connection.send_bytes(frames)
+            self._changed.add(connection)
 
     def send(self, connection: Connection, command: Command) -> None:
         """Sends a command at the end of the turn; of a client that has gone nothing is kept."""
@@ -244,16 +259,31 @@ class Connections:
                 sock.close()
                 return
             sock.setblocking(False)
-            connection = Connection(sock, (peer[0], peer[1]))
+            connection = Connection(sock, (peer[0], peer[1]), next(self._numbers))
             self._open.add(connection)
+            self._by_number[connection.number] = connection
             self._selector.register(sock, selectors.EVENT_READ, connection)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _receive(self, connection: Connection) -> None:
         try:
-            for command in connection.receive():
-                self._handle(connection, command, Answer(self, connection, command))
-        except (OSError, MalformedFrame) as error:
+            connection.receive()
+        except OSError as error:
+            self._drop(connection, str(error))
+            return
+        self._serve(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        """Takes whole frames, as many as there is room for."""
+        if not connection.is_open:
+            return
+        try:
+            data = connection.whole()
+            if data:
+                connection.take(self._take(connection, data))
+                if self._is_full() and connection.whole():
+                    self._stalled.add(connection)
+        except MalformedFrame as error:
             self._drop(connection, str(error))
         self._count(connection)
 
@@ -268,6 +298,7 @@ class Connections:
 
     def _drop(self, connection: Connection, why: str) -> None:
         self._open.discard(connection)
+        self._by_number.pop(connection.number, None)
         self._held -= connection.counted
         connection.counted = 0
         with suppress(KeyError, ValueError):

@@ -8,8 +8,7 @@ from typing import Final
 from towline.errors import MalformedFrame, MalformedRecord
 from towline.format.files.topics import TopicConfig
 from towline.format.record import property_crc
-from towline.format.record.message_id import encode_offset_id
-from towline.format.record.properties import MSG_REGION, REGION_DEFAULT, TRACE_DEFAULT, TRACE_ON, UNIQ_KEY, decode
+from towline.format.record.properties import UNIQ_KEY, decode
 from towline.format.record.record import (
     BORN_HOST_IPV6,
     INNER_BATCH,
@@ -21,15 +20,15 @@ from towline.format.record.record import (
     encode,
 )
 from towline.format.remoting.batch import BatchMember, members_of
-from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode, response_of
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import RecallMessage, SendMessage, read_header
 from towline.format.remoting.stored import BrokerFacts, RecallHandle, StoredMessage, recalling, stored_message
 from towline.format.wire.frames import Group, PutAnswer
-from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_SIZE_MAX
 
 from .connections import Answer, Connection
+from .outcomes import outcome, places_told
 from .put_client import PutClient
 from .topics import PUT_AWAY, TopicDesk
 
@@ -128,6 +127,8 @@ class Producers:
             self._topics.make_for(batch.topic, "", 1, lambda problem: self._send_made(batch, answer, problem))
             return
         self._put_batch(batch, lambda found: self._answer(batch, answer, found))
+        if self._put.plain is not None and not header.topic.startswith("%"):
+            self._put.plain.know(header.topic.encode(), queue_id)
 
     def _needs_topic(self, name: str) -> bool:
         """Whether a message was given up for a dead-letter topic that is not there yet."""
@@ -211,32 +212,6 @@ class Producers:
         if found is None or not found.places:
             answer(code, remark=why)
             return
-        offset, place = found.places[0]
-        ids = []
-        for record in batch.records:
-            ids.append(encode_offset_id(self._store_host, place))
-            place += len(record)
-        fields = {
-            "queueId": str(batch.asked_queue),
-            "queueOffset": str(offset),
-            "msgId": ",".join(ids),
-            MSG_REGION: REGION_DEFAULT,
-            TRACE_ON: TRACE_DEFAULT,
-            "transactionId": batch.unique_key,
-            "recallHandle": batch.recall,
-        }
-        answer(code, {name: text for name, text in fields.items() if text}, remark=why)
-
-
-def outcome(found: PutAnswer | None) -> tuple[int, str]:
-    """The code for what became of a put, and why it was not acknowledged."""
-    if found is None:
-        return ResponseCode.SYSTEM_ERROR, "put has ended; whether the message is stored is not known"
-    status = PutStatus(found.status)
-    code = response_of(status)
-    if status.acknowledged:
-        return code, ""
-    why = f"{status.name}: {found.sentence}" if found.sentence else status.name
-    if code == ResponseCode.SYSTEM_BUSY:
-        why = f"[OVERLOAD]{why}"
-    return code, why
+        sizes = [len(record) for record in batch.records]
+        fields = places_told(self._store_host, found, sizes, batch.asked_queue, batch.unique_key, batch.recall)
+        answer(code, fields, remark=why)

@@ -1,7 +1,8 @@
 """The way from remoting to put: a ring in shared memory for records, put's socket for all else.
 
 Over the socket go questions about topics, and records that the ring is too small for, or all of them where the machine
-or put lets us have no ring. So that records arrive in their order, the one way waits until the other is empty.
+or put lets us have no ring. So that records arrive in their order, the one way waits until the other is empty. Into the
+ring kernels put plain sends as well (`plain_sends`).
 """
 
 import logging
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
+from towline.format.remoting.command import Command, encode
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
+from towline.kernels.remoting import puts
 from towline.limits import CLIENT_SHARE_MAX, KIB, REQUEST_SIZE_MAX
 from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
 from towline.node.peers.local_links import LocalLink
 
+from .plain_sends import Deliver, PlainSends
 from .questions import Facts, Questions, Told, refusal_in
 
 QUESTION_MAX: Final = 4 * KIB
@@ -42,12 +46,24 @@ class Put:
 class PutClient:
     """Puts, and questions to put. Used by one thread."""
 
-    def __init__(self, local: LocalLink, poller: Poller, wall_ms: Callable[[], int], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        local: LocalLink,
+        poller: Poller,
+        wall_ms: Callable[[], int],
+        make_plain: Callable[[ClientRing, int], PlainSends | None],
+        deliver: Deliver,
+        log: logging.Logger,
+    ) -> None:
+        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers."""
+        self._make_plain, self._deliver = make_plain, deliver
         self._poller, self._wall_ms, self._log = poller, wall_ms, log
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
         self._ring: ClientRing | None = None
         self._agrees = False  # put was asked to take the ring, and has not answered
+        self._plain: PlainSends | None = None
+        self._has_no_room = False  # for plain sends
         self._through_ring: dict[int, Done] = {}
         self._over_socket = 0  # bytes of records
         self._waiting: deque[Put] = deque()  # for room, or for the other way to be empty
@@ -60,7 +76,16 @@ class PutClient:
     @property
     def is_full(self) -> bool:
         """Whether puts wait: nothing more is to be taken from clients meanwhile."""
-        return bool(self._waiting)
+        return bool(self._waiting) or self._has_no_room
+
+    @property
+    def plain(self) -> PlainSends | None:
+        """The way of plain sends, while there is a ring and nothing goes over the socket."""
+        return None if self._over_socket else self._plain
+
+    def wait_for_room(self) -> None:
+        """Takes nothing more until put has answered something."""
+        self._has_no_room = True
 
     @property
     def link(self) -> Link | None:
@@ -95,7 +120,7 @@ class PutClient:
     def await_answer(self) -> None:
         """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
         ring = self._ring
-        if ring is None or not self._through_ring:
+        if ring is None or self._is_ring_empty:
             return
         until = time.perf_counter_ns() + SPIN_NS
         while not ring.waits and time.perf_counter_ns() < until:
@@ -125,28 +150,54 @@ class PutClient:
         except OSError as error:
             self._log.warning("records go to put over its socket: %s", error)
             return
-        self._poller.add(self._ring.fileno())
+        ring = self._ring
+        self._poller.add(ring.fileno())
+
+        def opened(facts: Facts | None, _: list[Buffer]) -> None:
+            if ring is not self._ring:
+                return
+            self._agrees = False
+            problem = refusal_in(facts, "put")
+            if problem:
+                self._log.warning("records go to put over its socket: %s", problem)
+                self._close_ring()
+            else:
+                self._plain = self._make_plain(ring, offer.size)
+
         self._agrees = True
-        if not self.ask(OPEN_RING, self._ring.facts, self._opened):
+        if not self.ask(OPEN_RING, ring.facts, opened):
             self._agrees = False
             self._close_ring()
 
-    def _opened(self, facts: Facts | None, _: list[Buffer]) -> None:
-        self._agrees = False
-        problem = refusal_in(facts, "put")
-        if problem:
-            self._log.warning("records go to put over its socket: %s", problem)
-            self._close_ring()
-
     def _receive(self) -> int:
-        done = 0
+        done = self._take_plain()
         while self._ring is not None and (answer := self._ring.receive()) is not None:
             found = decode_put_answer(answer)
             put = self._through_ring.pop(found.request_id, None)
             if put is not None:
                 put(found)
-            done += 1
+            elif self._plain is not None:
+                self._tell(self._plain.finish(found))
+            done += 1 + self._take_plain()
+        if done:
+            self._has_no_room = False
         return done
+
+    def _take_plain(self) -> int:
+        """Answers plain sends, up to the first answer that is the interpreter's."""
+        done = 0
+        while self._plain is not None:
+            count, why = self._plain.take(self._deliver)
+            done += count
+            if why == puts.BROKEN:
+                raise MalformedFrame("put's ring: a position of its answers is impossible")
+            if why != puts.FULL:
+                break
+        return done
+
+    def _tell(self, ended: tuple[int, Command] | None) -> None:
+        if ended is not None:
+            self._deliver(ended[0], b"".join(encode(ended[1])))
 
     def _send_waiting(self) -> int:
         done = 0
@@ -168,7 +219,11 @@ class PutClient:
                 self._next_id += 1
                 self._through_ring[self._next_id] = put.done
                 return True
-        return not self._through_ring and self._send_over_socket(put)
+        return self._is_ring_empty and self._send_over_socket(put)
+
+    @property
+    def _is_ring_empty(self) -> bool:
+        return not self._through_ring and (self._plain is None or not self._plain.waits)
 
     def _send_over_socket(self, put: Put) -> bool:
         size = len(put.records)
@@ -190,8 +245,11 @@ class PutClient:
 
     def _lose(self) -> None:
         """The fate of what has no answer is unknown."""
+        plain = self._plain
         self._close_ring()
-        self._link, self._agrees = None, False
+        self._link, self._agrees, self._has_no_room = None, False, False
+        for ended in plain.abandon() if plain is not None else ():
+            self._tell(ended)
         left = [*self._through_ring.values(), *(put.done for put in self._waiting)]
         self._through_ring.clear()
         self._waiting.clear()
@@ -199,6 +257,9 @@ class PutClient:
             done(None)
 
     def _close_ring(self) -> None:
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.close()
         ring, self._ring = self._ring, None
         if ring is not None:
             self._poller.remove(ring.fileno())

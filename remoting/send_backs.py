@@ -15,7 +15,7 @@ from towline.format.wire.frames import Buffer, Group, PutAnswer
 from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 from .connections import Answer
-from .producers import outcome
+from .outcomes import outcome
 from .put_client import PutClient
 from .questions import Facts, refusal_in
 from .readers import Readers

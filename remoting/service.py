@@ -11,7 +11,7 @@ from towline.errors import MalformedFrame
 from towline.format.record.message_id import encode_offset_id
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
-from towline.format.remoting.command import Command
+from towline.format.remoting.command import Command, decode
 from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
@@ -19,6 +19,7 @@ from towline.format.remoting.stored import BrokerFacts
 from towline.limits import KIB, MIB
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
+from towline.link.put_ring import ClientRing
 from towline.log.state.topics_file import TopicsFile
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink
@@ -31,8 +32,10 @@ from towline.runtime.positions import Counter, Duty
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
+from .inbox import Inbox
+from .plain_sends import PlainSends
 from .producers import Producers
-from .put_client import PutClient
+from .put_client import DEADLINE_MS, PutClient
 from .questions import Questions
 from .readers import Readers
 from .replies import Replies
@@ -57,6 +60,7 @@ class RemotingAgent:
         self._line = node.line
         self._silent_at = self._topics_at = self._links_at = 0
         self._listens = True
+        self._known_changes = 0
 
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
@@ -64,9 +68,14 @@ class RemotingAgent:
         self._context = new_context()
         self._clients = Clients()
         address = settings.listen_host, settings.remoting_port
-        self._connections = Connections([address], self._handle, lambda: self._put.is_full)
+        self._connections = Connections(
+            [address], lambda connection, data: self._inbox.take(connection, data), lambda: self._put.is_full
+        )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
-        self._put = PutClient(self._link("put"), self._poller, node.clock.now_ms, node.log)
+        self._put = PutClient(
+            self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver, node.log
+        )
+        self._inbox = Inbox(self._put, self._handle, partial(self._line.count, Counter.MESSAGES))
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
         self._topics = TopicDesk(
@@ -99,6 +108,21 @@ class RemotingAgent:
             RequestCode.QUERY_MESSAGE: alone(self._readers.query),
             RequestCode.VIEW_MESSAGE_BY_ID: alone(self._readers.view),
         }
+
+    def _make_plain(self, ring: ClientRing, size: int) -> PlainSends | None:
+        """The way of plain sends; none where each record gets a CRC of its own."""
+        settings, welcome = self._node.settings, self._put.welcome
+        if welcome.get("append_property_crc"):
+            return None
+        return PlainSends(
+            ring,
+            size,
+            cluster=settings.broker_cluster_name,
+            store_host=Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port),
+            store_ipv6=bool(welcome.get("store_host_ipv6")),
+            wall_ms=self._node.clock.now_ms,
+            deadline_ms=DEADLINE_MS,
+        )
 
     def _for_producers(self) -> dict[int, Handler]:
         node, settings = self._node, self._node.settings
@@ -144,6 +168,10 @@ class RemotingAgent:
         if now_ms >= self._topics_at:
             self._topics_at = now_ms + TOPICS_EVERY_MS
             self._topics.refresh()
+        if self._topics.changes != self._known_changes:
+            self._known_changes = self._topics.changes
+            if self._put.plain is not None:
+                self._put.plain.forget_topics()
         self._put.disarm()
         done = self._put.cycle(now_ms) + self._cycle_links(now_ms)
         if not self._put.is_full:
@@ -198,7 +226,10 @@ class RemotingAgent:
 
     # --- requests
 
-    def _handle(self, connection: Connection, request: Command, answer: Answer) -> None:
+    def _handle(self, connection: Connection, frame: bytes) -> None:
+        """Raises MalformedFrame for what is no frame."""
+        request = decode(frame)
+        answer = Answer(self._connections, connection, request)
         if request.is_answer:
             return
         self._line.count(Counter.MESSAGES)

@@ -25,15 +25,19 @@ class TopicDesk:
     def __init__(self, file: TopicsFile, put: PutClient, broker: Broker, template_queues: int) -> None:
         self._file, self._put, self._broker = file, put, broker
         self._template_queues = template_queues
+        self.changes = 0  # of the topics, that were seen
         self._making: dict[str, list[Callable[[str], None]]] = {}  # who waits for a topic, in their order
 
-    def refresh(self) -> None:
-        """Learns of what has changed."""
-        self._file.refresh()
+    def refresh(self) -> bool:
+        """Learns of what has changed; whether anything has."""
+        if not self._file.refresh():
+            return False
+        self.changes += 1
+        return True
 
     def find(self, name: str) -> TopicConfig | None:
         found = self._file.table.topics.get(name)
-        if found is None and self._file.refresh():
+        if found is None and self.refresh():
             found = self._file.table.topics.get(name)
         if found is None and name == TEMPLATE_TOPIC and self._template_queues:
             queues, perm = self._template_queues, PERM_READ_WRITE | PERM_INHERIT
@@ -69,7 +73,7 @@ class TopicDesk:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             problem = refusal_in(facts, "put")
-            self._file.refresh()
+            self.refresh()
             answer(ResponseCode.INVALID_PARAMETER if problem else ResponseCode.SUCCESS, remark=problem)
 
         if not self._put.ask(op, {**facts, **more}, told):

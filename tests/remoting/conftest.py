@@ -1,6 +1,7 @@
 """A node with a port for RocketMQ's clients, started once for each file of tests."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,11 @@ class RemotingNode(TestNode):
     port: int
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
+def remoting_node(store: Path) -> RemotingNode:
     port = free_port()
     made = RemotingNode(
         "master",
-        tmp_path_factory.mktemp("remoting") / "store",
+        store,
         flush_disk_type="ASYNC_FLUSH",
         remoting_port=port,
         transaction_time_out=500,
@@ -29,6 +29,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
         enable_property_filter=True,
     )
     made.port = port
+    return made
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
+    made = remoting_node(tmp_path_factory.mktemp("remoting") / "store")
     with ending(made):
         made.start()
         yield made

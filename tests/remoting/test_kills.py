@@ -3,14 +3,27 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 
+import pytest
+
+from tests.processes.arming import Arming
+from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
+from towline.format.remoting.command import Form
 
-from .conftest import RemotingNode
+from .conftest import RemotingNode, remoting_node
 from .raw import RawClient
 from .reading import bodies
 
 KILLS = 3
+
+
+def connected(port: int, form: Form = Form.JSON) -> RawClient | None:
+    try:
+        return RawClient(port, form)
+    except OSError:
+        return None
 
 
 def test_a_kill_of_remoting_or_put_loses_nothing_acknowledged(node: RemotingNode) -> None:
@@ -20,17 +33,11 @@ def test_a_kill_of_remoting_or_put_loses_nothing_acknowledged(node: RemotingNode
     killed = 0
     until = time.monotonic() + 60
 
-    def again() -> RawClient | None:
-        try:
-            return RawClient(node.port)
-        except OSError:
-            return None
-
     for label in ("remoting", "put") * KILLS:
         target = len(acknowledged) + 200
         while len(acknowledged) < target:
             assert time.monotonic() < until, "service did not come back"
-            client = client or await_(again, 10.0, "the port")
+            client = client or await_(lambda: connected(node.port), 10.0, "the port")
             body = b"%d" % number
             number += 1
             try:
@@ -49,3 +56,43 @@ def test_a_kill_of_remoting_or_put_loses_nothing_acknowledged(node: RemotingNode
         client.close()
     found = bodies(node, "killed", len(acknowledged))
     assert set(acknowledged) <= set(found), "an acknowledged message is lost"
+
+
+@pytest.fixture(scope="module")
+def armed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RemotingNode, Arming]]:
+    """A node whose processes look for failpoints."""
+    root = tmp_path_factory.mktemp("armed")
+    made, arming = remoting_node(root / "store"), Arming(root)
+    with ending(made):
+        with pytest.MonkeyPatch.context() as patch:
+            arming.announce(patch)
+            made.start()
+        yield made, arming
+        assert made.stop()
+        check_nothing_is_left(made)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_plain_sends_go_by_kernels_and_a_kill_among_them_loses_nothing_acknowledged(
+    armed: tuple[RemotingNode, Arming], form: Form
+) -> None:
+    """The failpoint stands where nobody comes but kernels: what a topic's first send leaves to the others."""
+    node, arming = armed
+    topic, before = f"by-kernel-{form.name}", node.pids()
+    acknowledged: list[bytes] = []
+
+    def send_on() -> None:
+        for number in range(10_000):
+            assert client.put(topic, b"%d" % number, f"UNIQ_KEY\x01{number:032X}\x02").code == 0
+            acknowledged.append(b"%d" % number)
+
+    with await_(lambda: connected(node.port, form), 10.0, "the port") as client:
+        assert client.put(topic, b"first", "UNIQ_KEY\x01FF\x02").code == 0
+        arming.arm("remoting.plain_put=kill@200")
+        with pytest.raises(ConnectionResetError):
+            send_on()
+    assert 199 <= len(acknowledged) < 250, "few of them are the interpreter's"
+    assert arming.fired
+    assert node.await_restarted("remoting", before) < 5
+    count = len(acknowledged)
+    assert bodies(node, topic, 1 + count)[1 : 1 + count] == acknowledged

@@ -44,6 +44,7 @@ NAMES: Final = (
     "put.ring_taken",
     "put.ring_before_answer",
     "put.ring_answered",
+    "remoting.plain_put",
     "flush.in_commit",
     "flush.before_sync",
     "flush.after_sync",

@@ -11,7 +11,6 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from towline.errors import IllegalProperty
 from towline.format.record import properties as names
 from towline.format.record.forms import (
     TIMER_DEL_UNIQKEY,
@@ -177,7 +176,9 @@ def _is_time(text: str) -> bool:
 
 
 def _encoded(pairs: dict[str, str]) -> bytes:
-    try:
-        return names.encode(pairs.items())
-    except IllegalProperty as error:
-        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, error.describe()) from None
+    """The bytes of pairs that were decoded: a value may hold 0x01, as RocketMQ has it."""
+    kept = [f"{name}\x01{value}\x02" for name, value in pairs.items() if not name.startswith(names.TRANSIENT_PREFIX)]
+    text = "".join(kept)
+    if "\0" in text:
+        raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the properties hold a NUL byte")
+    return text.encode()

@@ -42,6 +42,8 @@ _LAYOUTS: Final = (
     "record/property_crc",
     "record/record",
     "record/rules",
+    "remoting/codes",
+    "remoting/command",
 )
 
 

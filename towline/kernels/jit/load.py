@@ -22,6 +22,8 @@ MODULES: Final = (
     "put.socket_rows",
     "put.put_ring",
     "base.resting",
+    "remoting.sends",
+    "remoting.puts",
 )
 TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these
 

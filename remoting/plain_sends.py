@@ -1,0 +1,165 @@
+"""Plain sends by kernels: frames to records in put's ring, PUT_OK to frames of answers (`towline.kernels.remoting`).
+
+A queue is sent to from here once the interpreter has sent to it, until a topic changes: so whatever takes thought about
+a topic was thought about there.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from towline.format.record.properties import CLUSTER, MSG_REGION, REGION_DEFAULT, TRACE_DEFAULT, TRACE_ON, encode
+from towline.format.record.record import BORN_HOST_IPV6, STORE_HOST_IPV6, Host
+from towline.format.remoting.command import ANSWER, Command, Form
+from towline.format.wire.frames import PUT, Group, PutAnswer, encode_put
+from towline.format.wire.put_ring import stamp_of
+from towline.kernels.base.directory import QueueDirectory
+from towline.kernels.jit.rows import fields_of
+from towline.kernels.remoting import puts
+from towline.kernels.remoting.sends import SENT, TEXT_MAX, read_sends
+from towline.limits import MIB
+from towline.link.put_ring import ClientRing
+from towline.runtime.failpoints import ARMED, reach
+
+from .connections import Connection
+from .outcomes import outcome, places_told
+
+ROWS: Final = 1_024  # frames that are read at once
+ANSWERS_MAX: Final = 4_096  # rows of answers that are taken at once
+OUT_SIZE: Final = 2 * MIB
+NS_PER_MS: Final = 1_000_000
+_DEADLINE_AT: Final = PUT.offset["deadline"]
+
+# Gets frames for the connection of this number.
+Deliver: TypeAlias = Callable[[int, bytes], None]
+
+
+class PlainSends:
+    """One ring's. Used by one thread."""
+
+    def __init__(
+        self,
+        ring: ClientRing,
+        area: int,
+        *,
+        cluster: str,
+        store_host: Host,
+        store_ipv6: bool,
+        wall_ms: Callable[[], int],
+        deadline_ms: int,
+    ) -> None:
+        self._ring, self._wall_ms, self._deadline_ms = ring, wall_ms, deadline_ms
+        self._store_host, self._store_ipv6 = store_host, store_ipv6
+        self._memory: Any = np.frombuffer(ring.memory.view, np.uint8)
+        self._sends = np.zeros(ROWS, SENT)
+        self.rows: Any = fields_of(self._sends)
+        self._text = np.zeros(MIB + TEXT_MAX, np.uint8)
+        self._ways = np.zeros(1, puts.WAY)
+        self._way: Any = fields_of(self._ways)[0]
+        self._pendings = np.zeros(puts.PENDING_MAX, puts.PENDING)
+        self._keys = np.zeros(puts.PENDING_MAX * puts.KEY_MAX, np.uint8)
+        self._topics = QueueDirectory()
+        self._head = np.frombuffer(encode_put(0, 0, 0, [Group(b"", 0, 1, 0)]), np.uint8).copy()
+        pairs = ((CLUSTER, cluster), (MSG_REGION, REGION_DEFAULT), (TRACE_ON, TRACE_DEFAULT))
+        self._suffix = np.frombuffer(encode(pairs), np.uint8)
+        self._store = np.frombuffer(store_host.packed, np.uint8)
+        self._out = np.zeros(OUT_SIZE, np.uint8)
+        self._answered = np.zeros(ANSWERS_MAX, puts.ANSWERED)
+        self._rows: Any = fields_of(self._answered)
+        self._way.area, self._way.next_id, self._way.oldest_id = area, 1, 1
+        self._way.store_size = 20 if store_ipv6 else 8
+
+    @property
+    def waits(self) -> bool:
+        """Whether a send has no answer yet."""
+        return bool(self._way.oldest_id < self._way.next_id)
+
+    def know(self, topic: bytes, queue_id: int) -> None:
+        """Notes a queue that may be sent to."""
+        self._topics.add(topic, queue_id)
+
+    def forget_topics(self) -> None:
+        if len(self._topics):
+            self._topics = QueueDirectory()
+
+    def read(self, came: Any) -> int:
+        """Reads frames into `rows`; returns how many."""
+        return int(read_sends(came, came.size, self._sends, self._text))
+
+    def put(self, connection: Connection, came: Any, first: int, count: int) -> tuple[int, int]:
+        """Sends rows from `first` on; returns the first that was not sent, and why."""
+        way, host = self._way, connection.host
+        way.tail, way.head = self._ring.requests.places
+        way.connection, way.born_size = connection.number, len(host.packed)
+        way.host_bits = (BORN_HOST_IPV6 if host.is_ipv6 else 0) | (STORE_HOST_IPV6 if self._store_ipv6 else 0)
+        way.stamp = stamp_of(time.monotonic_ns() // NS_PER_MS)
+        deadline = self._wall_ms() + self._deadline_ms
+        self._head[_DEADLINE_AT : _DEADLINE_AT + 8] = np.frombuffer(deadline.to_bytes(8, "big"), np.uint8)
+        done = puts.put_sends(
+            self._memory,
+            self._ways,
+            came,
+            self._sends,
+            first,
+            count,
+            self._text,
+            self._topics.arrays,
+            self._head,
+            self._suffix,
+            np.frombuffer(host.packed, np.uint8),
+            self._pendings,
+            self._keys,
+        )
+        if done > first:
+            if ARMED:
+                reach("remoting.plain_put")
+            self._ring.requests.go_to(way.tail, way.head)
+            self._ring.nudge()
+        return int(done), int(way.why)
+
+    def take(self, deliver: Deliver) -> tuple[int, int]:
+        """Hands out the answers that are there; returns how many rows of them there were, and why no more."""
+        way = self._way
+        tail, way.answers_head = self._ring.answers.places
+        before = way.oldest_id
+        count = puts.take_answers(
+            self._memory, self._ways, self._pendings, self._keys, self._store, self._out, self._answered
+        )
+        for row in self._rows[:count]:
+            deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
+        self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
+        return int(way.oldest_id - before), int(way.why)
+
+    def finish(self, found: PutAnswer) -> tuple[int, Command] | None:
+        """The connection and the answer of a send that has another answer than PUT_OK; None for one way."""
+        number = found.request_id & ~puts.OWN
+        place = number & (puts.PENDING_MAX - 1)
+        if int(self._pendings[place]["id"]) != number:
+            return None
+        return self._ended(place, found)
+
+    def abandon(self) -> Iterator[tuple[int, Command]]:
+        """The answers of all that put will not answer any more; this is not used afterwards."""
+        for place in np.flatnonzero(self._pendings["id"]).tolist():
+            ended = self._ended(place, None)
+            if ended is not None:
+                yield ended
+
+    def close(self) -> None:
+        """Lets go of the ring's memory."""
+        self._memory = None
+
+    def _ended(self, place: int, found: PutAnswer | None) -> tuple[int, Command] | None:
+        row = self._pendings[place]
+        row["id"] = 0
+        if row["one_way"]:
+            return None
+        code, why = outcome(found)
+        key = self._keys[place * puts.KEY_MAX :][: int(row["key_size"])].tobytes().decode()
+        fields = {}
+        if found is not None:
+            fields = places_told(self._store_host, found, [0], int(row["queue_id"]), key)
+        answer = Command(code, int(row["opaque"]), ANSWER, why, fields, b"", Form(int(row["form"])))
+        return int(row["connection"]), answer

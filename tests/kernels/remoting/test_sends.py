@@ -1,0 +1,132 @@
+"""The kernel of plain sends, beside what the interpreter makes of the same frames."""
+
+import contextlib
+import random
+
+import numpy as np
+import pytest
+
+from towline.errors import MalformedFrame
+from towline.format.record.properties import decode as decode_properties
+from towline.format.remoting.codes import RequestRefused
+from towline.format.remoting.command import Command, Form, decode, encode
+from towline.format.remoting.headers import SendMessage, read_header
+from towline.format.remoting.stored import BrokerFacts, stored_message
+from towline.kernels.remoting.sends import BROKEN, SENT, TEXT_MAX, read_sends
+
+BROKER = BrokerFacts("c1", 18, 60)
+PROPERTIES = "KEYS\x01k\x02UNIQ_KEY\x01" + "A" * 32 + "\x02WAIT\x01true\x02TAGS\x01TagA"
+FIELDS = {
+    "a": "pg", "b": "topic-A", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000", "h": "-7",
+    "i": PROPERTIES, "j": "0", "k": "false", "m": "false", "n": "broker-a", "bname": "broker-a",
+}  # fmt: skip
+
+
+def frame(form: Form, fields: dict[str, str] | None = None, body: bytes = b"body", flag: int = 0, code: int = 310):
+    return b"".join(encode(Command(code, 77, flag, "", FIELDS if fields is None else fields, body, form, 409)))
+
+
+def read(data: bytes, rows: int = 64):
+    sends = np.zeros(rows, SENT)
+    text = np.zeros(rows * TEXT_MAX, np.uint8)
+    count = read_sends(np.frombuffer(data, np.uint8), len(data), sends, text)
+    return sends[:count], text.tobytes()
+
+
+def check_equal(row, text: bytes, data: bytes) -> None:
+    """A plain row says what the interpreter reads."""
+    command = decode(data[row["begin"] : row["begin"] + row["size"]])
+    header = read_header(SendMessage, command.fields, letters=True)
+    topic = text[row["topic_at"] :][: row["topic_size"]]
+    properties = text[row["properties_at"] :][: row["properties_size"]]
+    assert (command.code, command.opaque, bool(row["one_way"])) == (310, row["opaque"], command.is_one_way)
+    assert (topic.decode(), row["queue_id"], row["sys_flag"]) == (header.topic, header.queue_id, header.sys_flag)
+    assert (row["born_timestamp"], row["flag"]) == (header.born_timestamp, header.flag)
+    assert data[row["body_at"] :][: row["body_size"]] == bytes(command.body)
+    stored = stored_message(header, header.queue_id, 0, BROKER)
+    ours = {"CLUSTER": "c1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    assert decode_properties(properties) | ours == decode_properties(stored.properties)
+    assert (stored.topic, stored.queue_id) == (header.topic, header.queue_id)
+    assert text[row["key_at"] :][: row["key_size"]].decode() == stored.unique_key
+    assert not header.batch
+
+
+@pytest.mark.parametrize("form", Form)
+def test_a_plain_send_is_read_as_the_interpreter_reads_it(form: Form) -> None:
+    data = frame(form) + frame(form, body=b"", flag=2) + frame(form, {**FIELDS, "i": PROPERTIES + "\x02"})
+    sends, text = read(data + b"\0\0\1")
+    assert list(sends["plain"]) == [1, 1, 1]
+    assert list(sends["one_way"]) == [0, 2, 0]
+    for row in sends:
+        check_equal(row, text, data)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"b": "%RETRY%g"}, {"b": ""}, {"b": "x" * 128}, {"b": None}, {"a": None}, {"e": "1.5"}, {"e": ""},
+        {"e": "2147483648"}, {"g": "9" * 19}, {"j": "1"}, {"m": "true"}, {"i": ""}, {"i": "KEYS\x01k\x02"},
+        {"i": PROPERTIES + "\x02DELAY\x013"}, {"i": PROPERTIES + "\x02TRAN_MSG\x01true"},
+        {"i": PROPERTIES + "\x02CLUSTER\x01x"}, {"i": PROPERTIES + "\x02__RMQ.TRANSIENT.a\x01x"},
+        {"i": PROPERTIES + "\x02\x01x"}, {"i": PROPERTIES + "\x02name"}, {"i": "x" * 33_000},
+    ],
+    ids=lambda value: ",".join(f"{name}={str(text)[-20:]!r}" for name, text in value.items()),
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_the_interpreter(form: Form, changed: dict[str, str | None]) -> None:
+    fields = {name: text for name, text in {**FIELDS, **changed}.items() if text is not None}
+    sends, _ = read(frame(form, fields) + frame(form))
+    assert list(sends["plain"]) == [0, 1]
+
+
+@pytest.mark.parametrize("form", Form)
+def test_other_requests_and_answers_are_left_to_the_interpreter(form: Form) -> None:
+    sends, _ = read(frame(form, code=34) + frame(form, flag=1) + frame(form, code=320))
+    assert list(sends["plain"]) == [0, 0, 0]
+    assert sends["size"].sum() == len(frame(form, code=34) + frame(form, flag=1) + frame(form, code=320))
+
+
+@pytest.mark.parametrize("length", [0, 3, (16 << 20) + 1, 0xFFFF_FFFF])
+def test_a_length_that_cannot_be_ends_the_reading(length: int) -> None:
+    sends, _ = read(frame(Form.JSON) + length.to_bytes(4, "big") + bytes(100))
+    assert list(sends["size"])[-1] == BROKEN
+    assert len(sends) == 2
+
+
+def test_json_with_spaces_other_orders_and_escapes() -> None:
+    fields = ",".join(f'"{name}" : "{text}"' for name, text in FIELDS.items() if name != "i")
+    escaped = PROPERTIES.replace("\x01", "\\u0001").replace("\x02", "\\u0002").replace("TagA", 'a\\/b\\"c\\\\d\\u0041')
+    header = (
+        f' {{ "extFields" : {{ "i":"{escaped}" , {fields} }} , "remark":"x", "opaque":-5 , "code" : 310,"flag":0}} '
+    )
+    data = (8 - 4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header.encode()
+    sends, text = read(data)
+    assert list(sends["plain"]) == [1]
+    check_equal(sends[0], text, data)
+    for bad in ("\\u00fc", "\\n", "\\ud800", "\\u00"):
+        other = header.replace("\\u0041", bad)
+        damaged = (4 + len(other)).to_bytes(4, "big") + len(other).to_bytes(4, "big") + other.encode()
+        assert list(read(damaged)[0]["plain"]) == [0]
+
+
+@pytest.mark.parametrize("form", Form)
+def test_any_damage_is_plain_only_where_the_interpreter_agrees(form: Form) -> None:
+    chance = random.Random(19)
+    whole = frame(form)
+    plain = 0
+    for _ in range(20_000):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 3)):
+            place = chance.randrange(4, len(data))
+            data[place] = chance.choice((chance.randrange(256), data[place] ^ 1 << chance.randrange(8)))
+        sends, text = read(bytes(data), 2)
+        (row,) = sends
+        if row["plain"]:
+            with contextlib.suppress(UnicodeDecodeError):
+                bytes(data).decode()
+            plain += 1
+            try:
+                check_equal(row, text, bytes(data))
+            except (MalformedFrame, RequestRefused) as error:
+                raise AssertionError(f"the interpreter refuses {bytes(data)!r}: {error}") from error
+    assert plain > 1_000
