@@ -3,15 +3,13 @@
 import gc
 import ipaddress
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
-from towline.errors import MalformedFrame
 from towline.format.record.message_id import encode_offset_id
 from towline.format.record.record import Host
-from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
-from towline.format.remoting.command import Command, decode
+from towline.format.remoting.codes import RequestCode, ResponseCode
+from towline.format.remoting.command import Command
 from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
@@ -28,17 +26,20 @@ from towline.node.process.endpoints import endpoints_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
+from towline.runtime.settings_model import BrokerRole
 
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
 from .inbox import Inbox
+from .name_server import NameServerAgent
 from .plain_sends import PlainSends
 from .producers import Producers
 from .put_client import DEADLINE_MS, PutClient
 from .questions import Questions
 from .readers import Readers
 from .replies import Replies
+from .requests import Handler, Requests, alone
 from .send_backs import SendBacks
 from .topics import TopicDesk
 from .transactions import Transactions
@@ -46,8 +47,6 @@ from .transactions import Transactions
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
 LINKS_EVERY_MS: Final = 2
-
-Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
 
 class RemotingAgent:
@@ -75,14 +74,16 @@ class RemotingAgent:
         self._put = PutClient(
             self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver, node.log
         )
-        self._inbox = Inbox(self._put, self._handle, partial(self._line.count, Counter.MESSAGES))
+        self._inbox = Inbox(
+            self._put, lambda *came: self._requests.handle(*came), partial(self._line.count, Counter.MESSAGES)
+        )
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
         self._topics = TopicDesk(
             TopicsFile(node.store.config / "topics.json"),
             self._put,
-            Broker(settings.broker_name, settings.broker_cluster_name, {0: self._where}),
-            settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0,
+            lambda: Broker(settings.broker_name, settings.broker_cluster_name, {0: self._where}),
+            settings,
         )
         self._topics.refresh()
         self._readers = Readers(
@@ -95,7 +96,8 @@ class RemotingAgent:
         self._consumers = Consumers(
             self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
         )
-        self._handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        self._requests = Requests(self._connections, self._line, handlers, not_supported)
         gc.freeze()
 
     def _for_all(self) -> dict[int, Handler]:
@@ -226,25 +228,6 @@ class RemotingAgent:
 
     # --- requests
 
-    def _handle(self, connection: Connection, frame: bytes) -> None:
-        """Raises MalformedFrame for what is no frame."""
-        request = decode(frame)
-        answer = Answer(self._connections, connection, request)
-        if request.is_answer:
-            return
-        self._line.count(Counter.MESSAGES)
-        handler = self._handlers.get(request.code)
-        try:
-            if handler is None:
-                why = f"request type {request.code} not supported"
-                raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, why)
-            handler(connection, request, answer)
-        except RequestRefused as refused:
-            answer.refuse(refused)
-        except MalformedFrame as error:
-            self._line.count(Counter.REFUSED)
-            answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
-
     def _heartbeat(self, connection: Connection, request: Command, answer: Answer) -> None:
         said = read_heartbeat(request.json())
         self._clients.heartbeat(connection, request, said)
@@ -282,14 +265,9 @@ class RemotingAgent:
         return own_facts(self._node, "producer")
 
 
-def alone(handle: Callable[[Command, Answer], None]) -> Handler:
-    """A handler that does not care from whom a request comes."""
-
-    def handler(_: Connection, request: Command, answer: Answer) -> None:
-        handle(request, answer)
-
-    return handler
+def not_supported(_: Connection, request: Command, answer: Answer) -> None:
+    answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request type {request.code} not supported")
 
 
-def build(node: Node) -> RemotingAgent:
-    return RemotingAgent(node)
+def build(node: Node) -> RemotingAgent | NameServerAgent:
+    return NameServerAgent(node) if node.settings.broker_role is BrokerRole.SLAVE else RemotingAgent(node)

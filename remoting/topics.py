@@ -10,6 +10,7 @@ from towline.format.remoting.headers import MakeTopic, RouteOfTopic, read_header
 from towline.format.remoting.routes import Broker, cluster_of, route_of
 from towline.format.wire.frames import Buffer
 from towline.log.state.topics_file import TopicsFile
+from towline.runtime.settings import Settings
 
 from .connections import Answer
 from .put_client import PutClient
@@ -19,14 +20,14 @@ QUEUES_DEFAULT: Final = 4  # of a topic whose producer does not say
 PUT_AWAY: Final = "put is away; try again"
 
 
-class TopicDesk:
-    """Topics of this node. `template_queues`: those of the topic from which others are made, 0 while none are made."""
+class TopicRoutes:
+    """Topics of this node, and where they are: `broker` says it, and may raise RequestRefused."""
 
-    def __init__(self, file: TopicsFile, put: PutClient, broker: Broker, template_queues: int) -> None:
-        self._file, self._put, self._broker = file, put, broker
-        self._template_queues = template_queues
+    def __init__(self, file: TopicsFile, broker: Callable[[], Broker], settings: Settings) -> None:
+        self._file, self._broker = file, broker
+        # Queues of the topic from which others are made, 0 while none are made.
+        self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
         self.changes = 0  # of the topics, that were seen
-        self._making: dict[str, list[Callable[[str], None]]] = {}  # who waits for a topic, in their order
 
     def refresh(self) -> bool:
         """Learns of what has changed; whether anything has."""
@@ -51,11 +52,20 @@ class TopicDesk:
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
-        answer(ResponseCode.SUCCESS, body=route_of(topic, self._broker))
+        answer(ResponseCode.SUCCESS, body=route_of(topic, self._broker()))
 
     def cluster(self, _: Command, answer: Answer) -> None:
         """GET_BROKER_CLUSTER_INFO."""
-        answer(ResponseCode.SUCCESS, body=cluster_of(self._broker))
+        answer(ResponseCode.SUCCESS, body=cluster_of(self._broker()))
+
+
+class TopicDesk(TopicRoutes):
+    """Routes of topics, and the way to make topics."""
+
+    def __init__(self, file: TopicsFile, put: PutClient, broker: Callable[[], Broker], settings: Settings) -> None:
+        super().__init__(file, broker, settings)
+        self._put = put
+        self._making: dict[str, list[Callable[[str], None]]] = {}  # who waits for a topic, in their order
 
     def make(self, request: Command, answer: Answer) -> None:
         """UPDATE_AND_CREATE_TOPIC: makes a topic, or changes the one that is there. Raises MalformedFrame,

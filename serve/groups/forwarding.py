@@ -14,13 +14,10 @@ from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kin
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.node.peers.find_master import MasterFinder
 from towline.node.peers.handshake import own_facts
-from towline.node.peers.master_link import master_addresses
-from towline.node.peers.peer_client import ask_peers
-from towline.node.peers.peer_server import STATE
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
-from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
 from .watching import ReplyAddress
@@ -28,10 +25,10 @@ from .watching import ReplyAddress
 FORWARDED: Final = ("group_commit",)
 FORWARDER: Final = "forwarder"  # the role in the greeting to the master's serve
 WAITING_MAX: Final = 4_096
-FIND_MS: Final = 500
-KNOWN_S: Final = 1.0  # what was found out about the master is believed so long
+GREET_MS: Final = 500
 ANSWER_MS: Final = 3_000
 STEP_MS: Final = 100
+_TOLD: Final = ("put", "serve")  # services of the master that a client of groups is told of
 
 Facts = Mapping[str, Any]
 Done = tuple[ReplyAddress, Facts | TowlineError]
@@ -117,15 +114,14 @@ class MasterServe:
         self._context = new_context()
         self._poller = Poller()
         self._link: Link | None = None
-        self._endpoints: dict[str, list[str]] = {}
-        self._known_until = 0.0
+        self._finder = MasterFinder(node, self.stopping)
         self._told = ""
         self._next_id = 0
 
     def answer(self, question: Facts) -> Facts:
         """The master's answer. Raises MasterRefused with its refusal; NotMaster where a question is not or cannot be
         forwarded."""
-        masters = self._find()
+        masters = {name: found for name, found in self._finder.find().items() if name in _TOLD}
         if question["op"] not in FORWARDED:
             raise NotMaster(str(question["op"]), masters)
         for endpoint in masters.get("serve", ()):
@@ -133,7 +129,7 @@ class MasterServe:
                 return self._handle_question(endpoint, question)
             except (NoAnswer, LinkRefused, MalformedFrame) as error:
                 self.close_link()
-                self._known_until = 0.0
+                self._finder.forget()
                 self._log_once(f"commits cannot be forwarded: {error}")
         raise NotMaster(str(question["op"]), masters)
 
@@ -146,19 +142,6 @@ class MasterServe:
             self._poller.remove(self._link)
             self._link.close()
             self._link = None
-
-    def _find(self) -> dict[str, list[str]]:
-        """Service -> endpoints of the master of the greatest epoch among the peers; empty without one."""
-        if time.monotonic() < self._known_until or self.stopping.is_set():
-            return self._endpoints
-        addresses = {where: where for where in master_addresses(self._node.settings)}
-        answers, _ = ask_peers(self._node, addresses, {"op": STATE}, FIND_MS)
-        masters = [facts for facts in answers.values() if facts.get("role") == MASTER]
-        newest = max(masters, key=lambda facts: int(facts.get("epoch", 0)), default={})
-        services = {name: newest.get(name) for name in ("put", "serve")}
-        self._endpoints = {name: list(map(str, found)) for name, found in services.items() if isinstance(found, list)}
-        self._known_until = time.monotonic() + KNOWN_S
-        return self._endpoints
 
     def _handle_question(self, endpoint: str, question: Facts) -> Facts:
         deadline = time.monotonic() + ANSWER_MS / 1000
@@ -189,7 +172,7 @@ class MasterServe:
         self.close_link()
         link = Link(self._context, endpoint, own_facts(self._node, FORWARDER), key=self._key)
         try:
-            link.greet(FIND_MS)
+            link.greet(GREET_MS)
         except BaseException:
             link.close()
             raise

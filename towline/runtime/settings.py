@@ -246,8 +246,6 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
     if s.remoting_port and not _is_loopback(s.listen_host) and not s.insecure:
         yield ("remoting_port",), "has no keys yet: RocketMQ's clients connect on loopback alone, or pass --insecure"
-    if s.remoting_port and not s.shared_memory_puts:
-        yield ("remoting_port",), "needs shared_memory_puts: what RocketMQ's clients send goes to put that way"
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from towline.runtime.positions import Duty
 
+from .endpoints import remoting_port_of
+
 if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes to do them
     from pathlib import Path
 
@@ -40,13 +42,13 @@ MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.A
 SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
-WITH_REMOTING: Final = (Duty.REMOTING,)  # of a master that has a port for RocketMQ's clients
+WITH_REMOTING: Final = (Duty.REMOTING,)  # of a node that has a port for RocketMQ's clients
 
 
 def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
     """What a node of this role does with processes of its own."""
     duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
-    duties += WITH_REMOTING if settings.remoting_port and role == "master" else ()
+    duties += WITH_REMOTING if remoting_port_of(settings, role) else ()
     return tuple(duty for duty in duties if duty.label not in without)
 
 

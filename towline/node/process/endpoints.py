@@ -23,6 +23,11 @@ def refusal_endpoints(settings: Settings, runtime: Runtime) -> list[str]:
     return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
 
 
+def remoting_port_of(settings: Settings, role: str) -> int:
+    """Where RocketMQ's clients are answered, or 0. A slave without peers may be set to the port of its master."""
+    return settings.remoting_port if role == "master" or settings.ha_peers else 0
+
+
 def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
     """The same as other machines see them: no local ones, and a host that can be connected to."""
     host = settings.listen_host
@@ -30,6 +35,8 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
     if host in _ANYWHERE and own is not None:
         host = own.rpartition(":")[0]
     seen: dict[str, list[str]] = {"put": [], "serve": [], "ha": []} | endpoints_of(settings, runtime, role)
+    if settings.remoting_port and role == "master":
+        seen["remoting"] = [f"tcp://{settings.broker_ip1}:{settings.remoting_port}"]
     return {
         service: [one.replace(f"//{settings.listen_host}:", f"//{host}:") for one in endpoints if one.startswith("tcp")]
         for service, endpoints in seen.items()

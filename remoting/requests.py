@@ -1,0 +1,60 @@
+"""Requests and who handles them."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from towline.errors import MalformedFrame
+from towline.format.remoting.codes import RequestRefused, ResponseCode
+from towline.format.remoting.command import Command, decode, frame_size
+from towline.runtime.positions import Counter, DutyLine
+
+from .connections import Answer, Connection, Connections
+
+Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
+
+
+class Requests:
+    """Gives each request to its handler, which may raise MalformedFrame and RequestRefused; counts both."""
+
+    def __init__(
+        self, connections: Connections, line: DutyLine, handlers: Mapping[int, Handler], other: Handler
+    ) -> None:
+        """`other` handles what no handler is for."""
+        self._connections, self._line, self._handlers, self._other = connections, line, handlers, other
+
+    def take(self, connection: Connection, data: bytes) -> int:
+        """Handles the whole frames that `data` begins with; returns how many bytes they are. Raises MalformedFrame."""
+        at = 0
+        while (size := frame_size(data, at)) and at + size <= len(data):
+            self.handle(connection, data[at : at + size])
+            at += size
+        return at
+
+    def handle(self, connection: Connection, frame: bytes) -> None:
+        """Handles one frame. Raises MalformedFrame for what is none."""
+        request = decode(frame)
+        answer = Answer(self._connections, connection, request)
+        if request.is_answer:
+            return
+        self._line.count(Counter.MESSAGES)
+        handler = self._handlers.get(request.code, self._other)
+        self.attempt(lambda: handler(connection, request, answer), answer)
+
+    def attempt(self, handle: Callable[[], None], answer: Answer) -> None:
+        """Handles a request, now or later, and answers with the reason where it is refused."""
+        try:
+            handle()
+        except RequestRefused as refused:
+            answer.refuse(refused)
+        except MalformedFrame as error:
+            self._line.count(Counter.REFUSED)
+            answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
+
+
+def alone(handle: Callable[[Command, Answer], None]) -> Handler:
+    """A handler that does not care from whom a request comes."""
+
+    def handler(_: Connection, request: Command, answer: Answer) -> None:
+        handle(request, answer)
+
+    return handler
