@@ -39,18 +39,23 @@ def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
     made.end()
 
 
-def run(program: str, version: str, address: str, topic: str, config: pytest.Config) -> list[str]:
-    """What a program prints, with TOPIC for the name of its topic."""
+def command(program: str, version: str, home: str, config: pytest.Config) -> list[str]:
+    """What runs a program, but for its words. `home` is for offsets of broadcasting consumers, and logs."""
     try:
         choices = ["-Drocketmq.module=rocketmq-client", f"-Drocketmq.version={version}"]
         classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
     except JavaMissing as error:
         need({error.name: str(error)})
         raise
-    with TemporaryDirectory() as home:  # offsets of broadcasting consumers, logs
-        flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={home}"]
-        flags += ["-Drocketmq.client.rebalance.waitInterval=1000"]
-        words = ["java", *flags, "-cp", classes, f"towline.remoting.{program}", address, topic]
+    flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={home}"]
+    flags += ["-Drocketmq.client.rebalance.waitInterval=1000"]
+    return ["java", *flags, "-cp", classes, f"towline.remoting.{program}"]
+
+
+def run(program: str, version: str, address: str, topic: str, config: pytest.Config) -> list[str]:
+    """What a program prints, with TOPIC for the name of its topic."""
+    with TemporaryDirectory() as home:
+        words = [*command(program, version, home, config), address, topic]
         done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.replace(topic, "TOPIC").splitlines()

@@ -1,7 +1,10 @@
 """Nodes of a group with ports for RocketMQ's clients: each says where the master is, also after another became it."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +15,13 @@ from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Form
 
+from .java_clients import VERSIONS, command
 from .raw import RawClient
 
 NODES = (0, 1, 2)
 NO_SERVICE = 14
 FOUND_S = 30.0
+GOES_ON_S = 90.0
 
 
 class RemotingGroup(ElectingGroup):
@@ -110,3 +115,79 @@ def test_the_routes_follow_a_failover(group: RemotingGroup) -> None:
     with RawClient(group.ports[new]) as client:
         assert await_(lambda: client.put("moved", b"after").code == 0, LEASE_MS / 100, "the new master takes messages")
         assert client.pull("g", "moved", 0, 0).code == 0
+
+
+class JavaClients:
+    """The program Failover: a producer that sends on until `end`, and a consumer of the same topic."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as said:
+            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=said, stderr=subprocess.STDOUT)
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages, as it was told last."""
+        assert self._process.poll() is None, self._log.read_text()
+        return max((int(each) for each in re.findall(r"^acknowledged (\d+)$", self._log.read_text(), re.M)), default=0)
+
+    def await_more(self, count: int) -> None:
+        wanted = self.acknowledged + count
+        await_(lambda: self.acknowledged >= wanted, GOES_ON_S, f"{count} more messages are acknowledged")
+
+    def end(self) -> tuple[int, int, int]:
+        """How many were acknowledged, lost, and consumed more than once."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"end\n")
+        self._process.stdin.close()
+        self._process.wait(GOES_ON_S + 120)
+        said = self._log.read_text()
+        found = re.search(r"doubles (\d+)\nacknowledged (\d+), lost (\d+)$", said, re.M)
+        assert found is not None, said
+        return int(found[2]), int(found[3]), int(found[1])
+
+    def kill(self) -> None:
+        with self._process:
+            self._process.kill()
+
+
+def fail_over(group: RemotingGroup, clients: JavaClients, seed: int) -> None:
+    """The master is killed, another follows, and the killed one comes back as a slave."""
+    group.await_in_sync(*NODES)
+    clients.await_more(200)
+    old = group.await_master(*NODES)
+    group.nodes[old].kill_all(seed=seed)
+    group.await_master(*sorted(set(NODES) - {old}))
+    clients.await_more(200)
+    group.nodes[old].start()
+
+
+def java_clients_survive(
+    group: RemotingGroup, failovers: int, tmp_path: Path, config: pytest.Config, version: str
+) -> None:
+    names = ";".join(f"127.0.0.1:{port}" for port in group.ports)
+    topic = f"java-{version.replace('.', '-')}"
+    clients = JavaClients([*command("Failover", version, str(tmp_path), config), names, topic], tmp_path / "said")
+    try:
+        for seed in range(failovers):
+            fail_over(group, clients, seed)
+        acknowledged, lost, doubles = clients.end()
+    finally:
+        clients.kill()
+    print(f"{acknowledged} acknowledged through {failovers} failovers, {lost} lost, {doubles} more than once")
+    assert lost == 0
+    assert acknowledged >= 400 * failovers
+
+
+def test_a_java_producer_and_consumer_go_on_through_a_failover(
+    group: RemotingGroup, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    java_clients_survive(group, 1, tmp_path, request.config, VERSIONS[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_java_producer_and_consumer_go_on_through_ten_failovers(
+    group: RemotingGroup, tmp_path: Path, request: pytest.FixtureRequest, version: str
+) -> None:
+    java_clients_survive(group, 10, tmp_path, request.config, version)
