@@ -16,7 +16,7 @@ class RemotingNode(TestNode):
     port: int
 
 
-def remoting_node(store: Path) -> RemotingNode:
+def remoting_node(store: Path, **settings: object) -> RemotingNode:
     port = free_port()
     made = RemotingNode(
         "master",
@@ -27,6 +27,7 @@ def remoting_node(store: Path) -> RemotingNode:
         transaction_check_interval=500,
         timer_max_delay_sec=60,
         enable_property_filter=True,
+        **settings,
     )
     made.port = port
     return made

@@ -1,6 +1,7 @@
 """Nodes of a group with ports for RocketMQ's clients: each says where the master is, also after another became it."""
 
 import json
+import random
 import re
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from towline.format.remoting.command import Form
 
 from .java_clients import VERSIONS, command
 from .raw import RawClient
+from .test_extreme_values import requests
 
 NODES = (0, 1, 2)
 NO_SERVICE = 14
@@ -101,6 +103,20 @@ def test_a_slave_refuses_what_is_the_masters_and_says_where_that_is(group: Remot
             assert client.pull("g", "routed", 0, 0).code == NO_SERVICE
             assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nobody-made-it"}).code == 17
             assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {}).code == 1
+
+
+def test_no_value_in_a_request_ends_a_slaves_process(group: RemotingGroup) -> None:
+    slave = max(set(NODES) - {group.await_master(*NODES)})
+    before = group.nodes[slave].pids()["remoting"]
+    wanted = list(requests())
+    random.Random(18).shuffle(wanted)
+    for begin in range(0, 2_000, 200):
+        with RawClient(group.ports[slave]) as client:
+            for code, given, body in wanted[begin : begin + 200]:
+                client.send(code, given, body)
+            for _ in range(200):
+                assert client.read().is_answer
+    assert group.nodes[slave].pids()["remoting"] == before
 
 
 def test_the_routes_follow_a_failover(group: RemotingGroup) -> None:

@@ -2,17 +2,19 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.format.remoting.test_batch import item
+from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ONE_WAY, Form
 from towline.format.remoting.stored import RecallHandle
 from towline.limits import MIB
 
-from .conftest import RemotingNode
+from .conftest import RemotingNode, remoting_node
 from .raw import RawClient, sent
 from .reading import bodies, messages
 
@@ -257,3 +259,17 @@ def test_a_message_that_cannot_be_is_refused_with_the_reason(client: RawClient, 
 def test_a_request_that_nobody_handles_is_refused_by_its_number(client: RawClient) -> None:
     answer = client.ask(9_999)
     assert (answer.code, answer.remark) == (NOT_SUPPORTED, "request type 9999 not supported")
+
+
+def test_a_node_without_a_ring_takes_the_same_over_puts_socket(tmp_path: Path) -> None:
+    made = remoting_node(tmp_path / "store", shared_memory_puts=False)
+    with ending(made):
+        made.start()
+        with RawClient(made.port) as client:
+            assert client.put("ringless", b"first").code == SUCCESS
+            for number in range(300):
+                client.send(RequestCode.SEND_MESSAGE_V2, sent("ringless", f"UNIQ_KEY\x01{number:032X}"), b"%d" % number)
+            assert {client.read().code for _ in range(300)} == {SUCCESS}
+            assert bodies(made, "ringless", 301)[1:] == [b"%d" % number for number in range(300)]
+        assert made.stop()
+        check_nothing_is_left(made)
