@@ -48,6 +48,7 @@ class Admin:
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: topics.forget,
             RequestCode.GET_KV_CONFIG: topics.value,
+            RequestCode.DELETE_KV_CONFIG: topics.forget_value,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.of_topic,
             RequestCode.GET_CONSUME_STATS: groups.progress,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.connections,

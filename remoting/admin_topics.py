@@ -52,6 +52,11 @@ class TopicAdmin:
         why = f"No config item, Namespace: {header.namespace} Key: {header.key}"
         answer(ResponseCode.QUERY_NOT_FOUND, remark=why)
 
+    def forget_value(self, request: Command, answer: Answer) -> None:
+        """DELETE_KV_CONFIG, which deleteTopic asks for too: there is none to delete. Raises MalformedFrame."""
+        read_header(ConfigKey, request.fields)
+        answer(ResponseCode.SUCCESS)
+
     # --- statistics
 
     def stats(self, request: Command, answer: Answer) -> None:

@@ -211,7 +211,7 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """GET_KV_CONFIG."""
+    """GET_KV_CONFIG and DELETE_KV_CONFIG."""
 
     namespace: str
     key: str

@@ -1,0 +1,86 @@
+"""RocketMQ's own mqadmin, in one JVM for many commands."""
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Self
+
+import pytest
+
+from peers.jars import JavaMissing, class_path
+from tests.interop.releases import POM
+from tests.requirements import need
+
+VERSION: Final = "5.5.0"
+SOURCES: Final = [Path(__file__).parent / "java" / "tools" / "Admin.java"]
+COMMAND_S: Final = 60.0
+ENDED: Final = "--- ended"
+# What differs from one broker, and one run, to the next. Widths of columns do too.
+MASKS: Final = (
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?"), "TIME"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"7F000001[0-9A-F]{24}\b"), "ID"),
+    (re.compile(r"\b\d{13}@"), "MS@"),
+    (re.compile(r"\bV\d_\d_\d\b"), "VERSION"),
+    (re.compile(r"[ \t]+"), " "),
+)
+# Where in mqadmin's own code an error was found, and where its page of advice is.
+UNTOLD: Final = re.compile(r"\s*(at |\.\.\. \d+ more|For more information|See http)|\s*$")
+
+
+class Mqadmin:
+    """Runs commands against a name server at `host:port`."""
+
+    def __init__(self, address: str, config: pytest.Config) -> None:
+        self._address = address
+        try:
+            choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={VERSION}"]
+            classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
+        except JavaMissing as error:
+            need({error.name: str(error)})
+            raise
+        self._home = TemporaryDirectory()
+        flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={self._home.name}"]
+        self._process = subprocess.Popen(
+            ["java", *flags, "-cp", classes, "towline.remoting.Admin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.run("topicRoute", "-t", "nowhere")  # the first one is slow, and may run into a time-out
+
+    def run(self, command: str, *words: str) -> list[str]:
+        """The lines that a command prints, masked."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\t".join((command, "-n", self._address, *words)) + "\n")
+        process.stdin.flush()
+        late = threading.Timer(COMMAND_S, process.kill)
+        late.start()
+        try:
+            lines = list(iter(process.stdout.readline, f"{ENDED}\n"))[:10_000] if process.poll() is None else []
+        finally:
+            late.cancel()
+        assert process.poll() is None, f"mqadmin {command} did not end"
+        return [masked(line) for line in lines if not UNTOLD.match(line)]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._home.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def masked(line: str) -> str:
+    for pattern, name in MASKS:
+        line = pattern.sub(name, line)
+    return line.strip()
