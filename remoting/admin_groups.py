@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from serve.groups.files import GROUPS
 from towline.errors import MalformedFile
 from towline.format.files.groups import GroupTable, read_groups
 from towline.format.remoting.admin_bodies import (
@@ -43,6 +42,7 @@ from .readers import SERVE_AWAY
 from .store_times import Place, StoreTimes
 from .topics import TopicDesk
 
+SETTINGS_FILE: Final = "subscriptionGroup.json"  # serve writes it
 NONE: Final = -1  # the offset of a queue of which nothing was committed
 _UNKNOWN_GROUP: Final = "UNKNOWN_GROUP"
 _ILLEGAL: Final = ("ILLEGAL_GROUP", "ILLEGAL_QUESTION")
@@ -65,7 +65,7 @@ class GroupAdmin:
         self._serve, self._topics, self._times = serve, topics, times
         self._consumers, self._clients, self._connections = consumers, clients, connections
         self._broker = broker
-        self._file = ConfigFile(store.config / GROUPS)
+        self._file = ConfigFile(store.config / SETTINGS_FILE)
 
     # --- who is connected
 

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import threading
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
@@ -14,8 +15,9 @@ from tests.interop.releases import POM
 from tests.requirements import need
 
 VERSION: Final = "5.5.0"
-SOURCES: Final = [Path(__file__).parent / "java" / "tools" / "Admin.java"]
+SOURCES: Final = sorted((Path(__file__).parent / "java" / "tools").glob("*.java"))
 COMMAND_S: Final = 60.0
+PROGRAM_S: Final = 240.0
 ENDED: Final = "--- ended"
 # What differs from one broker, and one run, to the next. Widths of columns do too.
 MASKS: Final = (
@@ -35,16 +37,10 @@ class Mqadmin:
 
     def __init__(self, address: str, config: pytest.Config) -> None:
         self._address = address
-        try:
-            choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={VERSION}"]
-            classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
-        except JavaMissing as error:
-            need({error.name: str(error)})
-            raise
+        words = program("Admin", config)
         self._home = TemporaryDirectory()
-        flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={self._home.name}"]
         self._process = subprocess.Popen(
-            ["java", *flags, "-cp", classes, "towline.remoting.Admin"],
+            ["java", f"-Duser.home={self._home.name}", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -62,7 +58,7 @@ class Mqadmin:
         late = threading.Timer(COMMAND_S, process.kill)
         late.start()
         try:
-            lines = list(iter(process.stdout.readline, f"{ENDED}\n"))[:10_000] if process.poll() is None else []
+            lines = list(takewhile(lambda line: line != f"{ENDED}\n", process.stdout))
         finally:
             late.cancel()
         assert process.poll() is None, f"mqadmin {command} did not end"
@@ -78,6 +74,28 @@ class Mqadmin:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def run_tool(name: str, config: pytest.Config, *words: str) -> list[str]:
+    """The lines that one of the programs prints."""
+    command = program(name, config)
+    with TemporaryDirectory() as home:
+        line = ["java", f"-Duser.home={home}", *command, *words]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout.splitlines()
+
+
+def program(name: str, config: pytest.Config) -> list[str]:
+    """Java's flags for one of the programs in java/tools, and its class."""
+    try:
+        choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={VERSION}"]
+        classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
+    except JavaMissing as error:
+        need({error.name: str(error)})
+        raise
+    flags = ["-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000"]
+    return [*flags, "-cp", classes, f"towline.remoting.{name}"]
 
 
 def masked(line: str) -> str:

@@ -14,7 +14,7 @@ from towline.format.remoting.codes import RequestCode
 
 from .conftest import RemotingNode
 from .java_clients import start_broker
-from .mqadmin import Mqadmin
+from .mqadmin import Mqadmin, run_tool
 from .raw import RawClient
 
 CLUSTER: Final = "DefaultCluster"
@@ -62,8 +62,10 @@ SET_IN_BOTH: Final = ("timerMaxDelaySec", "enablePropertyFilter", "brokerName", 
 class Side:
     """One of the two brokers, filled, with a consumer and a producer, and mqadmin."""
 
-    def __init__(self, names: RawClient, client: RawClient, tool: Mqadmin, address: str) -> None:
-        self._names, self._client, self._tool, self.address = names, client, tool, address
+    def __init__(self, names: str, asked: RawClient, client: RawClient, tool: Mqadmin, address: str) -> None:
+        """`names` and `address`: `host:port` of the name server and of the broker."""
+        self.names, self.address = names, address
+        self._asked, self._client, self._tool = asked, client, tool
         self._id = self._fill()
 
     def run(self, command: str, *words: str) -> list[str]:
@@ -102,7 +104,7 @@ class Side:
 
     def _await_route(self, topic: str) -> None:
         wanted = {"topic": topic}
-        await_(lambda: self._names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, wanted).code == 0, WAIT_S, topic)
+        await_(lambda: self._asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, wanted).code == 0, WAIT_S, topic)
 
 
 @contextmanager
@@ -111,7 +113,7 @@ def side(names: str, config: pytest.Config) -> Iterator[Side]:
     with RawClient(int(names.rpartition(":")[2])) as asked:
         port = broker_of(asked)
         with RawClient(port) as client, Mqadmin(names, config) as tool:
-            yield Side(asked, client, tool, f"127.0.0.1:{port}")
+            yield Side(names, asked, client, tool, f"127.0.0.1:{port}")
 
 
 def broker_of(names: RawClient) -> int:
@@ -170,6 +172,8 @@ def test_a_command_about_what_is_not_there_says_the_same_of_both(command: str, o
 def test_the_list_of_topics_holds_those_of_clients(ours: Side, theirs: Side) -> None:
     said, expected = (set(side.run("topicList")) for side in (ours, theirs))
     assert {TOPIC, f"%RETRY%{GROUP}"} <= said & expected
+    rows = [[row for row in side.run("topicList", "-c") if f" {TOPIC}" in row] for side in (ours, theirs)]
+    assert rows[0] == rows[1] != []
 
 
 def test_the_progress_of_all_groups_holds_that_of_ours(ours: Side, theirs: Side) -> None:
@@ -195,6 +199,13 @@ def test_settings_have_the_names_that_a_broker_has(ours: Side, theirs: Side) -> 
     said, expected = (table_of(side.run("getBrokerConfig", "-b", side.address), "=") for side in (ours, theirs))
     assert {name: said[name] for name in SET_IN_BOTH} == {name: expected[name] for name in SET_IN_BOTH}
     assert said["listenPort"] == ours.address.rpartition(":")[2]
+
+
+def test_a_running_consumer_whose_offsets_are_set_back_reads_everything_again(
+    ours: Side, theirs: Side, request: pytest.FixtureRequest
+) -> None:
+    said, expected = (run_tool("Reset", request.config, side.names, "set-back") for side in (ours, theirs))
+    assert said == expected == ["first [0, 1, 2, 3, 4]", "again [0, 1, 2, 3, 4]"]
 
 
 def table_of(lines: list[str], between: str) -> dict[str, str]:
