@@ -213,6 +213,15 @@ def test_settings_that_are_none_are_refused(client: RawClient, body: bytes, code
     assert answer.remark
 
 
+def test_settings_of_any_depth_are_refused_or_kept(node: RemotingNode, client: RawClient) -> None:
+    before = node.pids()
+    for depth in (1, 6, 7, 8, 20, *range(900, 1_000, 3), 5_000):
+        body = b'{"groupName":"deep","attributes":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+        answer = client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+        assert (answer.code == SUCCESS) == (depth <= 7), depth
+    assert node.pids() == before
+
+
 def test_a_group_with_members_is_not_deleted(node: RemotingNode, client: RawClient) -> None:
     made(client, "in-use")
     with RawClient(node.port) as other:

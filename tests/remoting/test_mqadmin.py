@@ -172,7 +172,7 @@ def test_a_command_about_what_is_not_there_says_the_same_of_both(command: str, o
 def test_the_list_of_topics_holds_those_of_clients(ours: Side, theirs: Side) -> None:
     said, expected = (set(side.run("topicList")) for side in (ours, theirs))
     assert {TOPIC, f"%RETRY%{GROUP}"} <= said & expected
-    rows = [[row for row in side.run("topicList", "-c") if f" {TOPIC}" in row] for side in (ours, theirs)]
+    rows = [[row for row in side.run("topicList", "-c") if f" {TOPIC} {GROUP}" in row] for side in (ours, theirs)]
     assert rows[0] == rows[1] != []
 
 

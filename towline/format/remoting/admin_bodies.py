@@ -6,7 +6,7 @@ Tables by queue have objects as keys, which no JSON library writes: `{{"brokerNa
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from towline.errors import MalformedFrame
 from towline.format.files.groups import GroupTable, groups_content
@@ -15,7 +15,8 @@ from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 from .consumers import ConsumerData
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
-GROUP_NAME = "groupName"
+GROUP_NAME: Final = "groupName"
+DEPTH_MAX: Final = 8  # objects and lists in each other, of what is passed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,18 @@ def read_group_config(said: Any) -> tuple[str, dict[str, Any]]:
     match said:
         case {"groupName": str(name)}:
             settings = {key: value for key, value in said.items() if key != GROUP_NAME and value is not None}
+            if not _is_shallow(settings, DEPTH_MAX):
+                raise MalformedFrame(f"the settings of a group are nested deeper than {DEPTH_MAX} objects")
             return name, settings
     raise MalformedFrame("the settings of a group have a groupName")
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    """Whether a value can be written as JSON again, at whatever depth of calls."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 # --- clients
