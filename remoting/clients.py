@@ -48,6 +48,13 @@ class Clients:
         found = self._producers.get(group)
         return random.choice(tuple(found)) if found else None
 
+    def producers_of(self, group: str) -> list[Client]:
+        """All clients of a producer group, by their ids."""
+        return sorted(self._producers.get(group, ()), key=lambda client: client.client_id)
+
+    def find(self, client_id: str) -> Client | None:
+        return self._known.get(client_id)
+
     def connection_of(self, client_id: str) -> Connection | None:
         found = self._known.get(client_id)
         return None if found is None else found.connection

@@ -80,6 +80,10 @@ class Consumers:
         found = [member.data.subscriptions[topic] for member in members if topic in member.data.subscriptions]
         return max(found, key=lambda each: each.version, default=None)
 
+    def members_of(self, group: str) -> list[Membership]:
+        """The clients of a group that are connected here, by their ids."""
+        return [member for _, member in sorted(self._of_group.get(group, {}).items())]
+
     # --- heartbeats
 
     def heard(

@@ -28,6 +28,7 @@ from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
 from towline.runtime.settings_model import BrokerRole
 
+from .admin import Admin
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
@@ -96,7 +97,9 @@ class RemotingAgent:
         self._consumers = Consumers(
             self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
         )
+        admin = Admin(node, self._serve, self._topics, self._clients, self._consumers, self._connections)
         handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        handlers |= {code: alone(handle) for code, handle in admin.handlers().items()}
         self._requests = Requests(self._connections, self._line, handlers, not_supported)
         gc.freeze()
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from towline.format.files.topics import PERM_INHERIT, PERM_READ_WRITE, TEMPLATE_TOPIC, TopicConfig
+from towline.format.files.topics import PERM_INHERIT, PERM_READ_WRITE, TEMPLATE_TOPIC, TopicConfig, TopicTable
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import MakeTopic, RouteOfTopic, read_header
@@ -35,6 +35,11 @@ class TopicRoutes:
             return False
         self.changes += 1
         return True
+
+    @property
+    def table(self) -> TopicTable:
+        """All topics, as they were read last."""
+        return self._file.table
 
     def find(self, name: str) -> TopicConfig | None:
         found = self._file.table.topics.get(name)
@@ -87,6 +92,16 @@ class TopicDesk(TopicRoutes):
             answer(ResponseCode.INVALID_PARAMETER if problem else ResponseCode.SUCCESS, remark=problem)
 
         if not self._put.ask(op, {**facts, **more}, told):
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
+
+    def delete(self, name: str, then: Callable[[str], None]) -> None:
+        """Deletes a topic. `then` gets why it was not, or "". Raises RequestRefused."""
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            self._file.refresh()
+            then(refusal_in(facts, "put"))
+
+        if not self._put.ask("delete_topic", {"topic": name}, told):
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
 
     def is_being_made(self, name: str) -> bool:

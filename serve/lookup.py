@@ -32,6 +32,7 @@ from towline.format.record.record import (
     decode,
 )
 from towline.format.record.transactions import HALF
+from towline.limits import STORE_TIMES_MAX
 from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
@@ -136,6 +137,8 @@ class Lookup:
                 return LookupAnswer({"topic": topic, "queues": self._readable_bounds(self._topic(topic))})
             case {"op": "offset_by_time", "topic": str(topic), "queue": int(queue), "time": int(time)}:
                 return LookupAnswer({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
+            case {"op": "store_times", "places": list(places)} if len(places) <= STORE_TIMES_MAX:
+                return LookupAnswer({"times": [self._store_time_of(place) for place in places]})
             case {"op": "log_ends"}:
                 return LookupAnswer(self._log_ends())
             case {"op": "epoch_ends", "topic": str(topic), "epoch": int(epoch)}:
@@ -234,6 +237,17 @@ class Lookup:
         if found >= high - 1:  # what comes behind it may not be there again yet
             self._catch_up.check_ends()
         return found
+
+    def _store_time_of(self, place: Any) -> int:
+        """Store time in ms of the message at [topic, queue, offset]; -1 where there is none. Raises MalformedFrame."""
+        match place:
+            case [str(topic), int(queue), int(offset)]:
+                low, high = self._bounds_of(topic.encode(errors="replace"), queue)
+                if not low <= offset < high:
+                    return -1
+                entries = self._queues.read(topic, queue, offset, 1)
+                return store_time(self._log, int(entries["physical_offset"][0])) if len(entries) else -1
+        raise MalformedFrame(f"a message stands at a topic, a queue and an offset, not at {place!r}")
 
     # --- messages
 

@@ -60,6 +60,9 @@ QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
 TOPIC_QUEUES_MAX: Final = 16_384  # of one topic; a consumer of it has as many pulls out
 SLAVES_MAX: Final = 16
 
+# --- questions
+STORE_TIMES_MAX: Final = 256  # messages whose times one question asks for
+
 # --- waiting
 SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)
 LOOK_MS: Final = 5 * SLEEP_MAX_MS  # between two checks of a process that has more to see than positions and messages

@@ -46,7 +46,24 @@ HEADERS: Final = {
     RequestCode.QUERY_MESSAGE: headers.QueryMessage,
     RequestCode.VIEW_MESSAGE_BY_ID: headers.ViewMessage,
     RequestCode.CONSUMER_SEND_MSG_BACK: headers.SendBack,
+    RequestCode.GET_ALL_TOPIC_CONFIG: headers.TopicPage,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: headers.GroupPage,
+    RequestCode.GET_KV_CONFIG: headers.ConfigKey,
+    RequestCode.DELETE_KV_CONFIG: headers.ConfigKey,
+    RequestCode.GET_TOPIC_CONFIG: headers.OfTopic,
+    RequestCode.GET_TOPIC_STATS_INFO: headers.OfTopic,
+    RequestCode.DELETE_TOPIC_IN_BROKER: headers.OfTopic,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: headers.OfTopic,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: headers.OfTopic,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: headers.ConsumerGroup,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: headers.ProducerGroup,
+    RequestCode.GET_CONSUME_STATS: headers.ConsumeStats,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: headers.DeleteGroup,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: headers.ResetOffset,
 }
+# Requests without fields or a body.
+EMPTY: Final = (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+                RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG)  # fmt: skip
 BODIES: Final[dict[int, Any]] = {
     RequestCode.HEART_BEAT: {
         "clientID": ID,
@@ -72,15 +89,24 @@ BODIES: Final[dict[int, Any]] = {
         "clientId": ID,
         "mqSet": [{"topic": TOPIC, "brokerName": "b", "queueId": 0}],
     },
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {
+        "groupName": "configured",
+        "retryMaxTimes": 3,
+        "consumeEnable": True,
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "attributes": {"a": "b"},
+    },
     RequestCode.CHECK_CLIENT_CONFIG: {
         "subscriptionData": {"topic": TOPIC, "subString": "a > 1", "expressionType": "SQL92", "subVersion": 1}
     },
 }
 USUAL: Final = {
     "topic": TOPIC, "producer_group": GROUP, "consumer_group": GROUP, "group": GROUP, "queue_id": "0", "key": "k",
-    "client_id": ID, "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
+    "client_id": ID, "group_name": GROUP, "namespace": "n", "timestamp": "1",
+    "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
     "properties": "TAGS\x01A\x02", "msg_id": "K", "perm": "6", "read_queue_nums": "1", "write_queue_nums": "1",
 }  # fmt: skip
+OTHERS: Final = {RequestCode.DELETE_TOPIC_IN_BROKER: {"topic": "Deleted"}}  # the topic of all others stays
 TEXTS: Final = (
     "", " ", "\0", "\x01", "\x02", "\x01" * 255, "x" * 256, "x" * 65_535, "\u00fc" * 32_767, "\u00fc" * 65_535,
     "\U0001f600" * 255, "%RETRY%", "%DLQ%" + GROUP, "TBW102", "rmq_sys_wheel_timer", "../../etc/passwd", "-1", "NaN",
@@ -108,7 +134,7 @@ def requests() -> Iterator[tuple[int, dict[str, str], bytes]]:
             wire: USUAL.get(name, "0")
             for name, wire in named.items()
             if name in USUAL or kind.__dataclass_fields__[name].default is MISSING
-        }
+        } | OTHERS.get(code, {})
         for name, wire in named.items():
             for value in (*TEXTS, *NUMBERS):
                 for body in (b"", b"body") if name == "properties" else (b"body",):
@@ -171,8 +197,7 @@ def test_each_value_alone_is_refused_or_served_and_no_process_ends(node: Remotin
 
 
 def test_every_request_that_is_handled_is_among_them() -> None:
-    others = {RequestCode.GET_KV_CONFIG, RequestCode.GET_BROKER_CLUSTER_INFO, *PUSHED}
-    assert {*HEADERS, *BODIES} == set(RequestCode) - others
+    assert {*HEADERS, *BODIES} == set(RequestCode) - {*EMPTY, *PUSHED}
 
 
 @pytest.mark.parametrize("half", [b"\\ud800", b"\xed\xa0\x80"], ids=["escaped", "as it is"])

@@ -250,6 +250,23 @@ class TestOffsetByTime:
             ask(built, "offset_by_time", topic="t", queue=0, time=NOON, boundary="middle")
 
 
+class TestStoreTimes:
+    def test_of_messages_that_are_there_and_of_others(self, build):
+        built = build()
+        built.topics(t=2)
+        for number in range(3):
+            built.append(store_time=NOON + number)
+        built.dispatch()
+        places = [["t", 0, 2], ["t", 0, 0], ["t", 0, 3], ["t", 0, -1], ["t", 1, 0], ["t", 9, 0], ["\ud800", 0, 0]]
+        times = ask(built, "store_times", places=places).facts["times"]
+        assert times == [NOON + 2, NOON, -1, -1, -1, -1, -1]
+
+    @pytest.mark.parametrize("places", [[["t", 0]], [7], [["t", "0", 0]], [["t", 0, 0]] * 257])
+    def test_places_that_are_none_or_too_many(self, build, places):
+        with pytest.raises(MalformedFrame):
+            ask(build(), "store_times", places=places)
+
+
 class TestByKey:
     def test_each_of_several_keys(self, build):
         built = build()

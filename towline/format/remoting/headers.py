@@ -186,6 +186,72 @@ class MakeTopic:
     order: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfTopic:
+    """Requests about one topic: its statistics, its settings, its groups, its end."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPage:
+    """GET_ALL_TOPIC_CONFIG: `max_topic_num` topics from number `topic_seq` on; 0: all of them."""
+
+    topic_seq: I32 = 0
+    max_topic_num: I32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPage:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: `max_group_num` groups from number `group_seq` on; 0: all of them."""
+
+    group_seq: I32 = 0
+    max_group_num: I32 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """GET_KV_CONFIG and DELETE_KV_CONFIG."""
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerGroup:
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeStats:
+    """GET_CONSUME_STATS. `topic`: that one alone; "": each of which the group has an offset."""
+
+    consumer_group: str
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """DELETE_SUBSCRIPTIONGROUP."""
+
+    group_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOffset:
+    """INVOKE_BROKER_TO_RESET_OFFSET: to store time `timestamp` in ms, below 0: to the end. With a `queue_id`: of that
+    queue alone, and to `offset` if that is 0 or more."""
+
+    group: str
+    topic: str
+    timestamp: int
+    is_force: bool = False
+    queue_id: I32 = -1
+    offset: int = -1
+
+
 Header = TypeVar("Header")
 
 

@@ -1,0 +1,213 @@
+"""The real mqadmin, 5.5: each command says the same of this node as of a real broker with the same topics, messages,
+groups and clients."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+from tests.processes.nodes import ending, free_port
+from tests.processes.waiting import await_
+from towline.format.remoting.codes import RequestCode
+
+from .conftest import RemotingNode
+from .java_clients import start_broker
+from .mqadmin import Mqadmin, run_tool
+from .raw import RawClient
+
+CLUSTER: Final = "DefaultCluster"
+NAME: Final = "peer"  # of both brokers
+TOPIC, GROUP = "orders", "billing"
+WAIT_S: Final = 30.0
+KEY: Final = "7F00000100002A9F{:016d}"
+COMMANDS: Final = {
+    "topicRoute": ("-t", TOPIC),
+    "topicStatus": ("-t", TOPIC),
+    "topicClusterList": ("-t", TOPIC),
+    "updateTopic": ("-c", CLUSTER, "-t", "fresh", "-r", "4", "-w", "4"),
+    "updateTopicPerm": ("-c", CLUSTER, "-t", "fresh", "-p", "4"),
+    "deleteTopic": ("-c", CLUSTER, "-t", "fresh"),
+    "queryMsgById": ("-t", TOPIC, "-i", "ID"),
+    "queryMsgByKey": ("-t", TOPIC, "-k", "k1"),
+    "queryMsgByUniqueKey": ("-t", TOPIC, "-i", KEY.format(1)),
+    "queryMsgByOffset": ("-t", TOPIC, "-b", NAME, "-i", "1", "-o", "1"),
+    "consumerProgress": ("-g", GROUP),
+    "consumerConnection": ("-g", GROUP),
+    "producerConnection": ("-g", "sellers", "-t", TOPIC),
+    "updateSubGroup": ("-c", CLUSTER, "-g", "fresh-group", "-r", "3"),
+    "getConsumerConfig": ("-g", "fresh-group"),
+    "cloneGroupOffset": ("-s", GROUP, "-d", "fresh-group", "-t", TOPIC, "-o", "true"),
+    "deleteSubGroup": ("-c", CLUSTER, "-g", "fresh-group"),
+    "resetOffsetByTime": ("-g", GROUP, "-t", TOPIC, "-s", "-1"),
+}
+# Of what is not there.
+FAILING: Final = {
+    "topicRoute": ("-t", "nowhere"),
+    "topicStatus": ("-t", "nowhere"),
+    "consumerProgress": ("-g", "nobody"),
+    "consumerConnection": ("-g", "nobody"),
+    "producerConnection": ("-g", "nobody", "-t", TOPIC),
+    "queryMsgByUniqueKey": ("-t", TOPIC, "-i", KEY.format(99)),
+    "deleteTopic": ("-c", CLUSTER, "-t", "nowhere"),
+    "deleteSubGroup": ("-c", CLUSTER, "-g", "nobody"),
+}
+SUMS: Final = ("commitLogMinOffset", "commitLogMaxOffset", "putMessageSizeTotal", "putMessageAverageSize",
+               "putMessageTimesTotal", "msgPutTotalTodayNow", "brokerActive", "dispatchBehindBytes")  # fmt: skip
+SET_IN_BOTH: Final = ("timerMaxDelaySec", "enablePropertyFilter", "brokerName", "brokerClusterName", "brokerIP1",
+                      "brokerId", "flushDiskType", "autoCreateTopicEnable")  # fmt: skip
+
+
+class Side:
+    """One of the two brokers, filled, with a consumer and a producer, and mqadmin."""
+
+    def __init__(self, names: str, asked: RawClient, client: RawClient, tool: Mqadmin, address: str) -> None:
+        """`names` and `address`: `host:port` of the name server and of the broker."""
+        self.names, self.address = names, address
+        self._asked, self._client, self._tool = asked, client, tool
+        self._id = self._fill()
+
+    def run(self, command: str, *words: str) -> list[str]:
+        """What a command prints while both clients are there."""
+        self._beat()
+        return self._tool.run(command, *(self._id if word == "ID" else word for word in words))
+
+    def _fill(self) -> str:
+        """Five messages in two queues, a consumer that has read the first of them; the id of the second message."""
+        client = self._client
+        made = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
+        assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made).code == 0
+        ids = []
+        for number in range(5):
+            properties = f"TAGS\x01A\x02KEYS\x01k{number}\x02UNIQ_KEY\x01{KEY.format(number)}\x02"
+            answer = client.put(TOPIC, b"body-%d" % number, properties, e=number % 2)
+            assert answer.code == 0, answer.remark
+            ids.append(answer.fields["msgId"])
+        self._beat()
+        for topic in (TOPIC, f"%RETRY%{GROUP}"):
+            self._await_route(topic)
+        offset = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 1}
+        assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset).code == 0
+        return ids[1]
+
+    def _beat(self) -> None:
+        """Heartbeats of a consumer and a producer."""
+        rows = [{"topic": topic, "subString": "*", "expressionType": "TAG", "subVersion": 1}
+                for topic in (TOPIC, f"%RETRY%{GROUP}")]  # fmt: skip
+        data = {"groupName": GROUP, "messageModel": "CLUSTERING", "consumeType": "CONSUME_PASSIVELY",
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "subscriptionDataSet": rows}  # fmt: skip
+        body = {"clientID": "consumer@1", "producerDataSet": [], "consumerDataSet": [data]}
+        assert self._client.ask(RequestCode.HEART_BEAT, {}, json.dumps(body).encode()).code == 0
+        assert self._client.heartbeat("producer@1", "sellers").code == 0
+
+    def _await_route(self, topic: str) -> None:
+        wanted = {"topic": topic}
+        await_(lambda: self._asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, wanted).code == 0, WAIT_S, topic)
+
+
+@contextmanager
+def side(names: str, config: pytest.Config) -> Iterator[Side]:
+    """Of the broker that a name server at `host:port` knows."""
+    with RawClient(int(names.rpartition(":")[2])) as asked:
+        port = broker_of(asked)
+        with RawClient(port) as client, Mqadmin(names, config) as tool:
+            yield Side(names, asked, client, tool, f"127.0.0.1:{port}")
+
+
+def broker_of(names: RawClient) -> int:
+    """The port of the broker, once the name server knows it."""
+    found: list[str] = []
+
+    def known() -> bool:
+        body = bytes(names.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body).decode()
+        found[:] = [part.split('"')[0] for part in body.split("127.0.0.1:")[1:]]
+        return bool(found)
+
+    await_(known, WAIT_S, "the broker at the name server")
+    return int(found[0])
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Side]:
+    port = free_port()
+    node = RemotingNode(
+        "master",
+        tmp_path_factory.mktemp("mqadmin") / "store",
+        flush_disk_type="ASYNC_FLUSH",
+        remoting_port=port,
+        broker_name=NAME,
+        timer_max_delay_sec=60,
+        enable_property_filter=True,
+    )
+    with ending(node):
+        node.start()
+        with side(f"127.0.0.1:{port}", request.config) as made:
+            yield made
+        assert node.stop()
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Side]:
+    for node in start_broker(tmp_path_factory.mktemp("real")):
+        with side(node.address, request.config) as made:
+            yield made
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_says_the_same_of_both(command: str, ours: Side, theirs: Side) -> None:
+    said, expected = (side.run(command, *COMMANDS[command]) for side in (ours, theirs))
+    assert said
+    assert sorted(said) == sorted(expected)
+    assert "Exception" not in " ".join(said)
+
+
+@pytest.mark.parametrize("command", FAILING)
+def test_a_command_about_what_is_not_there_says_the_same_of_both(command: str, ours: Side, theirs: Side) -> None:
+    said, expected = (side.run(command, *FAILING[command]) for side in (ours, theirs))
+    assert sorted(said) == sorted(expected)
+
+
+def test_the_list_of_topics_holds_those_of_clients(ours: Side, theirs: Side) -> None:
+    said, expected = (set(side.run("topicList")) for side in (ours, theirs))
+    assert {TOPIC, f"%RETRY%{GROUP}"} <= said & expected
+    rows = [[row for row in side.run("topicList", "-c") if f" {TOPIC} {GROUP}" in row] for side in (ours, theirs)]
+    assert rows[0] == rows[1] != []
+
+
+def test_the_progress_of_all_groups_holds_that_of_ours(ours: Side, theirs: Side) -> None:
+    said, expected = (side.run("consumerProgress") for side in (ours, theirs))
+    assert {line for line in said if line.startswith(GROUP)} == {line for line in expected if line.startswith(GROUP)}
+
+
+def test_the_list_of_brokers_is_the_same_but_for_loads(ours: Side, theirs: Side) -> None:
+    (head, said), (expected_head, expected) = (side.run("clusterList") for side in (ours, theirs))
+    assert head == expected_head
+    assert len(said.split()) == len(expected.split())
+    assert said.split()[:5] == expected.split()[:5] == [CLUSTER, NAME, "0", "ADDRESS", "VERSION"]
+    assert said.split()[-1] == expected.split()[-1] == "true"
+
+
+def test_what_a_node_says_of_its_traffic_is_what_a_broker_says(ours: Side, theirs: Side) -> None:
+    said, expected = (table_of(side.run("brokerStatus", "-b", side.address), ":") for side in (ours, theirs))
+    assert said.keys() <= expected.keys()
+    assert {name: said[name] for name in SUMS} == {name: expected[name] for name in SUMS}
+
+
+def test_settings_have_the_names_that_a_broker_has(ours: Side, theirs: Side) -> None:
+    said, expected = (table_of(side.run("getBrokerConfig", "-b", side.address), "=") for side in (ours, theirs))
+    assert {name: said[name] for name in SET_IN_BOTH} == {name: expected[name] for name in SET_IN_BOTH}
+    assert said["listenPort"] == ours.address.rpartition(":")[2]
+
+
+def test_a_running_consumer_whose_offsets_are_set_back_reads_everything_again(
+    ours: Side, theirs: Side, request: pytest.FixtureRequest
+) -> None:
+    said, expected = (run_tool("Reset", request.config, side.names, "set-back") for side in (ours, theirs))
+    assert said == expected == ["first [0, 1, 2, 3, 4]", "again [0, 1, 2, 3, 4]"]
+
+
+def table_of(lines: list[str], between: str) -> dict[str, str]:
+    pairs = (line.partition(between) for line in lines if not line.startswith("=="))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,197 @@
+"""Bodies of administration requests, as RocketMQ's tools read them (spec 11.3).
+
+Tables by queue have objects as keys, which no JSON library writes: `{{"brokerName":..,"queueId":0,"topic":..}:..}`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from towline.errors import MalformedFrame
+from towline.format.files.groups import GroupTable, groups_content
+from towline.format.files.topics import TopicConfig, TopicTable, topics_content
+
+from .consumers import ConsumerData
+
+Queue: TypeAlias = tuple[str, int]  # topic, queue id
+GROUP_NAME: Final = "groupName"
+DEPTH_MAX: Final = 8  # objects and lists in each other, of what is passed on
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """A connected client. `address`: `host:port` from which it connects; `version`: RocketMQ's number for its own."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "clientAddr": self.address,
+            "clientId": self.client_id,
+            "language": self.language,
+            "version": self.version,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue as topicStatus shows it: `last_ms` is the store time of its newest message, 0 where it has none."""
+
+    low: int
+    end: int
+    last_ms: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {"lastUpdateTimestamp": self.last_ms, "maxOffset": self.end, "minOffset": self.low}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """A queue as consumerProgress shows it: `last_ms` is the store time of the message consumed last, 0 for none."""
+
+    end: int
+    offset: int
+    last_ms: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "brokerOffset": self.end,
+            "consumerOffset": self.offset,
+            "lastTimestamp": self.last_ms,
+            "pullOffset": self.offset,
+        }
+
+
+# --- topics
+
+
+def topic_list(names: Iterable[str]) -> bytes:
+    return _json({"topicList": list(names)})
+
+
+def topic_config(topic: TopicConfig) -> bytes:
+    return _json(_topic_members([topic])[topic.topic_name])
+
+
+def topic_configs(table: TopicTable, page: Sequence[TopicConfig]) -> bytes:
+    """Some topics of a table, with its version. There are no topics whose queues are mapped to other brokers."""
+    version = topics_content(TopicTable(data_version=table.data_version))["dataVersion"]
+    members = {
+        "dataVersion": version,
+        "mappingDataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+        "topicConfigTable": _topic_members(page),
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return _json(members)
+
+
+def topic_stats(broker: str, queues: Mapping[Queue, QueueStats]) -> bytes:
+    rows = {queue: stats.members for queue, stats in queues.items()}
+    return b'{"offsetTable":%s,"topicPutTps":0.0}' % _by_queue(broker, rows)
+
+
+def _topic_members(topics: Sequence[TopicConfig]) -> dict[str, Any]:
+    table = TopicTable(topics={topic.topic_name: topic for topic in topics})
+    found: dict[str, Any] = topics_content(table)["topicConfigTable"]
+    return found
+
+
+# --- groups
+
+
+def group_list(names: Iterable[str]) -> bytes:
+    return _json({"groupList": list(names)})
+
+
+def group_configs(table: GroupTable) -> bytes:
+    return _json(groups_content(table))
+
+
+def consume_stats(broker: str, queues: Mapping[Queue, QueueProgress]) -> bytes:
+    rows = {queue: progress.members for queue, progress in queues.items()}
+    return b'{"consumeTps":0.0,"offsetTable":%s}' % _by_queue(broker, rows)
+
+
+def reset_offsets(broker: str, offsets: Mapping[Queue, int]) -> bytes:
+    return b'{"offsetTable":%s}' % _by_queue(broker, offsets)
+
+
+def read_group_config(said: Any) -> tuple[str, dict[str, Any]]:
+    """The name of a group, and the settings that a SubscriptionGroupConfig names beside it. Raises MalformedFrame."""
+    match said:
+        case {"groupName": str(name)}:
+            settings = {key: value for key, value in said.items() if key != GROUP_NAME and value is not None}
+            if not _is_shallow(settings, DEPTH_MAX):
+                raise MalformedFrame(f"the settings of a group are nested deeper than {DEPTH_MAX} objects")
+            return name, settings
+    raise MalformedFrame("the settings of a group have a groupName")
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    """Whether a value can be written as JSON again, at whatever depth of calls."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
+
+
+# --- clients
+
+
+def producer_connections(clients: Iterable[ClientFacts]) -> bytes:
+    return _json({"connectionSet": [client.members for client in clients]})
+
+
+def consumer_connections(clients: Iterable[ClientFacts], group: ConsumerData) -> bytes:
+    """`group`: what the newest heartbeat says of it."""
+    subscriptions = {
+        topic: {
+            "classFilterMode": False,
+            "codeSet": [],
+            "expressionType": said.kind,
+            "subString": said.expression,
+            "subVersion": said.version,
+            "tagsSet": [],
+            "topic": topic,
+        }
+        for topic, said in group.subscriptions.items()
+    }
+    facts = {"messageModel": group.model, **group.facts}
+    return _json({"connectionSet": [client.members for client in clients], **facts, "subscriptionTable": subscriptions})
+
+
+# --- the node
+
+
+def runtime_info(table: Mapping[str, str]) -> bytes:
+    return _json({"table": dict(table)})
+
+
+def properties_text(table: Mapping[str, str]) -> bytes:
+    """Lines of name=value, as Java's Properties read them."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(table.items())).encode()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _by_queue(broker: str, rows: Mapping[Queue, Any]) -> bytes:
+    """An object by queue, in the order of topics and queues."""
+    members = (
+        _json({"brokerName": broker, "queueId": queue, "topic": topic}) + b":" + _json(row)
+        for (topic, queue), row in sorted(rows.items())
+    )
+    return b"{" + b",".join(members) + b"}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
