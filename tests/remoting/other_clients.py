@@ -87,18 +87,27 @@ def node_program(cache: Path) -> Program:
 
 def make_topic(address: str, topic: str) -> None:
     """Makes a topic on the broker that a name server names, and waits until it is told of there."""
-    with RawClient(_port(address)) as names:
-        template = names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102", "acceptStandardJsonOnly": "true"})
-        broker = json.loads(bytes(template.body))["brokerDatas"][0]["brokerAddrs"]["0"]
-        fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
-                  "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
-        with RawClient(_port(broker)) as client:
-            assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": QUEUES, "writeQueueNums": QUEUES,
+              "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}  # fmt: skip
+    with RawClient(_port(address)) as names, RawClient(_broker_of(names)) as broker:
+        assert broker.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
 
         def known() -> bool:
             return names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
         await_(known, ROUTE_S, f"a route of {topic}")
+
+
+def warm(address: str) -> None:
+    """Has a broker store its first message, which may take longer than a client in Go waits."""
+    with RawClient(_port(address)) as names, RawClient(_broker_of(names)) as broker:
+        assert broker.put("warm", b"first").code == 0
+
+
+def _broker_of(names: RawClient) -> int:
+    """The port of the broker that a name server names."""
+    template = names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102", "acceptStandardJsonOnly": "true"})
+    return _port(json.loads(bytes(template.body))["brokerDatas"][0]["brokerAddrs"]["0"])
 
 
 def _port(address: str) -> int:

@@ -17,7 +17,7 @@ from tests.processes.waiting import await_
 
 from .conftest import RemotingNode
 from .java_clients import start_broker
-from .other_clients import Program, go_program, make_topic, node_program
+from .other_clients import Program, go_program, make_topic, node_program, warm
 from .stores import Stored, stored
 
 WAIT_S: Final = 60.0
@@ -49,8 +49,9 @@ def transcripts(
 
     def run(what: str, topic: str) -> list[list[str]]:
         addresses = [f"127.0.0.1:{node.port}", real.address]
-        if language == "node":
-            for address in addresses:
+        for address in addresses:
+            warm(address)
+            if language == "node":
                 make_topic(address, topic)
         return program.run_at_both(what, addresses, topic)
 

@@ -1,19 +1,23 @@
-// Clients in Go against one name server: `clients produce|consume NAMESRV TOPIC`. What is printed has no times, addresses or
-// keys in it, so that two runs that went the same way print the same.
+// Clients in Go against one name server: `clients produce|consume NAMESRV TOPIC`. What is printed has no times, addresses
+// or keys in it, so that two runs that went the same way print the same.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sort"
 	"sync"
 	"time"
 
+	"github.com/apache/rocketmq-client-go/v2/admin"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
 const patience = 60 * time.Second
+
+var background = context.Background()
 
 func main() {
 	rlog.SetLogLevel("fatal")
@@ -37,6 +41,21 @@ func eventually(condition func() bool) bool {
 		}
 	}
 	return false
+}
+
+// queuesOf returns the queues of a topic, by their numbers, once the name server knows of it.
+func queuesOf(address, topic string) []*primitive.MessageQueue {
+	asker, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{address})))
+	must(err)
+	var queues []*primitive.MessageQueue
+	eventually(func() bool {
+		queues, err = asker.FetchPublishMessageQueues(background, topic)
+		return err == nil
+	})
+	must(err)
+	must(asker.Close())
+	sort.Slice(queues, func(i, j int) bool { return queues[i].QueueId < queues[j].QueueId })
+	return queues
 }
 
 func message(topic, body, tag string) *primitive.Message {

@@ -9,14 +9,11 @@ import (
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
-	"github.com/apache/rocketmq-client-go/v2/admin"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const many = 200
-
-var background = context.Background()
+const many = 100
 
 // placing sends a message to the queue that it names, and others in turn.
 type placing struct {
@@ -71,14 +68,10 @@ func produce(address, topic string) {
 }
 
 func (s sender) plain(address string) *primitive.MessageQueue {
-	first := s.say("first", message(s.topic, "first", "TagA"))
-	asker, err := admin.NewAdmin(admin.WithResolver(primitive.NewPassthroughResolver([]string{address})))
-	must(err)
-	queues, err := asker.FetchPublishMessageQueues(background, s.topic)
-	must(err)
+	s.say("first", message(s.topic, "first", "TagA"))
+	queues := queuesOf(address, s.topic)
+	queue := queues[2]
 	fmt.Println("queues", len(queues))
-	must(asker.Close())
-	queue := &primitive.MessageQueue{Topic: s.topic, BrokerName: first.MessageQueue.BrokerName, QueueId: 2}
 	before := s.say("placed", s.placed("placed", queue)).QueueOffset
 	for number := 0; number < 3; number++ {
 		again := s.say("placed again", s.placed(fmt.Sprint("again", number), queue))

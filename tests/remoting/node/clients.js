@@ -1,5 +1,5 @@
-// Clients in Node against one name server: `node clients.js produce|consume NAMESRV TOPIC`. What is printed has no times,
-// addresses or keys in it, so that two runs that went the same way print the same.
+// Clients in Node against one name server: `node clients.js produce|consume NAMESRV TOPIC`. What is printed has no
+// times, addresses or keys in it, so that two runs that went the same way print the same.
 'use strict';
 
 const { consume } = require('./consume');
