@@ -60,7 +60,7 @@ def go_program(cache: Path) -> Program:
     _need("go", "go", "golang-go")
     made = cache / f"go-{_digest(source, '*.go', 'go.*')}"
     if not made.exists():
-        _fetch("go", ["go", "mod", "download"], source, GO)
+        _fetch("go", ["go", "list", "-deps", "."], source, GO)
         fresh = made.with_suffix(f".{os.getpid()}")
         # What is compiled without optimizations is there sooner, and these programs wait for the most part.
         _run(["go", "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", str(fresh), "."], source, GO)

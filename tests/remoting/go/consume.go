@@ -112,8 +112,8 @@ func (j judge) seen(what string, expected int, selector consumer.MessageSelector
 	must(made.Shutdown())
 }
 
-// again: a group goes on where it has ended. What the client commits while it ends may be lost with its connection: what
-// counts is committed by the pulls that follow one more message in each queue.
+// again: a group goes on where it has ended. What the client commits while it ends may be lost with its connection:
+// what counts is committed by the pulls that follow one more message in each queue.
 func (j judge) again(queues []*primitive.MessageQueue) {
 	first, second := newTexts(), newTexts()
 	made := j.start("again", "one", everything, into(first))

@@ -1,5 +1,5 @@
-// Clients in Go against one name server: `clients produce|consume NAMESRV TOPIC`. What is printed has no times, addresses
-// or keys in it, so that two runs that went the same way print the same.
+// Clients in Go against one name server: `clients produce|consume NAMESRV TOPIC`. What is printed has no times,
+// addresses or keys in it, so that two runs that went the same way print the same.
 package main
 
 import (
