@@ -21,7 +21,7 @@ from .raw import RawClient
 HERE: Final = Path(__file__).parent
 BUILD_S: Final = 600.0  # a first build fetches and compiles everything
 RUN_S: Final = 240.0
-ROUTE_S: Final = 30.0
+ROUTE_S: Final = 60.0
 QUEUES: Final = 4
 # The compiled program has to run here alone; no other compiler than the one that is installed is fetched for it.
 GO: Final = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
@@ -105,8 +105,14 @@ def warm(address: str) -> None:
 
 
 def _broker_of(names: RawClient) -> int:
-    """The port of the broker that a name server names."""
-    template = names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102", "acceptStandardJsonOnly": "true"})
+    """The port of the broker that a name server names, once it names one: a broker may register late."""
+    fields = {"topic": "TBW102", "acceptStandardJsonOnly": "true"}
+
+    def known() -> bool:
+        return names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields).code == 0
+
+    await_(known, ROUTE_S, "a broker that is registered")
+    template = names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
     return _port(json.loads(bytes(template.body))["brokerDatas"][0]["brokerAddrs"]["0"])
 
 
