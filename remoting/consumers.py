@@ -333,6 +333,9 @@ class Consumers:
     def update_offset(self, request: Command, answer: Answer) -> None:
         """UPDATE_CONSUMER_OFFSET. Raises MalformedFrame, RequestRefused."""
         header = read_header(ConsumerOffset, request.fields)
+        if header.commit_offset < 0:  # clients in Go and Node say so of a queue of which they know no offset
+            answer(ResponseCode.SUCCESS)
+            return
 
         def told(found: Facts | None, _: list[Buffer]) -> None:
             problem = refusal_in(found, "serve")
@@ -386,7 +389,7 @@ def _readable(data: ConsumerData) -> dict[str, tuple[str, str]]:
 
 
 def _commit(group: str, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
-    return {"group": group, "offsets": {topic: {str(queue_id): max(0, offset)}}}
+    return {"group": group, "offsets": {topic: {str(queue_id): offset}}}
 
 
 def _queue(said: Any) -> Queue:

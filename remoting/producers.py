@@ -82,6 +82,7 @@ class Producers:
             except RequestRefused as refused:
                 answer.refuse(refused)
 
+        self._topics.check_name(header.topic)
         self._topics.make_for(header.topic, header.default_topic, header.default_topic_queue_nums, made)
 
     def recall(self, connection: Connection, request: Command, answer: Answer) -> None:

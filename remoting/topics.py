@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from typing import Final
 
-from towline.format.files.topics import PERM_INHERIT, PERM_READ_WRITE, TEMPLATE_TOPIC, TopicConfig, TopicTable
+from towline.errors import IllegalTopic
+from towline.format.files.topics import (
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    TEMPLATE_TOPIC,
+    TopicConfig,
+    TopicTable,
+    check_topic,
+    is_system_topic,
+)
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import MakeTopic, RouteOfTopic, read_header
@@ -103,6 +112,14 @@ class TopicDesk(TopicRoutes):
 
         if not self._put.ask("delete_topic", {"topic": name}, told):
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
+
+    def check_name(self, name: str) -> None:
+        """Raises RequestRefused, with a broker's codes, for a name that no client's topic may have."""
+        try:
+            check_topic(name)
+        except IllegalTopic as error:
+            code = ResponseCode.NO_PERMISSION if is_system_topic(name) else ResponseCode.INVALID_PARAMETER
+            raise RequestRefused(code, error.describe()) from None
 
     def is_being_made(self, name: str) -> bool:
         """Whether somebody waits for the topic: who sends to it now comes after them."""

@@ -15,6 +15,8 @@ from peers.server import Missing
 from tests.interop.releases import POM
 from tests.requirements import need
 
+from .other_clients import await_registered
+
 VERSIONS: Final = ("4.9.8", "5.5.0")
 SOURCES: Final = sorted((Path(__file__).parent / "java").glob("*.java"))
 RUN_S: Final = 240.0
@@ -35,8 +37,11 @@ def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
     except (JavaMissing, Missing) as error:
         need({getattr(error, "name", "java"): str(error)})
         raise
-    yield made
-    made.end()
+    try:
+        await_registered(made.address)
+        yield made
+    finally:
+        made.end()
 
 
 def command(program: str, version: str, home: str, config: pytest.Config) -> list[str]:

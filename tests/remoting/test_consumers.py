@@ -143,9 +143,9 @@ def test_a_groups_offset_is_0_in_a_queue_that_begins_there_and_what_was_committe
         return answer.code, answer.fields.get("offset")
 
     assert stored() == (SUCCESS, "0")
-    assert stored(setZeroIfNotFound="false") == (NO_QUERY, None)
-    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 2}).code == SUCCESS
-    assert stored(setZeroIfNotFound="false") == (SUCCESS, "2")
+    for offset, told in ((-1, (NO_QUERY, None)), (2, (SUCCESS, "2")), (-1, (SUCCESS, "2"))):
+        assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": offset}).code == SUCCESS
+        assert stored(setZeroIfNotFound="false") == told, "a negative offset is none, and changes none"
     client.pull("committers", "offsets", 0, 2, sysFlag=4 | COMMITS, commitOffset=3)
     await_(lambda: stored() == (SUCCESS, "3"), WAIT_S, "the commit of the pull")
 

@@ -18,7 +18,7 @@ from .conftest import RemotingNode, remoting_node
 from .raw import RawClient, sent
 from .reading import bodies, messages
 
-SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, ILLEGAL, NO_TOPIC, INVALID = 0, 1, 3, 13, 17, 29
+SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, ILLEGAL, NO_PERMISSION, NO_TOPIC, INVALID = 0, 1, 3, 13, 16, 17, 29
 KEY = "0A" * 16
 
 
@@ -242,8 +242,9 @@ def test_a_reply_goes_to_who_asked_and_is_stored(node: RemotingNode, client: Raw
         ({"e": 99}, INVALID, "queueId"),
         ({"i": "DELAY\x01x\x02bad\x00name\x01v\x02"}, ILLEGAL, "NUL|0x00"),
         ({"i": "TIMER_DELAY_SEC\x0199999999\x02"}, ILLEGAL, "delay time"),
-        ({"b": "no/topic"}, NO_TOPIC, "topic"),
-        ({"b": "x" * 128}, NO_TOPIC, "topic"),
+        ({"b": "no/topic"}, INVALID, "topic"),
+        ({"b": "x" * 128}, INVALID, "topic"),
+        ({"b": "OFFSET_MOVED_EVENT"}, NO_PERMISSION, "topic"),
         ({"h": 1 << 31}, SYSTEM_ERROR, "32 bits"),
         ({"b": None}, SYSTEM_ERROR, "missing"),
         ({"i": "k\x01" + "v" * 32_760}, ILLEGAL, "properties"),
