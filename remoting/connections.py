@@ -10,6 +10,7 @@ import ipaddress
 import resource
 import selectors
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 
+from .tls import Security, Tls
+
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
 PARTS_MAX: Final = 64  # of one sendmsg
 OUT_MAX: Final = 32 * MIB
@@ -37,8 +40,10 @@ OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 class Connection:
     """One client. `peer` is host and port, as it is logged and told; `host` the same, as it stands in records."""
 
-    def __init__(self, sock: socket.socket, peer: tuple[str, int], number: int = 0) -> None:
+    def __init__(self, sock: socket.socket, peer: tuple[str, int], number: int, security: Security) -> None:
         self.number = number  # never that of another
+        self._security: Security | None = security  # until the first byte has come
+        self._tls: Tls | None = None
         address = ipaddress.ip_address(peer[0].partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address):
             address = address.ipv4_mapped or address
@@ -72,7 +77,15 @@ class Connection:
         if not data:
             raise ConnectionResetError("the client has closed")
         self.heard = time.monotonic()
-        self._in += data
+        if self._security is not None:
+            self._tls, self._security = self._security.begin(data[0]), None
+        if self._tls is None:
+            self._in += data
+            return
+        try:
+            self._in += self._tls.decrypt(data)
+        finally:
+            self._queue(self._tls.outgoing())  # of the handshake; an alert too, before the connection is closed
 
     def whole(self) -> bytes:
         """What has come and was not taken, if it begins with a whole frame: a large one comes in many parts. Raises
@@ -91,8 +104,17 @@ class Connection:
 
     def send_bytes(self, data: Buffer) -> None:
         """Queues whole frames; `flush` sends them."""
-        self._out.append(memoryview(data))
-        self._out_size += len(data)
+        if self._tls is None:
+            self._queue(data)
+        else:
+            with suppress(ssl.SSLError):  # the client has ended TLS: so it will the connection
+                self._tls.encrypt(bytes(data))
+            self._queue(self._tls.outgoing())
+
+    def _queue(self, data: Buffer) -> None:
+        if len(data):
+            self._out.append(memoryview(data))
+            self._out_size += len(data)
 
     def flush(self) -> None:
         """Sends what the client takes now. Raises ConnectionError, also where too much waits for it."""
@@ -149,8 +171,10 @@ class Connections:
         addresses: list[tuple[str, int]],
         take: Callable[[Connection, bytes], int],
         is_full: Callable[[], bool],
+        security: Security,
     ) -> None:
         """Listens. Raises CannotListen."""
+        self._security = security
         self._take, self._is_full = take, is_full
         self._opaque = count(1)
         self._numbers = count(1)
@@ -259,7 +283,7 @@ class Connections:
                 sock.close()
                 return
             sock.setblocking(False)
-            connection = Connection(sock, (peer[0], peer[1]), next(self._numbers))
+            connection = Connection(sock, (peer[0], peer[1]), next(self._numbers), self._security)
             self._open.add(connection)
             self._by_number[connection.number] = connection
             self._selector.register(sock, selectors.EVENT_READ, connection)
@@ -271,6 +295,8 @@ class Connections:
         except OSError as error:
             self._drop(connection, str(error))
             return
+        if connection.waits:
+            self._changed.add(connection)
         self._serve(connection)
 
     def _serve(self, connection: Connection) -> None:

@@ -27,6 +27,7 @@ from towline.runtime.positions import Duty
 
 from .connections import Answer, Connection, Connections
 from .requests import Handler, Requests, alone
+from .tls import Security
 from .topics import TopicRoutes
 
 SEARCH_MS: Final = 5  # between looks while the master is searched
@@ -52,6 +53,7 @@ class NameServerAgent:
             [(settings.listen_host, settings.remoting_port)],
             lambda connection, data: self._requests.take(connection, data),
             lambda: False,
+            Security.of(settings),
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = MasterSearch(node)

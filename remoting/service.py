@@ -42,6 +42,7 @@ from .readers import Readers
 from .replies import Replies
 from .requests import Handler, Requests, alone
 from .send_backs import SendBacks
+from .tls import Security
 from .topics import TopicDesk
 from .transactions import Transactions
 
@@ -69,7 +70,10 @@ class RemotingAgent:
         self._clients = Clients()
         address = settings.listen_host, settings.remoting_port
         self._connections = Connections(
-            [address], lambda connection, data: self._inbox.take(connection, data), lambda: self._put.is_full
+            [address],
+            lambda connection, data: self._inbox.take(connection, data),
+            lambda: self._put.is_full,
+            Security.of(settings),
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(

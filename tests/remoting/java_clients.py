@@ -1,7 +1,7 @@
 """Real Java clients of both lines, and a real name server and broker for them to compare with."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -57,10 +57,13 @@ def command(program: str, version: str, home: str, config: pytest.Config) -> lis
     return ["java", *flags, "-cp", classes, f"towline.remoting.{program}"]
 
 
-def run(program: str, version: str, address: str, topic: str, config: pytest.Config) -> list[str]:
-    """What a program prints, with TOPIC for the name of its topic."""
+def run(
+    program: str, version: str, address: str, topic: str, config: pytest.Config, flags: Sequence[str] = ()
+) -> list[str]:
+    """What a program prints, with TOPIC for the name of its topic. `flags` are Java's."""
     with TemporaryDirectory() as home:
-        words = [*command(program, version, home, config), address, topic]
+        java, *words = [*command(program, version, home, config), address, topic]
+        words = [java, *flags, *words]
         done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.replace(topic, "TOPIC").splitlines()

@@ -35,6 +35,7 @@ from .settings_model import (
     PutKeys,
     ReadKeys,
     StoreKeys,
+    TlsMode,
     TowlineKeys,
     spellings,
 )
@@ -57,6 +58,14 @@ _RATIO_BOUNDS: Final = {  # as RocketMQ keeps them
     "disk_space_clean_forcibly_ratio": (30, 85),
     "disk_space_warning_level_ratio": (35, 90),
 }
+
+_PATHS: Final = (
+    "store_path_root_dir",
+    "store_path_commit_log",
+    "keys_dir",
+    "tls_server_cert_path",
+    "tls_server_key_path",
+)
 
 
 class Settings(
@@ -144,7 +153,7 @@ class Settings(
             raise ValueError("a number is wanted")
         return value
 
-    @field_validator("store_path_root_dir", "store_path_commit_log", "keys_dir")
+    @field_validator(*_PATHS)
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         return path and path.expanduser().absolute()
@@ -231,6 +240,14 @@ def _port_after(serve_port: int, given: Mapping[str, Any]) -> int:
     return next(port for port in range(serve_port + 1, serve_port + 4) if str(port) not in taken) if serve_port else 0
 
 
+def _broken_tls(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    certificate, private = s.tls_server_cert_path, s.tls_server_key_path
+    if (certificate is None) != (private is None):
+        yield ("tls_server_cert_path", "tls_server_key_path"), "go together: a certificate, and its private key"
+    elif certificate is None and s.tls_server_mode is TlsMode.ENFORCING:
+        yield ("tls_server_mode",), "ENFORCING needs tls_server_cert_path and tls_server_key_path"
+
+
 def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
     if s.transient_store_pool_enable and s.flush_disk_type is FlushDiskType.SYNC_FLUSH:
@@ -244,6 +261,7 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if not _is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
         why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
         yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
+    yield from _broken_tls(s)
     if s.remoting_port and not _is_loopback(s.listen_host) and not s.insecure:
         yield ("remoting_port",), "has no keys yet: RocketMQ's clients connect on loopback alone, or pass --insecure"
     yield from _broken_roles(s)

@@ -35,6 +35,12 @@ class FlushDiskType(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class TlsMode(Enum):
+    DISABLED = "DISABLED"
+    PERMISSIVE = "PERMISSIVE"
+    ENFORCING = "ENFORCING"
+
+
 class BrokerRole(Enum):
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -373,6 +379,11 @@ class TowlineKeys(Group):
     keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
     remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients; 0: none", lowest=0, highest=65_535)
+    tls_server_mode: TlsMode = key(
+        TlsMode.PERMISSIVE, "", "of `remoting_port`: TLS never, where a client begins with it, or always"
+    )
+    tls_server_cert_path: Path | None = key(None, "", "PEM file of the certificate, with those above it")
+    tls_server_key_path: Path | None = key(None, "", "PEM file of its private key")
     serve_port: int = port(10_921, "port for pulls and lookups")
     schedule_port: int = port(
         10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"

@@ -1,0 +1,92 @@
+"""TLS of remoting connections, on the same port: a client that begins with a handshake gets it, as with RocketMQ."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from towline.errors import Remedy, TowlineError
+from towline.runtime.settings import Settings
+from towline.runtime.settings_model import TlsMode
+
+HANDSHAKE: Final = 0x16  # first byte of a TLS connection; a frame begins with 0 or 1
+_PLAIN_MAX: Final = 64 * 1024  # bytes that are read out of a connection at once
+
+
+class BadCertificate(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """TLS cannot be offered with what is set."""
+
+    certificate: str
+    key: str
+    why: str
+    template = "the certificate {certificate} with the key {key} is of no use: {why}"
+    advice = "set tls_server_cert_path and tls_server_key_path to PEM files that belong together"
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Raises OSError where a file cannot be read or is of another kind."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What connections have to begin with. Without a `context` nobody gets TLS; `enforced`: nobody goes without."""
+
+    context: ssl.SSLContext | None = None
+    enforced: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Raises BadCertificate."""
+        certificate, key, mode = settings.tls_server_cert_path, settings.tls_server_key_path, settings.tls_server_mode
+        if certificate is None or key is None or mode is TlsMode.DISABLED:
+            return cls()
+        try:
+            context = server_context(certificate, key)
+        except (OSError, ValueError) as error:
+            raise BadCertificate(str(certificate), str(key), str(error)) from None
+        return cls(context, mode is TlsMode.ENFORCING)
+
+    def begin(self, first: int) -> "Tls | None":
+        """By the first byte that a client sends. Raises ConnectionError."""
+        if first == HANDSHAKE:
+            if self.context is None:
+                raise ConnectionAbortedError("it begins with TLS, for which no certificate is set")
+            return Tls(self.context)
+        if self.enforced:
+            raise ConnectionAbortedError("it begins without TLS, which is enforced")
+        return None
+
+
+class Tls:
+    """One connection's. Bytes of the network go in and out; no socket is touched."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._came, self._goes, server_side=True)
+        self._is_ready = False
+
+    def decrypt(self, data: bytes) -> bytes:
+        """What the client said. Raises ssl.SSLError, ConnectionError where it has ended the connection."""
+        self._came.write(data)
+        said = []
+        try:
+            if not self._is_ready:
+                self._tls.do_handshake()
+                self._is_ready = True
+            while part := self._tls.read(_PLAIN_MAX):
+                said.append(part)
+        except ssl.SSLWantReadError:
+            return b"".join(said)
+        raise ConnectionResetError("the client has ended TLS")
+
+    def encrypt(self, data: bytes) -> None:
+        """What is said to the client; `outgoing` has it then."""
+        self._tls.write(data)
+
+    def outgoing(self) -> bytes:
+        """What is to be sent: of handshakes too."""
+        return self._goes.read()
