@@ -21,10 +21,12 @@ from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
 from towline.node.peers.find_master import MasterFinder
 from towline.node.process.context import Node
+from towline.node.process.curve_keys import key_ring_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty
 
+from .access import Access
 from .connections import Answer, Connection, Connections
 from .requests import Handler, Requests, alone
 from .tls import Security
@@ -62,7 +64,7 @@ class NameServerAgent:
             RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(lambda *asked: self._ask(self._topics.route, *asked)),
             RequestCode.GET_BROKER_CLUSTER_INFO: alone(lambda *asked: self._ask(self._topics.cluster, *asked)),
         }
-        self._requests = Requests(self._connections, node.line, handlers, self._refuse)
+        self._requests = Requests(self._connections, node.line, Access(key_ring_of(node)), handlers, self._refuse)
         gc.freeze()
 
     def do_work(self) -> int:

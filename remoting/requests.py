@@ -8,6 +8,7 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command, decode, frame_size
 from towline.runtime.positions import Counter, DutyLine
 
+from .access import Access
 from .connections import Answer, Connection, Connections
 
 Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
@@ -17,9 +18,15 @@ class Requests:
     """Gives each request to its handler, which may raise MalformedFrame and RequestRefused; counts both."""
 
     def __init__(
-        self, connections: Connections, line: DutyLine, handlers: Mapping[int, Handler], other: Handler
+        self,
+        connections: Connections,
+        line: DutyLine,
+        access: Access,
+        handlers: Mapping[int, Handler],
+        other: Handler,
     ) -> None:
         """`other` handles what no handler is for."""
+        self._access = access
         self._connections, self._line, self._handlers, self._other = connections, line, handlers, other
 
     def take(self, connection: Connection, data: bytes) -> int:
@@ -38,7 +45,12 @@ class Requests:
             return
         self._line.count(Counter.MESSAGES)
         handler = self._handlers.get(request.code, self._other)
-        self.attempt(lambda: handler(connection, request, answer), answer)
+
+        def checked() -> None:
+            self._access.check(request)
+            handler(connection, request, answer)
+
+        self.attempt(checked, answer)
 
     def attempt(self, handle: Callable[[], None], answer: Answer) -> None:
         """Handles a request, now or later, and answers with the reason where it is refused."""

@@ -22,12 +22,14 @@ from towline.log.state.topics_file import TopicsFile
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink
 from towline.node.process.context import Node
+from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
 from towline.runtime.settings_model import BrokerRole
 
+from .access import Access
 from .admin import Admin
 from .clients import Clients
 from .connections import Answer, Connection, Connections
@@ -68,6 +70,7 @@ class RemotingAgent:
         self._bell = bell
         self._context = new_context()
         self._clients = Clients()
+        self._access = Access(key_ring_of(node))
         address = settings.listen_host, settings.remoting_port
         self._connections = Connections(
             [address],
@@ -104,7 +107,7 @@ class RemotingAgent:
         admin = Admin(node, self._serve, self._topics, self._clients, self._consumers, self._connections)
         handlers = self._for_all() | self._for_producers() | self._for_consumers()
         handlers |= {code: alone(handle) for code, handle in admin.handlers().items()}
-        self._requests = Requests(self._connections, self._line, handlers, not_supported)
+        self._requests = Requests(self._connections, self._line, self._access, handlers, not_supported)
         gc.freeze()
 
     def _for_all(self) -> dict[int, Handler]:
@@ -119,9 +122,9 @@ class RemotingAgent:
         }
 
     def _make_plain(self, ring: ClientRing, size: int) -> PlainSends | None:
-        """The way of plain sends; none where each record gets a CRC of its own."""
+        """The way of plain sends; none where each record gets a CRC of its own, or each request is signed."""
         settings, welcome = self._node.settings, self._put.welcome
-        if welcome.get("append_property_crc"):
+        if welcome.get("append_property_crc") or not self._access.is_open:
             return None
         return PlainSends(
             ring,

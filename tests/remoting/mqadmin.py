@@ -80,9 +80,9 @@ class Mqadmin:
         self.close()
 
 
-def run_tool(name: str, config: pytest.Config, *words: str) -> list[str]:
+def run_tool(name: str, config: pytest.Config, *words: str, version: str = VERSION) -> list[str]:
     """The lines that one of the programs prints."""
-    command = program(name, config)
+    command = program(name, config, version)
     with TemporaryDirectory() as home:
         line = ["java", f"-Duser.home={home}", *command, *words]
         done = subprocess.run(line, capture_output=True, text=True, timeout=PROGRAM_S, check=False)
@@ -90,10 +90,10 @@ def run_tool(name: str, config: pytest.Config, *words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def program(name: str, config: pytest.Config) -> list[str]:
+def program(name: str, config: pytest.Config, version: str = VERSION) -> list[str]:
     """Java's flags for one of the programs in java/tools, and its class."""
     try:
-        choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={VERSION}"]
+        choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={version}"]
         classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
     except JavaMissing as error:
         need({error.name: str(error)})

@@ -5,9 +5,13 @@
     revoked/NAME.json       the same of a client that may not connect any more
     handed/NAME.secret.json the file for the client NAME, mode 0600: its key pair and the nodes' public key
 
-Keys are 40 characters of Z85 (RFC 32). The file in `handed` is all that a client needs.
+Keys are 40 characters of Z85 (RFC 32). The file in `handed` is all that a client needs. For a client of RocketMQ,
+which signs what it asks for, it has a secret key as well (`access`); the access key that belongs to it is NAME. The
+nodes keep none of these: each follows from their own secret and the client's public key.
 """
 
+import hashlib
+import hmac
 import json
 import logging
 import os
@@ -73,6 +77,7 @@ class Key:
     public: str
     secret: str = ""
     server: str = ""
+    access: str = ""  # RocketMQ's secret key
 
     @property
     def may_greet_as(self) -> frozenset[str]:
@@ -104,6 +109,7 @@ class AuthorizedKeys:
             raise BadKeys(str(_server(directory)), "it holds no secret key")
         self._seen: list[tuple[str, int, int, int]] | None = None
         self._allowed: dict[str, Key] = {}
+        self._names: dict[str, Key] = {}
         _keys_in(_allowed(directory))
 
     @property
@@ -118,6 +124,12 @@ class AuthorizedKeys:
         self._refresh()
         key = self._allowed.get(public)
         return key.may_greet_as if key else frozenset()
+
+    def access(self, name: str) -> tuple[Key, str] | None:
+        """The allowed key of this name, and RocketMQ's secret key of its holder; None of a stranger."""
+        self._refresh()
+        key = self._names.get(name)
+        return None if key is None else (key, access_secret(self.server.secret, key.public))
 
     def knows(self, public: str) -> bool:
         return bool(self.roles_of(public))
@@ -141,12 +153,18 @@ class AuthorizedKeys:
         except OSError as error:  # it is being changed, or gone: read again the next time
             if self._allowed:
                 log.error("no key opens anything: %s", error)
-            self._allowed, self._seen = {}, None
+            self._allowed, self._names, self._seen = {}, {}, None
             return
         seen.sort()
         if seen != self._seen:
             self._allowed = {key.public: key for key in _keys_in(_allowed(self.directory), skipping=True)}
+            self._names = {key.name: key for key in self._allowed.values()}
             self._seen = seen
+
+
+def access_secret(server_secret: str, public: str) -> str:
+    """RocketMQ's secret key of the holder of a public key: 64 hex digits."""
+    return hmac.new(server_secret.encode(), b"towline access " + public.encode(), hashlib.sha256).hexdigest()
 
 
 def make_node_keys(directory: Path) -> bool:
@@ -174,7 +192,8 @@ def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
         raise BadKeys(name, "there is such a key; revoke it first, or choose another name")
     pair = _pair(name, tuple(dict.fromkeys(roles)))
     handed = directory / "handed" / f"{name}.secret.json"
-    _write(handed, Key(pair.name, pair.roles, pair.public, pair.secret, server.public), _SECRET_MODE)
+    access = access_secret(server.secret, pair.public)
+    _write(handed, Key(pair.name, pair.roles, pair.public, pair.secret, server.public, access), _SECRET_MODE)
     _write(_allowed(directory) / f"{name}.json", Key(pair.name, pair.roles, pair.public), _PUBLIC_MODE)
     return handed
 
@@ -213,6 +232,7 @@ def read_key(path: Path) -> Key:
             str(found["public"]),
             str(found.get("secret", "")),
             str(found.get("server", "")),
+            str(found.get("access", "")),
         )
         mode = path.stat().st_mode & 0o777
     except OSError as error:
@@ -276,6 +296,7 @@ def _write(path: Path, key: Key, mode: int) -> None:
     content: dict[str, Any] = {"name": key.name, "roles": key.roles, "public": key.public}
     content |= {"secret": key.secret} if key.secret else {}
     content |= {"server": key.server} if key.server else {}
+    content |= {"access": key.access} if key.access else {}
     staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -262,8 +262,10 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
         yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
     yield from _broken_tls(s)
-    if s.remoting_port and not _is_loopback(s.listen_host) and not s.insecure:
-        yield ("remoting_port",), "has no keys yet: RocketMQ's clients connect on loopback alone, or pass --insecure"
+    secret = s.tls_server_cert_path is not None and s.tls_server_mode is TlsMode.ENFORCING
+    if s.remoting_port and not _is_loopback(s.listen_host) and not secret and not s.insecure:
+        why = "beyond loopback takes TLS, since signatures hide nothing: set tls_server_cert_path, tls_server_key_path "
+        yield ("remoting_port",), why + "and tls_server_mode=ENFORCING, or pass --insecure"
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):

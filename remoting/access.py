@@ -1,0 +1,100 @@
+"""Who may ask for what: RocketMQ's signatures, by the keys of the cluster (`towline.link.keys`).
+
+A client signs each request with its access key, which is the name of its key, and its secret key (`access` in its
+file). Signed are the values of all header fields but the signature, in the order of their names, and the body:
+HMAC-SHA1, in base64.
+"""
+
+import base64
+import hashlib
+import hmac
+from typing import Final
+
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
+from towline.format.remoting.command import Command
+from towline.link.keys import ADMIN, AuthorizedKeys
+
+ACCESS_KEY: Final = "AccessKey"
+SIGNATURE: Final = "Signature"
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+_PRODUCERS: Final = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.RECALL_MESSAGE,
+        RequestCode.END_TRANSACTION,
+    }
+)
+_CONSUMERS: Final = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    }
+)
+_EVERYBODY: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+    }
+)
+
+
+class Access:
+    """Checks requests by the keys of a directory; without one everybody may ask for everything."""
+
+    def __init__(self, keys: AuthorizedKeys | None) -> None:
+        self._keys = keys
+
+    @property
+    def is_open(self) -> bool:
+        return self._keys is None
+
+    def check(self, request: Command) -> None:
+        """Raises RequestRefused for one without a signature, with a wrong one, or of a key without the role."""
+        if self._keys is None:
+            return
+        name = request.fields.get(ACCESS_KEY, "")
+        found = self._keys.access(name)
+        if found is None:
+            why = "the request is not signed" if not name else f"no key {name[:64]!r} is allowed"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"{why}; `towline keys new` makes keys")
+        key, secret = found
+        if not hmac.compare_digest(signature(request, secret), request.fields.get(SIGNATURE, "").encode()):
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"the signature of {key.name!r} is wrong")
+        if not key.may_greet_as & roles_for(request.code):
+            why = f"request {request.code} is for {' or '.join(sorted(roles_for(request.code)))}, and {key.name!r} is "
+            raise RequestRefused(ResponseCode.NO_PERMISSION, why + ", ".join(key.roles))
+
+
+def roles_for(code: int) -> frozenset[str]:
+    """Who may ask for it: one of these."""
+    if code in _EVERYBODY:
+        return frozenset({PRODUCER, CONSUMER, ADMIN})
+    role = PRODUCER if code in _PRODUCERS else CONSUMER if code in _CONSUMERS else ADMIN
+    return frozenset({role, ADMIN})
+
+
+def signature(request: Command, secret: str) -> bytes:
+    """Of a request, with this secret key."""
+    values = [value for name, value in sorted(request.fields.items()) if name != SIGNATURE]
+    signed = hmac.new(secret.encode(), "".join(values).encode() + bytes(request.body), hashlib.sha1)
+    return base64.b64encode(signed.digest())

@@ -1,0 +1,133 @@
+"""Requests that are signed with the keys of the cluster, and those that are not."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remoting.access import ACCESS_KEY, SIGNATURE, roles_for, signature
+from tests.processes.nodes import check_nothing_is_left, ending
+from tests.processes.waiting import await_
+from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.command import Command, Form
+from towline.link.keys import make_node_keys, new_key, revoke_key
+
+from .conftest import RemotingNode, remoting_node
+from .mqadmin import run_tool
+from .raw import RawClient
+
+NO_PERMISSION = 16
+
+
+class SigningClient(RawClient):
+    """Signs with the key of a file that was handed out."""
+
+    def __init__(self, port: int, handed: Path, form: Form = Form.JSON) -> None:
+        super().__init__(port, form)
+        found = json.loads(handed.read_text())
+        self.access, self.secret = found["name"], found["access"]
+
+    def send(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", flag: int = 0) -> int:
+        given = {name: str(value) for name, value in (fields or {}).items()} | {ACCESS_KEY: self.access}
+        said = signature(Command(code, fields=given, body=body), self.secret).decode()
+        return super().send(code, {**given, SIGNATURE: said}, body, flag)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("keys") / "ring"
+    make_node_keys(made)
+    for name, roles in {"payer": ["producer"], "reader": ["consumer"], "chief": ["admin"]}.items():
+        new_key(made, name, roles)
+    return made
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Iterator[RemotingNode]:
+    made = remoting_node(tmp_path_factory.mktemp("access") / "store", keys_dir=keys)
+    with ending(made):
+        made.start()
+        yield made
+        assert made.stop()
+        check_nothing_is_left(made)
+
+
+def handed(keys: Path, name: str) -> Path:
+    return keys / "handed" / f"{name}.secret.json"
+
+
+@pytest.mark.parametrize("form", Form)
+def test_each_role_may_ask_for_what_is_its_own(node: RemotingNode, keys: Path, form: Form) -> None:
+    fields = {"topic": "made", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    codes = {}
+    with SigningClient(node.port, handed(keys, "chief")) as chief:
+        assert chief.put("signed", b"first").code == 0
+        await_(lambda: chief.pull("g", "signed", 0, 0).code == 0, 10.0, "it can be read")
+    for name in ("chief", "payer", "reader"):
+        with SigningClient(node.port, handed(keys, name), form) as client:
+            route = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+            assert route.code == 0
+            codes[name] = (
+                client.put("signed", "body \u00fc".encode(), "KEYS\x01k\x02").code,
+                client.pull("g", "signed", 0, 0).code,
+                client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code,
+            )
+    assert codes == {"chief": (0, 0, 0), "payer": (0, NO_PERMISSION, NO_PERMISSION),
+                     "reader": (NO_PERMISSION, 0, NO_PERMISSION)}  # fmt: skip
+
+
+def test_who_does_not_sign_or_signs_wrong_is_refused_by_name(node: RemotingNode, keys: Path) -> None:
+    with RawClient(node.port) as nobody:
+        answer = nobody.put("signed", b"x")
+        assert (answer.code, "is not signed" in answer.remark) == (NO_PERMISSION, True)
+    with SigningClient(node.port, handed(keys, "payer")) as client:
+        client.secret = "0" * 64
+        assert "the signature of 'payer' is wrong" in client.put("signed", b"x").remark
+        client.access = "stranger"
+        assert "no key 'stranger' is allowed" in client.put("signed", b"x").remark
+        client.access = "\u00fc" * 300
+        assert client.put("signed", b"x").code == NO_PERMISSION
+
+
+def test_what_is_changed_after_it_was_signed_is_refused(node: RemotingNode, keys: Path) -> None:
+    class Changing(SigningClient):
+        def write(self, data: bytes) -> None:
+            super().write(data.replace(b"honest", b"forged"))
+
+    with Changing(node.port, handed(keys, "payer")) as client:
+        assert client.put("signed", b"x").code == 0
+        assert client.put("signed", b"honest").code == NO_PERMISSION
+        assert client.put("signed", b"x", "KEYS\x01honest\x02").code == NO_PERMISSION
+
+
+def test_a_revoked_key_is_refused_at_once_and_a_new_one_taken(node: RemotingNode, keys: Path) -> None:
+    with SigningClient(node.port, new_key(keys, "guest", ["producer"])) as client:
+        assert client.put("signed", b"x").code == 0
+        revoke_key(keys, "guest")
+        await_(lambda: client.put("signed", b"x").code == NO_PERMISSION, 5.0, "the key is refused")
+
+
+def test_every_request_has_somebody_who_may_ask_for_it() -> None:
+    for code in RequestCode:
+        assert "admin" in roles_for(code)
+    assert roles_for(RequestCode.UPDATE_AND_CREATE_TOPIC) == {"admin"}
+    assert roles_for(999_999) == {"admin"}
+
+
+@pytest.mark.parametrize("version", ["4.9.8", "5.5.0"])
+def test_real_java_clients_sign_as_we_check(
+    node: RemotingNode, keys: Path, version: str, request: pytest.FixtureRequest
+) -> None:
+    said = {}
+    topic = f"signed-{version.replace('.', '-')}"
+    for name in ("chief", "payer", "reader"):
+        key = json.loads(handed(keys, name).read_text())
+        words = [f"127.0.0.1:{node.port}", topic, key["name"], key["access"]]
+        said[name] = run_tool("Signed", request.config, *words, version=version)
+    assert said == {
+        "chief": ["sends: SEND_OK, SEND_OK", "reads: 4 messages"],
+        "payer": ["sends: SEND_OK, SEND_OK", f"reads: code {NO_PERMISSION}"],
+        "reader": [f"sends: code {NO_PERMISSION}", "reads: 8 messages"],
+    }
