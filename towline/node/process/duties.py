@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from towline.runtime.positions import Duty
 
-from .endpoints import remoting_port_of
-
 if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes to do them
     from pathlib import Path
 
@@ -48,7 +46,9 @@ WITH_REMOTING: Final = (Duty.REMOTING,)  # of a node that has a port for RocketM
 def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
     """What a node of this role does with processes of its own."""
     duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
-    duties += WITH_REMOTING if remoting_port_of(settings, role) else ()
+    # A slave without peers may be set to the port of its master.
+    listens = role == "master" or settings.ha_peers
+    duties += WITH_REMOTING if settings.remoting_port and listens else ()
     return tuple(duty for duty in duties if duty.label not in without)
 
 

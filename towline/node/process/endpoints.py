@@ -23,11 +23,6 @@ def refusal_endpoints(settings: Settings, runtime: Runtime) -> list[str]:
     return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
 
 
-def remoting_port_of(settings: Settings, role: str) -> int:
-    """Where RocketMQ's clients are answered, or 0. A slave without peers may be set to the port of its master."""
-    return settings.remoting_port if role == "master" or settings.ha_peers else 0
-
-
 def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
     """The same as other machines see them: no local ones, and a host that can be connected to."""
     host = settings.listen_host
