@@ -125,7 +125,8 @@ def test_real_java_clients_sign_as_we_check(
     for name in ("chief", "payer", "reader"):
         key = json.loads(handed(keys, name).read_text())
         words = [f"127.0.0.1:{node.port}", topic, key["name"], key["access"]]
-        said[name] = run_tool("Signed", request.config, *words, version=version)
+        lines = run_tool("Signed", request.config, *words, version=version)
+        said[name] = [line for line in lines if line.startswith(("sends: ", "reads: "))]  # 4.9 logs between them
     assert said == {
         "chief": ["sends: SEND_OK, SEND_OK", "reads: 4 messages"],
         "payer": ["sends: SEND_OK, SEND_OK", f"reads: code {NO_PERMISSION}"],

@@ -3,6 +3,7 @@
 import pickle
 import re
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -358,3 +359,30 @@ def test_an_error_of_the_settings_pickles_and_says_what_to_do(error):
     copy = pickle.loads(pickle.dumps(error))
     assert vars(copy) == vars(error)
     assert str(copy) == f"{error.describe()}; {error.advice}"
+
+
+class TestRemotingPort:
+    """What stands between RocketMQ's clients and a port of the network."""
+
+    OPEN: ClassVar = {"remoting_port": 9_876, "listen_host": "192.0.2.1", "keys_dir": "/keys"}
+    FILES: ClassVar = {"tls_server_cert_path": "/node.crt", "tls_server_key_path": "/node.key"}
+
+    @pytest.mark.parametrize(
+        ("more", "why"),
+        [
+            ({}, "beyond loopback takes TLS"),
+            (FILES, "beyond loopback takes TLS"),
+            ({"tls_server_mode": "ENFORCING"}, "ENFORCING needs tls_server_cert_path"),
+            ({"tls_server_cert_path": "/node.crt"}, "go together"),
+            ({**FILES, "tls_server_mode": "ENFORCING", "keys_dir": None}, "needs keys"),
+        ],
+        ids=["bare", "TLS as one likes", "no files", "no key", "no keys"],
+    )
+    def test_beyond_loopback_it_takes_keys_and_tls(self, more, why):
+        given = {key: value for key, value in (self.OPEN | more).items() if value is not None}
+        with pytest.raises(BadSetting, match=why):
+            read_settings(None, given, {})
+
+    @pytest.mark.parametrize("more", [{**FILES, "tls_server_mode": "ENFORCING"}, {"insecure": True}])
+    def test_with_both_or_where_it_is_said_it_is_open(self, more):
+        assert read_settings(None, self.OPEN | more, {}).remoting_port == 9_876
