@@ -29,6 +29,9 @@ EXTENSION_STEPS = ("reput.before_bitmaps", "reput.before_entries", "reput.before
 # Steps of transactions: tested in test_transactions.
 TRANSACTION_STEPS = ("schedule.before_end", "schedule.after_end", "schedule.after_check")
 
+# Steps of plain sends: tested in tests/remoting/test_kills.
+REMOTING_STEPS = ("remoting.plain_put",)
+
 # Steps of a promotion: tested in test_promotion.
 PROMOTION_STEPS = ("agree.after_promise", "agree.after_promises", "agree.after_record", "agree.after_role")
 

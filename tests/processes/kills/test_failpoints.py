@@ -11,6 +11,7 @@ from tests.processes.arming import (
     GATHER_STEPS,
     POOL_STEPS,
     PROMOTION_STEPS,
+    REMOTING_STEPS,
     TRANSACTION_STEPS,
     TRUNCATION_STEPS,
     Arming,
@@ -75,7 +76,7 @@ def test_every_step_has_a_failpoint_and_a_test():
     others = {"recover.in_salvage", "receive.before_set", "put.in_topics"}  # the last in test_topic_changes
     others |= {*GATHER_STEPS, *EXTENSION_STEPS, *APPEND_STEPS}
     others |= {"serve.woken", "serve.answered"}  # for traces: serve writes nothing that a kill could tear
-    others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS}
+    others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS, *REMOTING_STEPS}
     assert STEPS.keys() | POOL_STEPS.keys() | CLEAN_STEPS.keys() | others == set(NAMES)
 
 

@@ -27,6 +27,7 @@ from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 
 PER_FILE = 50  # entries of a queue file
+PUT_MS = 20_000
 SECOND = b"second life %d"
 SOON_S = 60.0
 
@@ -147,11 +148,11 @@ class TestDeleting:
         stored, refused = 0, 0
         with Producer(pair.master.endpoint, linger_ms=0, batch_bytes_max=1024) as producer:
             futures = [producer.send_async(Message("busy", b"x" * 200, queue_id=0)) for _ in range(3000)]
-            futures[100].result(20)
+            futures[100].result(PUT_MS)
             admin.delete_topic("busy")
             for future in futures:
                 try:
-                    stored += future.result(20).acknowledged
+                    stored += future.result(PUT_MS).acknowledged
                 except PutRefused as error:
                     refused += error.status == "TOPIC_NOT_EXIST"
         assert stored + refused == len(futures)
