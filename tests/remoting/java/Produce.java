@@ -144,7 +144,7 @@ public final class Produce {
     private static void transactions(String address, String topic) throws Exception {
         ConcurrentHashMap<String, LocalTransactionState> states = new ConcurrentHashMap<>();
         CountDownLatch checked = new CountDownLatch(1);
-        TransactionMQProducer producer = new TransactionMQProducer("billing");
+        TransactionMQProducer producer = new TransactionMQProducer("billing-" + topic);
         producer.setNamesrvAddr(address);
         producer.setTransactionListener(new TransactionListener() {
             @Override
