@@ -8,16 +8,20 @@ HMAC-SHA1, in base64.
 import base64
 import hashlib
 import hmac
+import time
 from typing import Final
 
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.link.keys import ADMIN, AuthorizedKeys
+from towline.link.keys import ADMIN, AuthorizedKeys, Key
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
+KNOWN_S: Final = (
+    1.0  # a key that was revoked is refused this late at most; to read the directory costs more than a send
+)
 _PRODUCERS: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE,
@@ -63,6 +67,8 @@ class Access:
 
     def __init__(self, keys: AuthorizedKeys | None) -> None:
         self._keys = keys
+        self._known: dict[str, tuple[Key, str]] = {}  # by access key, with the secret key: until the directory is read
+        self._known_until = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -73,7 +79,7 @@ class Access:
         if self._keys is None:
             return
         name = request.fields.get(ACCESS_KEY, "")
-        found = self._keys.access(name)
+        found = self._find(self._keys, name)
         if found is None:
             why = "the request is not signed" if not name else f"no key {name[:64]!r} is allowed"
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"{why}; `towline keys new` makes keys")
@@ -83,6 +89,16 @@ class Access:
         if not key.may_greet_as & roles_for(request.code):
             why = f"request {request.code} is for {' or '.join(sorted(roles_for(request.code)))}, and {key.name!r} is "
             raise RequestRefused(ResponseCode.NO_PERMISSION, why + ", ".join(key.roles))
+
+    def _find(self, keys: AuthorizedKeys, name: str) -> tuple[Key, str] | None:
+        now = time.monotonic()
+        if now >= self._known_until:
+            self._known.clear()
+            self._known_until = now + KNOWN_S
+        found = self._known.get(name) or keys.access(name)
+        if found is not None:
+            self._known[name] = found
+        return found
 
 
 def roles_for(code: int) -> frozenset[str]:

@@ -293,6 +293,8 @@ class Connections:
         try:
             connection.receive()
         except OSError as error:
+            with suppress(OSError):  # TLS says why it ends
+                connection.flush()
             self._drop(connection, str(error))
             return
         if connection.waits:

@@ -12,7 +12,6 @@ from functools import partial
 from queue import SimpleQueue
 from typing import ClassVar, Final, TypeAlias
 
-from towline.errors import TowlineError
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.routes import Broker
@@ -123,7 +122,7 @@ class NameServerAgent:
 class MasterSearch:
     """A thread that asks the peers, so that no connection waits. `where`: the master's `host:port` for remoting, or "".
 
-    `begin`, `is_over` and `close` are for one thread.
+    `is_over`: nobody searches. `begin` and `close` are for one thread.
     """
 
     def __init__(self, node: Node) -> None:
@@ -132,18 +131,15 @@ class MasterSearch:
         self._stopping = threading.Event()
         self._finder = MasterFinder(node, self._stopping)
         self._wanted: SimpleQueue[bool] = SimpleQueue()
-        self._asked = self._found = 0
+        self.is_over = True
         self._thread = threading.Thread(target=self._run, name="master-search", daemon=True)
         self._thread.start()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether everything that was begun has been found out."""
-        return self._found == self._asked
-
     def begin(self) -> None:
-        self._asked += 1
-        self._wanted.put(True)
+        """Begins a search, unless one is under way."""
+        if self.is_over:
+            self.is_over = False
+            self._wanted.put(True)
 
     def close(self) -> None:
         self._stopping.set()
@@ -155,7 +151,7 @@ class MasterSearch:
             try:
                 found = self._finder.find().get("remoting", [])
                 self.where = found[0].removeprefix("tcp://") if found else ""
-            except TowlineError as error:
-                self._log.warning("the master was not found: %s", error)
+            except Exception:  # else all who ask afterwards would wait for ever
+                self._log.exception("the master could not be searched")
             finally:
-                self._found += 1
+                self.is_over = True
