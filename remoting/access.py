@@ -19,9 +19,7 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
-KNOWN_S: Final = (
-    1.0  # a key that was revoked is refused this late at most; to read the directory costs more than a send
-)
+KNOWN_S: Final = 1.0  # a revoked key is refused this late at most: reading the directory costs more than a send
 _PRODUCERS: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE,

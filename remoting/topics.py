@@ -15,7 +15,7 @@ from towline.format.files.topics import (
 )
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import MakeTopic, RouteOfTopic, read_header
+from towline.format.remoting.headers import MakeTopic, OfTopic, read_header
 from towline.format.remoting.routes import Broker, cluster_of, route_of
 from towline.format.wire.frames import Buffer
 from towline.log.state.topics_file import TopicsFile
@@ -61,7 +61,7 @@ class TopicRoutes:
 
     def route(self, request: Command, answer: Answer) -> None:
         """GET_ROUTEINFO_BY_TOPIC. Raises MalformedFrame, RequestRefused."""
-        name = read_header(RouteOfTopic, request.fields).topic
+        name = read_header(OfTopic, request.fields).topic
         topic = self.find(name)
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"

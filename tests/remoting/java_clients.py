@@ -44,14 +44,19 @@ def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
         made.end()
 
 
-def command(program: str, version: str, home: str, config: pytest.Config) -> list[str]:
-    """What runs a program, but for its words. `home` is for offsets of broadcasting consumers, and logs."""
+def classes_of(module: str, version: str, sources: Sequence[Path], config: pytest.Config) -> str:
+    """The class path of programs with a module of RocketMQ. Where there is no Java the test ends."""
+    choices = [f"-Drocketmq.module={module}", f"-Drocketmq.version={version}"]
     try:
-        choices = ["-Drocketmq.module=rocketmq-client", f"-Drocketmq.version={version}"]
-        classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
+        return class_path(POM, choices, sources, config.cache.mkdir("remoting"))
     except JavaMissing as error:
         need({error.name: str(error)})
         raise
+
+
+def command(program: str, version: str, home: str, config: pytest.Config) -> list[str]:
+    """What runs a program, but for its words. `home` is for offsets of broadcasting consumers, and logs."""
+    classes = classes_of("rocketmq-client", version, SOURCES, config)
     flags = ["-Drocketmq.client.logLevel=ERROR", f"-Duser.home={home}"]
     flags += ["-Drocketmq.client.rebalance.waitInterval=1000"]
     return ["java", *flags, "-cp", classes, f"towline.remoting.{program}"]

@@ -10,9 +10,7 @@ from typing import Final, Self
 
 import pytest
 
-from peers.jars import JavaMissing, class_path
-from tests.interop.releases import POM
-from tests.requirements import need
+from .java_clients import classes_of
 
 VERSION: Final = "5.5.0"
 SOURCES: Final = sorted((Path(__file__).parent / "java" / "tools").glob("*.java"))
@@ -92,12 +90,7 @@ def run_tool(name: str, config: pytest.Config, *words: str, version: str = VERSI
 
 def program(name: str, config: pytest.Config, version: str = VERSION) -> list[str]:
     """Java's flags for one of the programs in java/tools, and its class."""
-    try:
-        choices = ["-Drocketmq.module=rocketmq-tools", f"-Drocketmq.version={version}"]
-        classes = class_path(POM, choices, SOURCES, config.cache.mkdir("remoting"))
-    except JavaMissing as error:
-        need({error.name: str(error)})
-        raise
+    classes = classes_of("rocketmq-tools", version, SOURCES, config)
     flags = ["-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000"]
     return [*flags, "-cp", classes, f"towline.remoting.{name}"]
 

@@ -32,7 +32,7 @@ HEADERS: Final = {
     RequestCode.RECALL_MESSAGE: headers.RecallMessage,
     RequestCode.END_TRANSACTION: headers.EndTransaction,
     RequestCode.UPDATE_AND_CREATE_TOPIC: headers.MakeTopic,
-    RequestCode.GET_ROUTEINFO_BY_TOPIC: headers.RouteOfTopic,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: headers.OfTopic,
     RequestCode.UNREGISTER_CLIENT: headers.UnregisterClient,
     RequestCode.PULL_MESSAGE: headers.PullMessage,
     RequestCode.LITE_PULL_MESSAGE: headers.PullMessage,

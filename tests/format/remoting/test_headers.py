@@ -4,7 +4,7 @@ import pytest
 
 from towline.errors import MalformedFrame
 from towline.format.remoting.codes import ResponseCode, response_of
-from towline.format.remoting.headers import LETTERS, MakeTopic, RouteOfTopic, SendMessage, UnregisterClient, read_header
+from towline.format.remoting.headers import LETTERS, MakeTopic, OfTopic, SendMessage, UnregisterClient, read_header
 from towline.format.wire.status import PutStatus
 
 LETTERED = {
@@ -34,7 +34,7 @@ def test_what_may_be_missing_has_a_default():
     found = read_header(SendMessage, few, letters=True)
     assert (found.properties, found.batch, found.max_reconsume_times) == ("", False, -1)
     assert read_header(UnregisterClient, {"clientID": "c"}) == UnregisterClient(client_id="c")
-    assert read_header(RouteOfTopic, {"topic": "T", "acceptStandardJsonOnly": "true"}).topic == "T"
+    assert read_header(OfTopic, {"topic": "T", "acceptStandardJsonOnly": "true"}).topic == "T"
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,6 @@ LETTERS: Final = {name: chr(ord("a") + place) for place, name in enumerate(SendM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteOfTopic:
-    """GET_ROUTEINFO_BY_TOPIC."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterClient:
     """UNREGISTER_CLIENT: of one group, or of both."""
 
@@ -188,7 +181,7 @@ class MakeTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfTopic:
-    """Requests about one topic: its statistics, its settings, its groups, its end."""
+    """Requests about one topic: its route, its statistics, its settings, its groups, its end."""
 
     topic: str
 
