@@ -14,8 +14,9 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
-from towline.limits import KIB, MIB
+from towline.limits import KIB, LOOK_MS, MIB
 from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing
 from towline.log.state.topics_file import TopicsFile
@@ -201,14 +202,16 @@ class RemotingAgent:
 
     def _cycle_links(self, now_ms: int) -> int:
         """Looks at the sockets when one was readable, or a while after the last look: one costs as much as a send."""
-        links = (self._put.link, self._schedule.link, self._serve.link)
-        if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in links):
+        if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in self._links):
             return 0
         self._links_at = now_ms + LINKS_EVERY_MS
         return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
 
     def sleep_ms(self) -> int:
-        return TOPICS_EVERY_MS
+        """What a request needs to know of the topics is looked up before it: only members and links are due by time."""
+        now_ms = self._node.clock.monotonic_ms()
+        waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
+        return TOPICS_EVERY_MS if waits else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)
@@ -256,6 +259,10 @@ class RemotingAgent:
             self._clients.ended(connection)
             self._consumers.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
+
+    @property
+    def _links(self) -> tuple[Link | None, ...]:
+        return self._put.link, self._schedule.link, self._serve.link
 
     @property
     def _where(self) -> str:
