@@ -204,6 +204,11 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._open)
 
+    @property
+    def are_stalled(self) -> bool:
+        """Whether `cycle` has something to do, of which `fileno` says nothing."""
+        return bool(self._stalled)
+
     def fileno(self) -> int:
         """Readable when `cycle` has something to do."""
         return self._selector.fileno()

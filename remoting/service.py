@@ -88,6 +88,7 @@ class RemotingAgent:
         )
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
+        self._link_cycles = (self._put.cycle_link, self._schedule.cycle, self._serve.cycle)
         self._topics = TopicDesk(
             TopicsFile(node.store.config / "topics.json"),
             self._put,
@@ -198,14 +199,20 @@ class RemotingAgent:
             self._silent_at = now_ms + SILENT_EVERY_MS
             self._connections.drop_silent(time.monotonic())
         self._forget_dropped()
-        return done
+        # Where everything was done that is there, another turn would only find that out: whatever comes ends the sleep.
+        return 0 if self._put.is_idle and not self._connections.are_stalled else done
 
     def _cycle_links(self, now_ms: int) -> int:
-        """Looks at the sockets when one was readable, or a while after the last look: one costs as much as a send."""
-        if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in self._links):
-            return 0
-        self._links_at = now_ms + LINKS_EVERY_MS
-        return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
+        """Looks at the sockets that were readable, at all a while after the last such look: one costs as much as a
+        send."""
+        due = now_ms >= self._links_at
+        if due:
+            self._links_at = now_ms + LINKS_EVERY_MS
+        done = 0
+        for link, cycle in zip(self._links, self._link_cycles, strict=True):
+            if due or (link is not None and self._poller.ready(link)):
+                done += cycle(now_ms)
+        return done
 
     def sleep_ms(self) -> int:
         """What a request needs to know of the topics is looked up before it: only members and links are due by time."""
