@@ -21,6 +21,7 @@ from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
 from towline.node.peers.local_links import LocalLink
+from towline.runtime.spin_wait import SpinWait
 
 from .plain_sends import Deliver, PlainSends
 from .questions import Facts, Questions, Told, refusal_in
@@ -28,6 +29,7 @@ from .questions import Facts, Questions, Told, refusal_in
 QUESTION_MAX: Final = 4 * KIB
 OPEN_RING: Final = "open_ring"
 SPIN_NS: Final = 100_000
+SPIN_RISE: Final = 0.05  # a wait in vain takes as long as two hits save
 DEADLINE_MS: Final = 3_000  # put refuses what it takes up later: the client has given up by then
 
 Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stored is not known
@@ -68,6 +70,7 @@ class PutClient:
         self._over_socket = 0  # bytes of records
         self._waiting: deque[Put] = deque()  # for room, or for the other way to be empty
         self._next_id = 0
+        self._spin = SpinWait(1, SPIN_RISE)
 
     @property
     def welcome(self) -> Facts:
@@ -84,9 +87,9 @@ class PutClient:
         return None if self._over_socket else self._plain
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing waits for put's answer, or for room."""
-        return self._is_ring_empty and not self.is_full
+    def may_sleep(self) -> bool:
+        """Whether another turn would find nothing: nothing waits for room, nor for an answer that is worth a spin."""
+        return not self.is_full and (self._is_ring_empty or not self._spin.is_worth)
 
     def wait_for_room(self) -> None:
         """Takes nothing more until put has answered something."""
@@ -123,13 +126,17 @@ class PutClient:
         return True
 
     def await_answer(self) -> None:
-        """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer."""
+        """Waits a moment for put, which stores in microseconds: to sleep and be woken takes longer.
+
+        Not where that was in vain lately, as put had no core: who spins for nothing gets one later itself.
+        """
         ring = self._ring
-        if ring is None or self._is_ring_empty:
+        if ring is None or self._is_ring_empty or not self._spin.spins():
             return
         until = time.perf_counter_ns() + SPIN_NS
         while not ring.waits and time.perf_counter_ns() < until:
             pass
+        self._spin.found(ring.waits)
 
     def ask(self, op: str, facts: Facts, told: Told) -> bool:
         return self._questions.ask(op, facts, told)

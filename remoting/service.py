@@ -201,7 +201,7 @@ class RemotingAgent:
             self._connections.drop_silent(time.monotonic())
         self._forget_dropped()
         # Where everything was done that is there, another turn would only find that out: whatever comes ends the sleep.
-        return 0 if self._put.is_idle and not self._connections.are_stalled else done
+        return 0 if self._put.may_sleep and not self._connections.are_stalled else done
 
     def _cycle_links(self, now_ms: int) -> int:
         """Looks at the sockets that were readable, at all where nobody has polled for a while: a look costs as much as

@@ -41,10 +41,6 @@ REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the
 SPINS_OF_ALL: Final = 8  # times what may be spent on one
 REAP_EVERY_S: Final = 0.5  # between two looks at who has left
 SPINS: Final = 6_000  # some 200 us: as long as an interpreter takes from an answer to its next request
-WORTH_MIN: Final = 0.25  # share of those that found something, lately
-RISE: Final = 0.3  # one that finds something serves many requests
-FALL: Final = 0.1
-TRIED_EVERY: Final = 8
 _ROOM: Final = 2 * answer_room(REQUEST_GROUPS_MAX)  # and once more for the end of the area, which may be too small
 
 
@@ -72,29 +68,6 @@ class RingTerms:
 
 
 NO_RINGS: Final = RingTerms(0, 0, 0, "")
-
-
-class SpinWait:
-    """Decides whether put spins for the next request before it sleeps: only where spinning has lately paid off."""
-
-    def __init__(self, spins: int = SPINS) -> None:
-        self._spins = spins
-        self._share = 0.0
-        self._checks = 0
-
-    def spins(self) -> int:
-        """How many times to look where nothing is."""
-        self._checks += 1
-        return self._spins if self.is_worth or self._checks % TRIED_EVERY == 0 else 0
-
-    @property
-    def is_worth(self) -> bool:
-        """Whether spinning has paid off lately."""
-        return self._share >= WORTH_MIN
-
-    def found(self, found: bool) -> None:
-        """Notes whether a spin found a request."""
-        self._share += (1 - self._share) * RISE if found else -self._share * FALL
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,13 @@ from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
+from towline.runtime.spin_wait import SpinWait
 
 from .acks import AckPolicy, PendingAcks, PendingBatch, Progress
 from .admission import Gate, Limits, Refusal, lease_over_ms
 from .append import NOTHING, Appended, Appender
 from .request_queue import DetachedAnswers, Question, RequestQueue
-from .rings import KeptAnswers, RingTerms, SpinWait
+from .rings import SPINS, KeptAnswers, RingTerms
 from .stall_responder import StallResponder
 from .statistics import PutStatistics
 from .topic_changes import TopicChanges, TopicQuestions
@@ -142,7 +143,7 @@ class PutAgent:
         self._poller = Poller(self._server, bell.fileno())
         self._requests = RequestQueue(node, self._server, self._handle_question, terms, self._changes.cycle)
         self._rings = self._requests.rings
-        self._ring_wait = SpinWait()
+        self._ring_wait = SpinWait(SPINS)
         self._last_ring: NodeRing | None = None  # the ring that was served last
         self._stall_responder.begin(self._server, self._requests)
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).

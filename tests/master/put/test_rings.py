@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from master.put.admission import Refusal
-from master.put.rings import Rings, RingTerms, SpinWait, shortened
+from master.put.rings import SPINS, Rings, RingTerms, shortened
 from tests.kernels.put.desk import BASE, NEVER, NOW, Log
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_refusal
@@ -16,6 +16,7 @@ from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word, request_word
 from towline.format.wire.status import PutStatus
 from towline.kernels.put import put_ring as kernel
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
+from towline.runtime.spin_wait import SpinWait
 
 SIZE = 64 * 1024
 ENCODER = MessageEncoder(b"orders")
@@ -252,7 +253,7 @@ def test_a_refusal_fits_the_room_that_is_kept_for_it():
 
 
 def test_waiting_for_the_next_request_is_given_up_where_none_comes_and_tried_now_and_then():
-    spin = SpinWait()
+    spin = SpinWait(SPINS)
     spins = [spin.spins() for _ in range(64)]
     assert 1 <= sum(map(bool, spins)) <= 8
     for _ in range(10):
