@@ -236,7 +236,7 @@ def test_a_running_consumer_tells_of_itself_and_handles_a_message_once_more(
     assert {"once more CR_SUCCESS", "threads true"} <= set(said)
 
 
-def test_all_producers_hold_those_of_ours(ours: Side, theirs: Side) -> None:
+def test_all_producers_hold_those_of_ours(theirs: Side, ours: Side) -> None:
     rows = [
         [line for line in side.run("producer", "-b", side.address) if "(sellers)" in line] for side in (ours, theirs)
     ]
