@@ -4,7 +4,8 @@ owns     remoting: the connections; nothing that is stored
 reads    config/topics.json and subscriptionGroup.json; the statistics of put and serve
 asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket;
          schedule to end transactions; serve for pulls, lookups, times and groups;
-         on a slave its peers, for who the master is
-answers  RocketMQ's remoting requests: routes as a name server; on a master everything else as a broker
+         its peers, for who the master is and which slaves may be read
+answers  RocketMQ's remoting requests: routes as a name server; on a master everything else as a broker, on a slave
+         that may be read what consumers read
 dies     safely at any point: what was not answered is sent again by its client, to whom its connection is lost
 """

@@ -7,21 +7,27 @@ from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Command
 from towline.node.process.context import Node
 
+from .admin_broker import BrokerAdmin
+from .admin_clients import ClientAdmin
 from .admin_groups import GroupAdmin
 from .admin_node import NodeAdmin
+from .admin_queues import QueueAdmin
 from .admin_topics import TopicAdmin
+from .client_calls import ClientCalls
 from .clients import Clients
 from .connections import Answer, Connections
 from .consumers import Consumers
 from .questions import Questions
+from .readers import Readers
 from .store_times import StoreTimes
 from .topics import TopicDesk
+from .traffic import Traffic
 
 Handle: TypeAlias = Callable[[Command, Answer], None]
 
 
 class Admin:
-    """Handles administration requests: of topics, of groups and their clients, of the node."""
+    """Handles administration requests: of topics and queues, of groups, of clients, of the node."""
 
     def __init__(
         self,
@@ -31,15 +37,27 @@ class Admin:
         clients: Clients,
         consumers: Consumers,
         connections: Connections,
+        readers: Readers,
+        calls: ClientCalls,
+        traffic: Traffic,
+        where: str,
     ) -> None:
+        """`where`: `host:port` of this node."""
         broker, times = node.settings.broker_name, StoreTimes(serve)
-        self._topics = TopicAdmin(serve, topics, times, broker)
-        self._groups = GroupAdmin(serve, topics, times, consumers, clients, connections, broker, node.store)
+        self._topics = TopicAdmin(serve, topics, times, traffic, broker)
+        self._groups = GroupAdmin(serve, topics, times, consumers, clients, connections, traffic, broker, node.store)
+        self._queues = QueueAdmin(serve, topics, times, consumers, broker, where)
+        self._clients = ClientAdmin(clients, consumers, calls, readers, broker)
         self._node = NodeAdmin(node, serve)
+        self._broker = BrokerAdmin(broker, topics, traffic, self._node.settings)
+
+    def look(self) -> None:
+        """Called about every second."""
+        self._node.look()
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
-        topics, groups = self._topics, self._groups
+        topics, groups, broker = self._topics, self._groups, self._broker
         return {
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: topics.names,
             RequestCode.GET_ALL_TOPIC_CONFIG: topics.configs,
@@ -57,6 +75,17 @@ class Admin:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.configure,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.configs,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
+            RequestCode.QUERY_CONSUME_QUEUE: self._queues.entries,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._queues.of_all_groups,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._clients.producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._clients.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._clients.consume,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: broker.permit,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: broker.permit,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: broker.system_topics,
+            RequestCode.UPDATE_BROKER_CONFIG: broker.update,
+            RequestCode.VIEW_BROKER_STATS_DATA: broker.stats,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._node.runtime_info,
             RequestCode.GET_BROKER_CONFIG: self._node.config,
         }

@@ -11,6 +11,7 @@ from towline.format.remoting.admin_bodies import (
     QueueProgress,
     consume_stats,
     consumer_connections,
+    group_config,
     group_configs,
     group_list,
     producer_connections,
@@ -24,6 +25,7 @@ from towline.format.remoting.headers import (
     ConsumeStats,
     DeleteGroup,
     GroupPage,
+    OfGroup,
     OfTopic,
     ProducerGroup,
     ResetOffset,
@@ -41,6 +43,7 @@ from .questions import Facts, Questions, Told, refusal_in
 from .readers import SERVE_AWAY
 from .store_times import Place, StoreTimes
 from .topics import TopicDesk
+from .traffic import MINUTE, Traffic
 
 SETTINGS_FILE: Final = "subscriptionGroup.json"  # serve writes it
 NONE: Final = -1  # the offset of a queue of which nothing was committed
@@ -59,12 +62,13 @@ class GroupAdmin:
         consumers: Consumers,
         clients: Clients,
         connections: Connections,
+        traffic: Traffic,
         broker: str,
         store: Store,
     ) -> None:
         self._serve, self._topics, self._times = serve, topics, times
         self._consumers, self._clients, self._connections = consumers, clients, connections
-        self._broker = broker
+        self._traffic, self._broker = traffic, broker
         self._file = ConfigFile(store.config / SETTINGS_FILE)
 
     # --- who is connected
@@ -126,9 +130,9 @@ class GroupAdmin:
             rows = self._read_by(header, facts.get("queues", []))
             wanted = header.topic and header.topic not in {row["topic"] for row in rows}
             if wanted and self._counts(header.consumer_group, header.topic):
-                self._nothing_read(header.topic, answer)
+                self._nothing_read(header.consumer_group, header.topic, answer)
             else:
-                self._with_times(rows, answer)
+                self._with_times(header.consumer_group, rows, answer)
 
         self._ask("group_describe", {"group": header.consumer_group}, told)
 
@@ -144,19 +148,19 @@ class GroupAdmin:
             return False
         return not self._consumers.members_of(group) or self._consumers.subscription(group, topic) is not None
 
-    def _nothing_read(self, topic: str, answer: Answer) -> None:
+    def _nothing_read(self, group: str, topic: str, answer: Answer) -> None:
         """Of a topic that the group has no offset of."""
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
                 answer(ResponseCode.SYSTEM_ERROR, remark=refusal_in(facts, "serve"))
                 return
-            self._with_times([{**row, "topic": topic, "offset": NONE} for row in facts["queues"]], answer)
+            self._with_times(group, [{**row, "topic": topic, "offset": NONE} for row in facts["queues"]], answer)
 
         if not self._serve.ask("bounds", {"topic": topic}, told):
             answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
-    def _with_times(self, rows: list[dict[str, Any]], answer: Answer) -> None:
+    def _with_times(self, group: str, rows: list[dict[str, Any]], answer: Answer) -> None:
         places = [(str(row["topic"]), int(row["queue"]), int(row["offset"]) - 1) for row in rows]
 
         def found(times: Mapping[Place, int], problem: str) -> None:
@@ -164,10 +168,17 @@ class GroupAdmin:
                 answer(ResponseCode.SYSTEM_ERROR, remark=problem)
                 return
             progress = {
-                place[:2]: QueueProgress(int(row["max"]), max(0, int(row["offset"])), times.get(place, 0))
+                place[:2]: QueueProgress(
+                    int(row["max"]),
+                    max(0, int(row["offset"])),
+                    times.get(place, 0),
+                    self._traffic.next_offset(group, *place[:2]),
+                )
                 for place, row in zip(places, rows, strict=True)
             }
-            answer(ResponseCode.SUCCESS, body=consume_stats(self._broker, progress))
+            went = [self._traffic.went(topic, group) for topic in {topic for topic, _ in progress}]
+            per_second = sum(rates[MINUTE].per_second for rates in went if rates is not None)
+            answer(ResponseCode.SUCCESS, body=consume_stats(self._broker, progress, per_second))
 
         self._times.of([place for place in places if place[2] >= 0], found)
 
@@ -257,15 +268,25 @@ class GroupAdmin:
 
     def configs(self, request: Command, answer: Answer) -> None:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, of all groups or a page of them. Raises MalformedFrame, RequestRefused."""
-        header = read_header(GroupPage, request.fields)
-        try:
-            content = self._file.load()
-            table = GroupTable() if content is None else read_groups(content, str(self._file.path))
-        except MalformedFile as error:
-            raise RequestRefused(ResponseCode.SYSTEM_ERROR, error.describe()) from None
+        header, table = read_header(GroupPage, request.fields), self._table()
         page = page_of(table.groups, header.group_seq, header.max_group_num)
         shown = replace(table, groups={group.group_name: group for group in page})
         answer(ResponseCode.SUCCESS, {"totalGroupNum": str(len(table.groups))}, group_configs(shown))
+
+    def config(self, request: Command, answer: Answer) -> None:
+        """GET_SUBSCRIPTIONGROUP_CONFIG. Raises MalformedFrame, RequestRefused."""
+        found = self._table().groups.get(read_header(OfGroup, request.fields).group)
+        if found is None:
+            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        answer(ResponseCode.SUCCESS, body=group_config(found))
+
+    def _table(self) -> GroupTable:
+        """The settings of all groups. Raises RequestRefused."""
+        try:
+            content = self._file.load()
+            return GroupTable() if content is None else read_groups(content, str(self._file.path))
+        except MalformedFile as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, error.describe()) from None
 
     def _ask(self, op: str, facts: Facts, told: Told) -> None:
         if not self._serve.ask(op, facts, told):

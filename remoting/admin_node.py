@@ -1,14 +1,16 @@
 """The node as RocketMQ's tools see a broker: what it does now, and how it is set."""
 
 import os
+from datetime import date
 from enum import Enum
 from typing import Any, Final
 
 from towline.errors import MalformedRecord
 from towline.format.record.record import decode
-from towline.format.remoting.admin_bodies import properties_text, runtime_info
+from towline.format.remoting.admin_bodies import runtime_info
 from towline.format.remoting.codes import ResponseCode
 from towline.format.remoting.command import Command
+from towline.format.remoting.properties_text import properties_text
 from towline.format.wire.frames import Buffer
 from towline.node.process.context import Node
 from towline.node.report.statistics import Sample, take
@@ -32,6 +34,15 @@ class NodeAdmin:
     def __init__(self, node: Node, serve: Questions) -> None:
         self._node, self._serve = node, serve
         self._before = self._now = take(node)
+        self._day = date.today()
+        self._mornings = [(0, 0), (0, 0)]  # messages put and sent when today, and yesterday, began
+
+    def look(self) -> None:
+        """Notes what there was when a day begins."""
+        today = date.today()
+        if today != self._day:
+            self._day, now = today, take(self._node)
+            self._mornings = [(now.put.sums[0], now.get.sums[0]), self._mornings[0]]
 
     def runtime_info(self, _: Command, answer: Answer) -> None:
         """GET_BROKER_RUNTIME_INFO."""
@@ -44,7 +55,12 @@ class NodeAdmin:
             told(None, [])
 
     def config(self, _: Command, answer: Answer) -> None:
-        """GET_BROKER_CONFIG: the settings that RocketMQ has too, under its names."""
+        """GET_BROKER_CONFIG."""
+        version = '{"counter":0,"stateVersion":0,"timestamp":0}'
+        answer(ResponseCode.SUCCESS, {"version": version}, properties_text(self.settings()))
+
+    def settings(self) -> dict[str, str]:
+        """The settings that RocketMQ has too, under its names."""
         settings = self._node.settings
         found = {
             facts_of(group, name)["rocketmq"] or camel(name): _text(getattr(settings, name))
@@ -53,8 +69,7 @@ class NodeAdmin:
             for name in group.__annotations__.keys() & group.model_fields.keys()
         }
         found["listenPort"] = str(settings.remoting_port)  # where clients of a broker connect
-        version = '{"counter":0,"stateVersion":0,"timestamp":0}'
-        answer(ResponseCode.SUCCESS, {"version": version}, properties_text(found))
+        return found
 
     def _table(self, earliest_ms: int) -> dict[str, str]:
         self._sample()
@@ -106,6 +121,11 @@ class NodeAdmin:
             "putMessageAverageSize": str(size / messages if messages else 0.0),
             "putMessageEntireTimeMax": str(now.put.totals["time_max_ms"]),
             "putMessageDistributeTime": _distribution(now.put.buckets),
+            **{
+                f"msg{way}Total{day}Morning": str(sums[place])
+                for day, sums in zip(("Today", "Yesterday"), self._mornings, strict=True)
+                for place, way in enumerate(("Put", "Get"))
+            },
             "msgPutTotalTodayNow": str(messages),
             "msgGetTotalTodayNow": str(now.get.sums[0]),
             "putTps": _rate(before, now, before.put.sums[0], messages),

@@ -15,6 +15,7 @@ from .questions import Facts, Questions, refusal_in
 from .readers import SERVE_AWAY
 from .store_times import Place, StoreTimes
 from .topics import TopicDesk
+from .traffic import MINUTE, Traffic
 
 Row = TypeVar("Row")
 
@@ -22,8 +23,9 @@ Row = TypeVar("Row")
 class TopicAdmin:
     """Handles what tools ask about topics."""
 
-    def __init__(self, serve: Questions, topics: TopicDesk, times: StoreTimes, broker: str) -> None:
+    def __init__(self, serve: Questions, topics: TopicDesk, times: StoreTimes, traffic: Traffic, broker: str) -> None:
         self._serve, self._topics, self._times, self._broker = serve, topics, times, broker
+        self._traffic = traffic
 
     def names(self, _: Command, answer: Answer) -> None:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
@@ -85,7 +87,9 @@ class TopicAdmin:
                 answer(ResponseCode.SYSTEM_ERROR, remark=problem)
                 return
             stats = {(name, queue): QueueStats(*ends[queue], times.get(last[queue], 0)) for queue in ends}
-            answer(ResponseCode.SUCCESS, body=topic_stats(self._broker, stats))
+            came = self._traffic.came(name)
+            per_second = came[MINUTE].per_second if came is not None else 0.0
+            answer(ResponseCode.SUCCESS, body=topic_stats(self._broker, stats, per_second))
 
         self._times.of([last[queue] for queue, (low, end) in ends.items() if low < end], found)
 

@@ -4,6 +4,7 @@ A client is known on the connection of its last heartbeat, until that ends or it
 """
 
 import random
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,13 +20,18 @@ CLIENTS_MAX: Final = 64  # of one connection
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """One client: `language` and `version` are those of its commands."""
+    """One client: `language` and `version` are those of its commands, `heard_ms` when its last heartbeat came."""
 
     client_id: str
     connection: Connection
     language: str
     version: int
     producer_groups: set[str] = field(default_factory=set)
+    heard_ms: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"{self.connection.peer[0]}:{self.connection.peer[1]}"
 
 
 class Clients:
@@ -74,7 +80,7 @@ class Clients:
             self._join(client, group)
         for group in client.producer_groups - groups:
             self._leave(client, group)
-        client.producer_groups = groups
+        client.producer_groups, client.heard_ms = groups, time.time_ns() // 1_000_000
 
     def unregister(self, header: UnregisterClient) -> None:
         """Takes a client out of the producer group that UNREGISTER_CLIENT names."""

@@ -245,10 +245,11 @@ class Connections:
 
     def ask(
         self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
-    ) -> None:
-        """Sends a request to a client. Its answer, if one comes, is passed over."""
+    ) -> int:
+        """Sends a request to a client; returns the number that its answer has, if one comes."""
         opaque = next(self._opaque) & 0x7FFF_FFFF
         self.send(connection, Command(code, opaque, ONE_WAY if one_way else 0, "", fields, body))
+        return opaque
 
     def flush(self) -> None:
         """Sends what was answered in this turn."""

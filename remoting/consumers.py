@@ -15,18 +15,17 @@ from typing import Any, Final
 from towline.errors import MalformedFrame
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.consumers import BROADCASTING, ConsumerData, SubscriptionData, subscription_of
-from towline.format.remoting.headers import ConsumerGroup, ConsumerOffset, read_header
+from towline.format.remoting.consumers import BROADCASTING, ConsumerData, SubscriptionData
+from towline.format.remoting.headers import ConsumerGroup, read_header
 from towline.format.wire.frames import Buffer
 from towline.limits import RETRY_TOPIC_PREFIX
 
 from .connections import Answer, Connection, Connections
 from .questions import Facts, Questions, refusal_in
-from .readers import SERVE_AWAY, Readers
+from .readers import SERVE_AWAY
 from .topics import TopicDesk
 
 AGAIN_MS: Final = 500  # before a group is joined again after a refusal
-_NOT_FOUND: Final = -1
 _UNKNOWN_MEMBER: Final = "UNKNOWN_MEMBER"
 
 Queue = tuple[str, int]
@@ -60,13 +59,12 @@ class Consumers:
     def __init__(
         self,
         serve: Questions,
-        readers: Readers,
         topics: TopicDesk,
         connections: Connections,
         broker: str,
         log: logging.Logger,
     ) -> None:
-        self._serve, self._readers, self._topics = serve, readers, topics
+        self._serve, self._topics = serve, topics
         self._connections, self._broker, self._log = connections, broker, log
         self._known: dict[tuple[str, str], Membership] = {}  # by group and client
         self._of_group: dict[str, dict[str, Membership]] = {}
@@ -299,61 +297,6 @@ class Consumers:
         member.locked -= set(queues)
         self._ask("group_unlock", facts, told)
 
-    def check_filter(self, request: Command, answer: Answer) -> None:
-        """CHECK_CLIENT_CONFIG. Raises MalformedFrame, RequestRefused."""
-        match request.json():
-            case {"subscriptionData": said}:
-                self._readers.check(subscription_of(said)[1])
-                answer(ResponseCode.SUCCESS)
-            case _:
-                raise MalformedFrame("what is to be checked has a subscriptionData")
-
-    # --- offsets
-
-    def offset(self, request: Command, answer: Answer) -> None:
-        """QUERY_CONSUMER_OFFSET. Raises MalformedFrame, RequestRefused."""
-        header = read_header(ConsumerOffset, request.fields)
-
-        def begins(low: int, high: int) -> None:
-            if low == 0 and header.set_zero_if_not_found:
-                answer(ResponseCode.SUCCESS, {"offset": "0"})
-            else:
-                answer(ResponseCode.QUERY_NOT_FOUND, remark="not found: the group has no offset of this queue")
-
-        def told(found: Facts | None, _: list[Buffer]) -> None:
-            if found is None:
-                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
-                return
-            stored = found.get("offsets", {}).get(header.topic, {}).get(str(header.queue_id), _NOT_FOUND)
-            if stored != _NOT_FOUND:
-                answer(ResponseCode.SUCCESS, {"offset": str(stored)})
-                return
-            try:
-                self._readers.bounds(header.topic, header.queue_id, begins)
-            except RequestRefused as refused:
-                answer.refuse(refused)
-
-        self._ask("group_offsets", {"group": header.consumer_group, "topics": [header.topic]}, told)
-
-    def update_offset(self, request: Command, answer: Answer) -> None:
-        """UPDATE_CONSUMER_OFFSET. Raises MalformedFrame, RequestRefused."""
-        header = read_header(ConsumerOffset, request.fields)
-        if header.commit_offset < 0:  # clients in Go and Node say so of a queue of which they know no offset
-            answer(ResponseCode.SUCCESS)
-            return
-
-        def told(found: Facts | None, _: list[Buffer]) -> None:
-            problem = refusal_in(found, "serve")
-            answer(ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS, remark=problem)
-
-        facts = _commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        self._ask("group_commit", facts, told)
-
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Commits without an answer, as a pull does."""
-        if queue_id >= 0:
-            self._serve.ask("group_commit", _commit(group, topic, queue_id, offset), lambda found, rest: None)
-
     # --- helpers
 
     def _queues(self, request: Command) -> tuple[Membership, list[Queue]]:
@@ -391,10 +334,6 @@ class Consumers:
 def _readable(data: ConsumerData) -> dict[str, tuple[str, str]]:
     """What of the subscriptions counts in a group: clients raise their versions also without a change."""
     return {topic: (each.expression, each.kind) for topic, each in data.subscriptions.items()}
-
-
-def _commit(group: str, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
-    return {"group": group, "offsets": {topic: {str(queue_id): offset}}}
 
 
 def _queue(said: Any) -> Queue:

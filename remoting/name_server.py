@@ -1,15 +1,13 @@
 """The duty cycle of remoting on a slave: what a name server is asked, with the master's address in the answers.
 
 Clients are given the addresses of all nodes as name servers. So whichever of them is left after a failover says where
-the master is now. Everything else is refused: it is the master's.
+the master is now. With `slave_read_enable` consumers read here too. Everything else is refused: it is the master's.
 """
 
 import gc
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import ClassVar, Final, TypeAlias
 
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
@@ -18,7 +16,6 @@ from towline.format.remoting.routes import Broker
 from towline.limits import LOOK_MS
 from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
-from towline.node.peers.find_master import MasterFinder
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
 from towline.runtime.doorbell import Doorbell
@@ -27,6 +24,8 @@ from towline.runtime.positions import Duty
 
 from .access import Access
 from .connections import Answer, Connection, Connections
+from .group_search import GroupSearch
+from .replica import Replica
 from .requests import Handler, Requests, alone
 from .tls import Security
 from .topics import TopicRoutes
@@ -57,17 +56,22 @@ class NameServerAgent:
             Security.of(settings),
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
-        self._search = MasterSearch(node)
+        self._search = GroupSearch(node)
         self._topics = TopicRoutes(TopicsFile(node.store.config / "topics.json"), self._broker, settings)
         handlers: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(lambda *asked: self._ask(self._topics.route, *asked)),
             RequestCode.GET_BROKER_CLUSTER_INFO: alone(lambda *asked: self._ask(self._topics.cluster, *asked)),
         }
+        self._replica = Replica(node, self._poller, self._search, self._topics) if settings.slave_read_enable else None
+        if self._replica is not None:
+            handlers |= self._replica.handlers()
         self._requests = Requests(self._connections, node.line, Access(key_ring_of(node)), handlers, self._refuse)
         gc.freeze()
 
     def do_work(self) -> int:
         done = self._connections.cycle()
+        if self._replica is not None:
+            done += self._replica.cycle(self._node.clock.monotonic_ms())
         if self._waiting and self._search.is_over:
             waiting, self._waiting = self._waiting, []
             done += len(waiting)
@@ -78,7 +82,10 @@ class NameServerAgent:
         if now >= self._silent_at:
             self._silent_at = now + 1
             self._connections.drop_silent(now)
-        self._connections.dropped.clear()
+        while self._connections.dropped:
+            connection, _ = self._connections.dropped.popleft()
+            if self._replica is not None:
+                self._replica.ended(connection)
         return done
 
     def sleep_ms(self) -> int:
@@ -93,6 +100,8 @@ class NameServerAgent:
     def on_close(self) -> None:
         if hasattr(self, "_search"):
             self._search.close()
+            if self._replica is not None:
+                self._replica.close()
         if hasattr(self, "_connections"):
             self._connections.close()
 
@@ -106,52 +115,15 @@ class NameServerAgent:
         self._search.begin()
 
     def _refuse(self, _: Connection, request: Command, answer: Answer) -> None:
-        own, where = self._node.settings.broker_id, self._search.where
+        own, where = self._node.settings.broker_id, self._search.master
         known = f"; the master was found at {where}" if where else ""
-        why = f"node {own} is a slave, which answers what a name server is asked, and not {request.code}{known}"
+        also = " and serves readers" if self._replica is not None else ""
+        why = f"node {own} is a slave, which answers what a name server is asked{also}, and not {request.code}{known}"
         raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
 
     def _broker(self) -> Broker:
-        """Raises RequestRefused while no master is known: a client keeps the route that it has."""
-        settings, where = self._node.settings, self._search.where
-        if not where:
+        """Raises RequestRefused while nobody is known who could be asked: a client keeps the route that it has."""
+        found = self._search.broker
+        if not found.addresses:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "no master is known; try again")
-        return Broker(settings.broker_name, settings.broker_cluster_name, {0: where})
-
-
-class MasterSearch:
-    """A thread that asks the peers, so that no connection waits. `where`: the master's `host:port` for remoting, or "".
-
-    `is_over`: nobody searches. `begin` and `close` are for one thread.
-    """
-
-    def __init__(self, node: Node) -> None:
-        self.where = ""
-        self._log = node.log
-        self._stopping = threading.Event()
-        self._finder = MasterFinder(node, self._stopping)
-        self._wanted: SimpleQueue[bool] = SimpleQueue()
-        self.is_over = True
-        self._thread = threading.Thread(target=self._run, name="master-search", daemon=True)
-        self._thread.start()
-
-    def begin(self) -> None:
-        """Begins a search, unless one is under way."""
-        if self.is_over:
-            self.is_over = False
-            self._wanted.put(True)
-
-    def close(self) -> None:
-        self._stopping.set()
-        self._wanted.put(False)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while self._wanted.get():
-            try:
-                found = self._finder.find().get("remoting", [])
-                self.where = found[0].removeprefix("tcp://") if found else ""
-            except Exception:  # else all who ask afterwards would wait for ever
-                self._log.exception("the master could not be searched")
-            finally:
-                self.is_over = True
+        return found

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Final
 
+from towline.errors import MalformedFrame
 from towline.filter import sql, tags
 from towline.filter.errors import BadExpression
 from towline.format.record.record import decode
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode, response_of_pull
 from towline.format.remoting.command import Command
-from towline.format.remoting.consumers import SQL92, SubscriptionData
+from towline.format.remoting.consumers import SQL92, SubscriptionData, subscription_of
 from towline.format.remoting.headers import (
     PullMessage,
     QueryMessage,
@@ -17,13 +18,14 @@ from towline.format.remoting.headers import (
     ViewMessage,
     read_header,
 )
-from towline.format.wire.frames import PULL_ANSWER, Buffer, Pull, expect, read_json
+from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Pull, expect, read_json
 from towline.format.wire.status import GetStatus
 from towline.limits import MIB
 
 from .connections import Answer
 from .questions import Facts, Questions, refusal_in
-from .topics import TopicDesk
+from .read_from import ReadFrom
+from .topics import TopicRoutes
 
 COMMITS: Final = 1  # bits of a pull's sysFlag
 SUSPENDS: Final = 2
@@ -39,17 +41,26 @@ _TAG: Final = "T"
 # Of a group and a topic: the subscription of the last heartbeat.
 SubscriptionOf = Callable[[str, str], SubscriptionData | None]
 Commit = Callable[[str, str, int, int], None]  # group, topic, queue, offset
+Pulled = Callable[[str, str, int, int, int], None]  # group, topic, queue, count, the offset behind
 
 
 class Readers:
     """Handles what consumers, and tools, read."""
 
     def __init__(
-        self, serve: Questions, topics: TopicDesk, subscription_of: SubscriptionOf, commit: Commit, *, filters: bool
+        self,
+        serve: Questions,
+        topics: TopicRoutes,
+        subscription_of: SubscriptionOf,
+        commit: Commit,
+        read_from: ReadFrom,
+        pulled: Pulled = lambda group, topic, queue_id, count, following: None,
+        *,
+        filters: bool,
     ) -> None:
-        """`filters`: SQL92 is allowed."""
-        self._serve, self._topics, self._filters = serve, topics, filters
-        self._subscription_of, self._commit = subscription_of, commit
+        """`filters`: SQL92 is allowed. `pulled` is told of each answer with messages."""
+        self._serve, self._topics, self._read_from, self._filters = serve, topics, read_from, filters
+        self._subscription_of, self._commit, self._pulled = subscription_of, commit, pulled
 
     # --- pulls
 
@@ -78,16 +89,42 @@ class Readers:
 
         def received(parts: list[Buffer]) -> None:
             if parts:
-                _answer_pull(header, parts, answer)
+                self._answer_pull(header, parts, answer)
             else:
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
         if not self._serve.pull(pull, received):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
 
-    def check(self, subscription: SubscriptionData) -> None:
-        """Raises RequestRefused for a filter that nobody can evaluate."""
-        self._filter(subscription)
+    def _answer_pull(self, header: PullMessage, parts: list[Buffer], answer: Answer) -> None:
+        _, number, _, _, count, following, low, end, flags = expect(PULL_ANSWER, parts[0])
+        status = GetStatus(number)
+        if status is GetStatus.REFUSED:
+            why = str(read_json(parts[1]).get("sentence", status.name)) if len(parts) > 1 else status.name
+            answer(response_of_pull(status, header.queue_offset), remark=why)
+            return
+        far, left = bool(flags & READ_FROM_SLAVE), end - following if count else 0
+        fields = {
+            "suggestWhichBrokerId": str(self._read_from.broker(header.queue_id, far=far, left=left)),
+            "nextBeginOffset": str(following),
+            "minOffset": str(low),
+            "maxOffset": str(end),
+            "topicSysFlag": "0",
+            "groupSysFlag": "0",
+        }
+        if count:
+            self._pulled(header.consumer_group, header.topic, header.queue_id, count, following)
+        body = bytes(parts[2]) if count else b""
+        answer(self._read_from.code(response_of_pull(status, header.queue_offset)), fields, body, status.name)
+
+    def check_filter(self, request: Command, answer: Answer) -> None:
+        """CHECK_CLIENT_CONFIG: whether a filter can be evaluated. Raises MalformedFrame, RequestRefused."""
+        match request.json():
+            case {"subscriptionData": said}:
+                self._filter(subscription_of(said)[1])
+                answer(ResponseCode.SUCCESS)
+            case _:
+                raise MalformedFrame("what is to be checked has a subscriptionData")
 
     def _check_place(self, header: PullMessage) -> None:
         topic = self._topics.find(header.topic)
@@ -212,25 +249,6 @@ class Readers:
     def _ask(self, op: str, facts: Facts, told: Callable[[Facts | None, list[Buffer]], None]) -> None:
         if not self._serve.ask(op, facts, told):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
-
-
-def _answer_pull(header: PullMessage, parts: list[Buffer], answer: Answer) -> None:
-    _, number, _, _, count, following, low, end, _ = expect(PULL_ANSWER, parts[0])
-    status = GetStatus(number)
-    if status is GetStatus.REFUSED:
-        why = str(read_json(parts[1]).get("sentence", status.name)) if len(parts) > 1 else status.name
-        answer(response_of_pull(status, header.queue_offset), remark=why)
-        return
-    fields = {
-        "suggestWhichBrokerId": "0",  # no slave has this port
-        "nextBeginOffset": str(following),
-        "minOffset": str(low),
-        "maxOffset": str(end),
-        "topicSysFlag": "0",
-        "groupSysFlag": "0",
-    }
-    body = bytes(parts[2]) if count else b""
-    answer(response_of_pull(status, header.queue_offset), fields, body, status.name)
 
 
 def _say_offset(answer: Answer, offset: int) -> None:

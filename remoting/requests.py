@@ -24,9 +24,10 @@ class Requests:
         access: Access,
         handlers: Mapping[int, Handler],
         other: Handler,
+        answered: Callable[[Connection, Command], None] = lambda connection, answer: None,
     ) -> None:
-        """`other` handles what no handler is for."""
-        self._access = access
+        """`other` handles what no handler is for; `answered` gets what clients answer."""
+        self._access, self._answered = access, answered
         self._connections, self._line, self._handlers, self._other = connections, line, handlers, other
 
     def take(self, connection: Connection, data: bytes) -> int:
@@ -42,6 +43,7 @@ class Requests:
         request = decode(frame)
         answer = Answer(self._connections, connection, request)
         if request.is_answer:
+            self._answered(connection, request)
             return
         self._line.count(Counter.MESSAGES)
         handler = self._handlers.get(request.code, self._other)

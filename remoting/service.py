@@ -32,21 +32,27 @@ from towline.runtime.settings_model import BrokerRole
 
 from .access import Access
 from .admin import Admin
+from .client_calls import ClientCalls
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
+from .group_offsets import GroupOffsets
+from .group_search import GroupSearch
 from .inbox import Inbox
 from .name_server import NameServerAgent
 from .plain_sends import PlainSends
 from .producers import Producers
 from .put_client import DEADLINE_MS, PutClient
 from .questions import Questions
+from .read_from import FromMaster
 from .readers import Readers
+from .refused import refuse
 from .replies import Replies
 from .requests import Handler, Requests, alone
 from .send_backs import SendBacks
 from .tls import Security
 from .topics import TopicDesk
+from .traffic import Traffic
 from .transactions import Transactions
 
 SILENT_EVERY_MS: Final = 1_000
@@ -89,27 +95,38 @@ class RemotingAgent:
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
         self._link_cycles = (self._put.cycle_link, self._schedule.cycle, self._serve.cycle)
-        self._topics = TopicDesk(
-            TopicsFile(node.store.config / "topics.json"),
-            self._put,
-            lambda: Broker(settings.broker_name, settings.broker_cluster_name, {0: self._where}),
-            settings,
-        )
+        self._search = GroupSearch(node)
+        self._search.begin()
+        self._topics = TopicDesk(TopicsFile(node.store.config / "topics.json"), self._put, self._broker, settings)
         self._topics.refresh()
+        self._traffic = Traffic(node.runtime.put_stats)
         self._readers = Readers(
             self._serve,
             self._topics,
             lambda group, topic: self._consumers.subscription(group, topic),
-            lambda *commit: self._consumers.commit(*commit),
+            lambda *commit: self._offsets.commit(*commit),
+            FromMaster(self._search),
+            self._traffic.pulled,
             filters=settings.enable_property_filter,
         )
-        self._consumers = Consumers(
-            self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
+        self._offsets = GroupOffsets(self._serve, self._readers)
+        self._consumers = Consumers(self._serve, self._topics, self._connections, settings.broker_name, node.log)
+        self._calls = ClientCalls(self._connections)
+        self._admin = Admin(
+            node,
+            self._serve,
+            self._topics,
+            self._clients,
+            self._consumers,
+            self._connections,
+            self._readers,
+            self._calls,
+            self._traffic,
+            self._where,
         )
-        admin = Admin(node, self._serve, self._topics, self._clients, self._consumers, self._connections)
         handlers = self._for_all() | self._for_producers() | self._for_consumers()
-        handlers |= {code: alone(handle) for code, handle in admin.handlers().items()}
-        self._requests = Requests(self._connections, self._line, self._access, handlers, not_supported)
+        handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
+        self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
         gc.freeze()
 
     def _for_all(self) -> dict[int, Handler]:
@@ -168,10 +185,10 @@ class RemotingAgent:
             RequestCode.GET_MIN_OFFSET: alone(readers.bound),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: alone(readers.search),
             RequestCode.GET_EARLIEST_MSG_STORETIME: alone(readers.earliest),
-            RequestCode.QUERY_CONSUMER_OFFSET: alone(consumers.offset),
-            RequestCode.UPDATE_CONSUMER_OFFSET: alone(consumers.update_offset),
+            RequestCode.QUERY_CONSUMER_OFFSET: alone(self._offsets.offset),
+            RequestCode.UPDATE_CONSUMER_OFFSET: alone(self._offsets.update_offset),
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: alone(consumers.members),
-            RequestCode.CHECK_CLIENT_CONFIG: alone(consumers.check_filter),
+            RequestCode.CHECK_CLIENT_CONFIG: alone(readers.check_filter),
             RequestCode.LOCK_BATCH_MQ: alone(consumers.lock),
             RequestCode.UNLOCK_BATCH_MQ: alone(consumers.unlock),
             RequestCode.CONSUMER_SEND_MSG_BACK: alone(send_backs.send_back),
@@ -195,10 +212,13 @@ class RemotingAgent:
             done += self._put.cycle(now_ms)
         self._transactions.cycle(now_ms)
         self._consumers.cycle(now_ms)
+        self._calls.cycle(now_ms)
+        self._traffic.cycle(now_ms)
         self._connections.flush()
         if now_ms >= self._silent_at:
             self._silent_at = now_ms + SILENT_EVERY_MS
             self._connections.drop_silent(time.monotonic())
+            self._admin.look()
         self._forget_dropped()
         # Where everything was done that is there, another turn would only find that out: whatever comes ends the sleep.
         return 0 if self._put.may_sleep and not self._connections.are_stalled else done
@@ -238,9 +258,12 @@ class RemotingAgent:
             self._put.close()
             self._schedule.close()
             self._serve.close()
+            self._traffic.close()
         if hasattr(self, "_connections"):
             self._connections.close()
             close_context(self._context)
+        if hasattr(self, "_search"):
+            self._search.close()
 
     def _listen(self, listens: bool) -> None:
         """Whether a client's request ends the sleep: not while put has no room for it."""
@@ -270,6 +293,11 @@ class RemotingAgent:
             self._consumers.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
+    def _broker(self) -> Broker:
+        """The group, with the slaves as they were found last."""
+        self._search.begin()
+        return self._search.broker
+
     @property
     def _links(self) -> tuple[Link | None, ...]:
         return self._put.link, self._schedule.link, self._serve.link
@@ -290,10 +318,6 @@ class RemotingAgent:
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")
-
-
-def not_supported(_: Connection, request: Command, answer: Answer) -> None:
-    answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"request type {request.code} not supported")
 
 
 def build(node: Node) -> RemotingAgent | NameServerAgent:

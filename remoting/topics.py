@@ -1,12 +1,14 @@
 """Topics as clients ask for them: their routes, as from a name server, and making them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from towline.errors import IllegalTopic
 from towline.format.files.topics import (
     PERM_INHERIT,
     PERM_READ_WRITE,
+    PERM_WRITE,
     TEMPLATE_TOPIC,
     TopicConfig,
     TopicTable,
@@ -37,6 +39,7 @@ class TopicRoutes:
         # Queues of the topic from which others are made, 0 while none are made.
         self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
         self.changes = 0  # of the topics, that were seen
+        self.writable = True  # what routes say of the whole broker
 
     def refresh(self) -> bool:
         """Learns of what has changed; whether anything has."""
@@ -66,7 +69,8 @@ class TopicRoutes:
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
-        answer(ResponseCode.SUCCESS, body=route_of(topic, self._broker()))
+        told = topic if self.writable else replace(topic, perm=topic.perm & ~PERM_WRITE)
+        answer(ResponseCode.SUCCESS, body=route_of(told, self._broker()))
 
     def cluster(self, _: Command, answer: Answer) -> None:
         """GET_BROKER_CLUSTER_INFO."""

@@ -32,7 +32,7 @@ from towline.format.record.record import (
     decode,
 )
 from towline.format.record.transactions import HALF
-from towline.limits import STORE_TIMES_MAX
+from towline.limits import QUEUE_ENTRIES_MAX, STORE_TIMES_MAX
 from towline.log.commitlog.commit_log import CommitLogReader, store_time
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles
 from towline.log.queues.index_service import QUERY_COUNT, IndexService
@@ -139,6 +139,9 @@ class Lookup:
                 return LookupAnswer({"offset": self._offset_by_time(topic, queue, time, _boundary(question))})
             case {"op": "store_times", "places": list(places)} if len(places) <= STORE_TIMES_MAX:
                 return LookupAnswer({"times": [self._store_time_of(place) for place in places]})
+            case {"op": "queue_entries", "topic": str(topic), "queue": int(queue), "offset": int(at)}:
+                count = min(_number(question, "count", QUEUE_ENTRIES_MAX), QUEUE_ENTRIES_MAX)
+                return LookupAnswer(self._queue_entries(self._topic(topic), queue, at, count))
             case {"op": "log_ends"}:
                 return LookupAnswer(self._log_ends())
             case {"op": "epoch_ends", "topic": str(topic), "epoch": int(epoch)}:
@@ -248,6 +251,18 @@ class Lookup:
                 entries = self._queues.read(topic, queue, offset, 1)
                 return store_time(self._log, int(entries["physical_offset"][0])) if len(entries) else -1
         raise MalformedFrame(f"a message stands at a topic, a queue and an offset, not at {place!r}")
+
+    def _queue_entries(self, topic: TopicConfig, queue: int, at: int, count: int) -> dict[str, Any]:
+        """Entries of a queue from number `at` on, as far as one file of it has them: log offset, size, tags code.
+
+        Raises UnknownQueue.
+        """
+        if not 0 <= queue < topic.read_queue_nums:
+            raise UnknownQueue(topic.topic_name, queue)
+        low, high = self._bounds_of(topic.topic_name.encode(), queue)
+        count = max(0, min(count, high - at)) if at >= low else 0
+        entries = self._queues.read(topic.topic_name, queue, at, count) if count else ()
+        return {"min": low, "max": high, "entries": [list(map(int, entry)) for entry in entries]}
 
     # --- messages
 

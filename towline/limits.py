@@ -62,6 +62,7 @@ SLAVES_MAX: Final = 16
 
 # --- questions
 STORE_TIMES_MAX: Final = 256  # messages whose times one question asks for
+QUEUE_ENTRIES_MAX: Final = 4_096  # entries of a queue that one question asks for
 
 # --- waiting
 SLEEP_MAX_MS: Final = 100  # no process sleeps longer on its doorbell (H12)

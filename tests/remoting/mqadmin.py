@@ -24,6 +24,8 @@ MASKS: Final = (
     (re.compile(r"7F000001[0-9A-F]{24}\b"), "ID"),
     (re.compile(r"\b\d{13}@"), "MS@"),
     (re.compile(r"\bV\d_\d_\d\b"), "VERSION"),
+    (re.compile(r"(TPS: +)\d+\.\d+"), r"\1RATE"),
+    (re.compile(r"(name server\[ADDRESS\] OK, )\d+"), r"\1COUNT"),
     (re.compile(r"[ \t]+"), " "),
 )
 BODY: Final = re.compile(r"^Message Body Path:\s+(\S+)")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from remoting.refused import ABSENT
 from tests.processes.waiting import await_
 from towline.format.remoting import headers
 from towline.format.remoting.codes import RequestCode
@@ -60,10 +61,22 @@ HEADERS: Final = {
     RequestCode.GET_CONSUME_STATS: headers.ConsumeStats,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: headers.DeleteGroup,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: headers.ResetOffset,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: headers.OfGroup,
+    RequestCode.QUERY_CONSUME_QUEUE: headers.QueryQueue,
+    RequestCode.GET_BROKER_CONSUME_STATS: headers.BrokerConsumeStats,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: headers.RunningInfo,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: headers.ConsumeDirectly,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: headers.OfBroker,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: headers.OfBroker,
+    RequestCode.VIEW_BROKER_STATS_DATA: headers.StatsOf,
 }
 # Requests without fields or a body.
 EMPTY: Final = (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-                RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG)  # fmt: skip
+                RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG,
+                RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)  # fmt: skip
+# Bodies that are no JSON.
+PROPERTIES: Final = (b"", b"=", b"a", b"a=b", b"a=b\nc=d", b"flushDiskType=\\", b"#", b"\0=\0", b"\xff=\xff",
+                     b"brokerId=0\n" * 5_000, b"x" * 1_000_000, b"\n" * 1_000_000)  # fmt: skip
 BODIES: Final[dict[int, Any]] = {
     RequestCode.HEART_BEAT: {
         "clientID": ID,
@@ -103,6 +116,7 @@ BODIES: Final[dict[int, Any]] = {
 USUAL: Final = {
     "topic": TOPIC, "producer_group": GROUP, "consumer_group": GROUP, "group": GROUP, "queue_id": "0", "key": "k",
     "client_id": ID, "group_name": GROUP, "namespace": "n", "timestamp": "1",
+    "broker_name": "towline", "stats_name": "TOPIC_PUT_NUMS", "stats_key": TOPIC, "count": "1", "index": "0",
     "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
     "properties": "TAGS\x01A\x02", "msg_id": "K", "perm": "6", "read_queue_nums": "1", "write_queue_nums": "1",
 }  # fmt: skip
@@ -143,6 +157,9 @@ def requests() -> Iterator[tuple[int, dict[str, str], bytes]]:
                 yield code, {other: value for other, value in usual.items() if other != wire}, b"body"
         for body in (b"\0" * 4, struct.pack(">iiii", 24, 0, 0, -1), b"\xff" * 64, bytes(5 << 20)):
             yield code, usual, body
+    for code in (*EMPTY, RequestCode.UPDATE_BROKER_CONFIG, *ABSENT):
+        for body in PROPERTIES:
+            yield code, {"topic": TOPIC}, body
     for code, body in BODIES.items():
         for changed in changes(body):
             yield code, {}, json.dumps(changed).encode()
@@ -197,7 +214,7 @@ def test_each_value_alone_is_refused_or_served_and_no_process_ends(node: Remotin
 
 
 def test_every_request_that_is_handled_is_among_them() -> None:
-    assert {*HEADERS, *BODIES} == set(RequestCode) - {*EMPTY, *PUSHED}
+    assert {*HEADERS, *BODIES, RequestCode.UPDATE_BROKER_CONFIG} == set(RequestCode) - {*EMPTY, *PUSHED}
 
 
 @pytest.mark.parametrize("half", [b"\\ud800", b"\xed\xa0\x80"], ids=["escaped", "as it is"])

@@ -2,6 +2,7 @@
 groups and clients."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -33,6 +34,14 @@ COMMANDS: Final = {
     "queryMsgByKey": ("-t", TOPIC, "-k", "k1"),
     "queryMsgByUniqueKey": ("-t", TOPIC, "-i", KEY.format(1)),
     "queryMsgByOffset": ("-t", TOPIC, "-b", NAME, "-i", "1", "-o", "1"),
+    "queryCq": ("-t", TOPIC, "-q", "1", "-i", "0", "-g", GROUP),
+    "brokerConsumeStats": ("-b", "BROKER"),
+    "updateBrokerConfig": ("-b", "BROKER", "-k", "brokerName", "-v", NAME),
+    "wipeWritePerm": ("-b", NAME),
+    "addWritePerm": ("-b", NAME),
+    "exportConfigs": ("-c", CLUSTER),
+    "exportMetadata": ("-c", CLUSTER),
+    "exportMetrics": ("-c", CLUSTER),
     "consumerProgress": ("-g", GROUP),
     "consumerConnection": ("-g", GROUP),
     "producerConnection": ("-g", "sellers", "-t", TOPIC),
@@ -50,9 +59,13 @@ FAILING: Final = {
     "consumerConnection": ("-g", "nobody"),
     "producerConnection": ("-g", "nobody", "-t", TOPIC),
     "queryMsgByUniqueKey": ("-t", TOPIC, "-i", KEY.format(99)),
+    "queryCq": ("-t", TOPIC, "-q", "7", "-i", "0"),
+    "wipeWritePerm": ("-b", "nobody"),
+    "consumerStatus": ("-g", "nobody"),
     "deleteTopic": ("-c", CLUSTER, "-t", "nowhere"),
     "deleteSubGroup": ("-c", CLUSTER, "-g", "nobody"),
 }
+WHEN: Final = re.compile(r"(?<=lastUpdateTimestamp=)\d{13}")
 SUMS: Final = ("commitLogMinOffset", "commitLogMaxOffset", "putMessageSizeTotal", "putMessageAverageSize",
                "putMessageTimesTotal", "msgPutTotalTodayNow", "brokerActive", "dispatchBehindBytes")  # fmt: skip
 SET_IN_BOTH: Final = ("timerMaxDelaySec", "enablePropertyFilter", "brokerName", "brokerClusterName", "brokerIP1",
@@ -71,7 +84,8 @@ class Side:
     def run(self, command: str, *words: str) -> list[str]:
         """What a command prints while both clients are there."""
         self._beat()
-        return self._tool.run(command, *(self._id if word == "ID" else word for word in words))
+        meant = {"ID": self._id, "BROKER": self.address}
+        return self._tool.run(command, *(meant.get(word, word) for word in words))
 
     def _fill(self) -> str:
         """Five messages in two queues, a consumer that has read the first of them; the id of the second message."""
@@ -91,6 +105,12 @@ class Side:
         offset = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 1}
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, offset).code == 0
         return ids[1]
+
+    def put(self, topic: str, count: int) -> None:
+        """So many messages to a topic that is made for them."""
+        for _ in range(count):
+            assert self._client.put(topic, b"x").code == 0
+        self._await_route(topic)
 
     def _beat(self) -> None:
         """Heartbeats of a consumer and a producer."""
@@ -206,6 +226,41 @@ def test_a_running_consumer_whose_offsets_are_set_back_reads_everything_again(
 ) -> None:
     said, expected = (run_tool("Reset", request.config, side.names, "set-back") for side in (ours, theirs))
     assert said == expected == ["first [0, 1, 2, 3, 4]", "again [0, 1, 2, 3, 4]"]
+
+
+def test_a_running_consumer_tells_of_itself_and_handles_a_message_once_more(
+    ours: Side, theirs: Side, request: pytest.FixtureRequest
+) -> None:
+    said, expected = (sorted(run_tool("Running", request.config, side.names, "told")) for side in (ours, theirs))
+    assert said == expected
+    assert {"once more CR_SUCCESS", "threads true"} <= set(said)
+
+
+def test_all_producers_hold_those_of_ours(theirs: Side, ours: Side) -> None:
+    rows = [
+        [line for line in side.run("producer", "-b", side.address) if "(sellers)" in line] for side in (ours, theirs)
+    ]
+    said, expected = ([WHEN.sub("WHEN", line) for line in lines] for lines in rows)
+    assert said == expected != []
+
+
+def test_what_came_to_a_topic_is_counted_as_a_broker_does(ours: Side, theirs: Side) -> None:
+    """A broker counts every 10 s."""
+    topic = "counted"
+    for side in (ours, theirs):
+        side.put(topic, 7)
+
+    def counted(side: Side) -> bool:
+        rows = [line.split() for line in side.run("statsAll", "-t", topic) if line.startswith(topic)]
+        return [(row[0], row[1], row[-2], row[-1]) for row in rows] == [(topic, "0", "7", "NO_CONSUMER")]
+
+    for side in (ours, theirs):
+        await_(lambda side=side: counted(side), WAIT_S, "seven messages")
+
+
+def test_a_setting_that_changes_at_a_start_alone_is_refused_by_name(ours: Side) -> None:
+    said = " ".join(ours.run("updateBrokerConfig", "-b", ours.address, "-k", "flushDiskType", "-v", "SYNC_FLUSH"))
+    assert "flushDiskType is 'ASYNC_FLUSH' until the node is started with another value" in said
 
 
 def table_of(lines: list[str], between: str) -> dict[str, str]:

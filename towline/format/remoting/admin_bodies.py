@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from towline.errors import MalformedFrame
-from towline.format.files.groups import GroupTable, groups_content
+from towline.format.files.groups import GroupTable, SubscriptionGroup, groups_content
 from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 
+from .broker_bodies import subscription_members
 from .consumers import ConsumerData
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
@@ -53,11 +54,13 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """A queue as consumerProgress shows it: `last_ms` is the store time of the message consumed last, 0 for none."""
+    """A queue as consumerProgress shows it: `last_ms` is the store time of the message consumed last, 0 for none;
+    `pulled` the offset behind what the group was sent."""
 
     end: int
     offset: int
     last_ms: int
+    pulled: int
 
     @property
     def members(self) -> dict[str, Any]:
@@ -65,8 +68,11 @@ class QueueProgress:
             "brokerOffset": self.end,
             "consumerOffset": self.offset,
             "lastTimestamp": self.last_ms,
-            "pullOffset": self.offset,
+            "pullOffset": max(self.offset, self.pulled),
         }
+
+
+GroupProgress: TypeAlias = Mapping[str, Mapping[int, QueueProgress]]  # by topic and queue id
 
 
 # --- topics
@@ -93,9 +99,9 @@ def topic_configs(table: TopicTable, page: Sequence[TopicConfig]) -> bytes:
     return _json(members)
 
 
-def topic_stats(broker: str, queues: Mapping[Queue, QueueStats]) -> bytes:
+def topic_stats(broker: str, queues: Mapping[Queue, QueueStats], per_second: float) -> bytes:
     rows = {queue: stats.members for queue, stats in queues.items()}
-    return b'{"offsetTable":%s,"topicPutTps":0.0}' % _by_queue(broker, rows)
+    return b'{"offsetTable":%s,"topicPutTps":%s}' % (_by_queue(broker, rows), _json(round(per_second, 6)))
 
 
 def _topic_members(topics: Sequence[TopicConfig]) -> dict[str, Any]:
@@ -111,13 +117,38 @@ def group_list(names: Iterable[str]) -> bytes:
     return _json({"groupList": list(names)})
 
 
+def group_config(group: SubscriptionGroup) -> bytes:
+    table = groups_content(GroupTable(groups={group.group_name: group}))
+    return _json(table["subscriptionGroupTable"][group.group_name])
+
+
 def group_configs(table: GroupTable) -> bytes:
     return _json(groups_content(table))
 
 
-def consume_stats(broker: str, queues: Mapping[Queue, QueueProgress]) -> bytes:
+def consume_stats(broker: str, queues: Mapping[Queue, QueueProgress], per_second: float = 0.0) -> bytes:
     rows = {queue: progress.members for queue, progress in queues.items()}
-    return b'{"consumeTps":0.0,"offsetTable":%s}' % _by_queue(broker, rows)
+    return b'{"consumeTps":%s,"offsetTable":%s}' % (_json(round(per_second, 6)), _by_queue(broker, rows))
+
+
+def broker_consume_stats(broker: str, where: str, groups: Mapping[str, GroupProgress]) -> bytes:
+    """Of all groups, a table for each topic. `where`: `host:port` of the broker."""
+    total = sum(
+        row.end - row.offset for topics in groups.values() for queues in topics.values() for row in queues.values()
+    )
+    rows = (
+        b"{%s:[%s]}"
+        % (
+            _json(group),
+            b",".join(
+                consume_stats(broker, {(topic, queue): row for queue, row in queues.items()})
+                for topic, queues in sorted(topics.items())
+            ),
+        )
+        for group, topics in sorted(groups.items())
+    )
+    head = b'{"brokerAddr":%s,"consumeStatsList":[%s],"totalDiff":%d}'
+    return head % (_json(where), b",".join(rows), total)
 
 
 def reset_offsets(broker: str, offsets: Mapping[Queue, int]) -> bytes:
@@ -152,18 +183,7 @@ def producer_connections(clients: Iterable[ClientFacts]) -> bytes:
 
 def consumer_connections(clients: Iterable[ClientFacts], group: ConsumerData) -> bytes:
     """`group`: what the newest heartbeat says of it."""
-    subscriptions = {
-        topic: {
-            "classFilterMode": False,
-            "codeSet": [],
-            "expressionType": said.kind,
-            "subString": said.expression,
-            "subVersion": said.version,
-            "tagsSet": [],
-            "topic": topic,
-        }
-        for topic, said in group.subscriptions.items()
-    }
+    subscriptions = {topic: subscription_members(topic, said) for topic, said in group.subscriptions.items()}
     facts = {"messageModel": group.model, **group.facts}
     return _json({"connectionSet": [client.members for client in clients], **facts, "subscriptionTable": subscriptions})
 
@@ -173,15 +193,6 @@ def consumer_connections(clients: Iterable[ClientFacts], group: ConsumerData) ->
 
 def runtime_info(table: Mapping[str, str]) -> bytes:
     return _json({"table": dict(table)})
-
-
-def properties_text(table: Mapping[str, str]) -> bytes:
-    """Lines of name=value, as Java's Properties read them."""
-    return "".join(f"{name}={_escaped(value)}\n" for name, value in sorted(table.items())).encode()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _by_queue(broker: str, rows: Mapping[Queue, Any]) -> bytes:

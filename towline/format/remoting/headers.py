@@ -218,6 +218,65 @@ class ProducerGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningInfo:
+    """GET_CONSUMER_RUNNING_INFO: of one client; `jstack_enable`: with what its threads do."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeDirectly:
+    """CONSUME_MESSAGE_DIRECTLY: `msg_id` is the one with an offset of the log."""
+
+    consumer_group: str
+    client_id: str
+    msg_id: str
+    topic: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfGroup:
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfBroker:
+    """WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConsumeStats:
+    """GET_BROKER_CONSUME_STATS. `is_order`: of ordered topics alone."""
+
+    is_order: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryQueue:
+    """QUERY_CONSUME_QUEUE: `count` entries from number `index` on."""
+
+    topic: str
+    queue_id: I32
+    index: int
+    count: I32
+    consumer_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsOf:
+    """VIEW_BROKER_STATS_DATA: `stats_key` is a topic, or topic@group."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStats:
     """GET_CONSUME_STATS. `topic`: that one alone; "": each of which the group has an offset."""
 

@@ -26,6 +26,11 @@ class Broker:
         }
 
 
+def slave_id(node: int) -> int:
+    """A slave's broker id: that of its node and 1, since 0 is the master's, whichever node that is."""
+    return node + 1
+
+
 def route_of(topic: TopicConfig, broker: Broker) -> bytes:
     """The route of a topic."""
     return _json(

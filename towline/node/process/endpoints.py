@@ -30,7 +30,8 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
     if host in _ANYWHERE and own is not None:
         host = own.rpartition(":")[0]
     seen: dict[str, list[str]] = {"put": [], "serve": [], "ha": []} | endpoints_of(settings, runtime, role)
-    if settings.remoting_port and role == "master":
+    read = settings.slave_read_enable and bool(settings.ha_peers)  # a slave alone with its master does not listen there
+    if settings.remoting_port and (role == "master" or read):
         seen["remoting"] = [f"tcp://{settings.broker_ip1}:{settings.remoting_port}"]
     return {
         service: [one.replace(f"//{settings.listen_host}:", f"//{host}:") for one in endpoints if one.startswith("tcp")]
