@@ -125,6 +125,11 @@ class Settings(
         """Delay of level 1, 2, ... in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
 
+    @property
+    def store_port(self) -> int:
+        """The port in records' STOREHOST, and so in the ids that clients make of them: there they ask for a message."""
+        return self.remoting_port or self.listen_port
+
     @model_validator(mode="before")
     @classmethod
     def _defaults_of_a_role(cls, given: Any) -> Any:
