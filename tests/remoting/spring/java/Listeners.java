@@ -44,7 +44,7 @@ final class Listeners {
         @Override
         public void onMessage(MessageExt message) {
             Heard.add("whole", message.getTags() + " " + message.getKeys() + " " + message.getUserProperty("colour")
-                    + " " + message.getReconsumeTimes() + " " + message.getQueueOffset());
+                    + " " + message.getReconsumeTimes());
         }
     }
 
