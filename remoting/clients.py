@@ -1,6 +1,8 @@
 """Clients by what their heartbeats say: who they are, which producer groups they belong to (spec 11.3).
 
-A client is known on the connection of its last heartbeat, until that ends or it unregisters.
+A client is known on the connection of its last heartbeat, until that ends or it unregisters. Whoever sent a half can be
+checked before its first heartbeat: Java's producers have that up to 30 s later, since they open no connection for a
+broker whose address they have one to, as to the name server that this port is as well.
 """
 
 import random
@@ -40,6 +42,7 @@ class Clients:
     def __init__(self) -> None:
         self._known: dict[str, Client] = {}
         self._producers: dict[str, set[Client]] = {}
+        self._senders: dict[str, Connection] = {}  # of halves, by their producer group: the last one
         self.group_changes = 1  # of `producer_groups`
 
     def __len__(self) -> int:
@@ -47,12 +50,13 @@ class Clients:
 
     @property
     def producer_groups(self) -> list[str]:
-        return list(self._producers)
+        """Those of which a producer can be checked."""
+        return list(dict.fromkeys([*self._producers, *self._senders]))
 
-    def producer_of(self, group: str) -> Client | None:
-        """Any client of a producer group."""
+    def producer_of(self, group: str) -> Connection | None:
+        """The connection of any client of a producer group; before their first heartbeat, of who sent a half."""
         found = self._producers.get(group)
-        return random.choice(tuple(found)) if found else None
+        return random.choice(tuple(found)).connection if found else self._senders.get(group)
 
     def producers_of(self, group: str) -> list[Client]:
         """All clients of a producer group, by their ids."""
@@ -64,6 +68,18 @@ class Clients:
     def connection_of(self, client_id: str) -> Connection | None:
         found = self._known.get(client_id)
         return None if found is None else found.connection
+
+    def sent_half(self, connection: Connection, group: str) -> None:
+        """Notes who sent a half of a producer group. What is too much for one connection waits for a heartbeat."""
+        before = self._senders.get(group)
+        if before is connection or len(connection.half_groups) >= CLIENTS_MAX:
+            return
+        if before is None:
+            self.group_changes += 1
+        else:
+            before.half_groups.discard(group)
+        self._senders[group] = connection
+        connection.half_groups.add(group)
 
     def heartbeat(self, connection: Connection, request: Command, heartbeat: Heartbeat) -> None:
         """Notes what a HEART_BEAT says. Raises RequestRefused."""
@@ -87,6 +103,7 @@ class Clients:
         client = self._known.get(header.client_id)
         if client is None:
             return
+        self._forget_sender(client.connection, header.producer_group)
         if header.producer_group in client.producer_groups:
             client.producer_groups.discard(header.producer_group)
             self._leave(client, header.producer_group)
@@ -95,10 +112,18 @@ class Clients:
 
     def ended(self, connection: Connection) -> None:
         """Forgets whoever was on a connection."""
+        for group in list(connection.half_groups):
+            self._forget_sender(connection, group)
         for client_id in list(connection.client_ids):
             client = self._known.get(client_id)
             if client is not None and client.connection is connection:
                 self._forget(client)
+
+    def _forget_sender(self, connection: Connection, group: str) -> None:
+        if group in connection.half_groups:
+            connection.half_groups.discard(group)
+            del self._senders[group]
+            self.group_changes += 1
 
     def _forget(self, client: Client) -> None:
         for group in client.producer_groups:

@@ -52,6 +52,7 @@ class Connection:
         self.heard = time.monotonic()
         self.sock = sock
         self.client_ids: set[str] = set()
+        self.half_groups: set[str] = set()  # producer groups of halves that it was the last to send
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._out_size = 0

@@ -8,7 +8,8 @@ from typing import Final
 from towline.errors import MalformedFrame, MalformedRecord
 from towline.format.files.topics import TopicConfig
 from towline.format.record import property_crc
-from towline.format.record.properties import UNIQ_KEY, decode
+from towline.format.record.forms import HALF_TOPIC
+from towline.format.record.properties import PRODUCER_GROUP, UNIQ_KEY, decode
 from towline.format.record.record import (
     BORN_HOST_IPV6,
     INNER_BATCH,
@@ -23,7 +24,7 @@ from towline.format.record.record import (
 from towline.format.remoting.batch import members_of
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import RecallMessage, SendMessage, read_header
+from towline.format.remoting.headers import FieldTooLong, RecallMessage, SendMessage, read_header
 from towline.format.remoting.stored import BrokerFacts, RecallHandle, StoredMessage, recalling, stored_message
 from towline.format.wire.frames import Group, PutAnswer
 from towline.limits import REQUEST_SIZE_MAX
@@ -51,7 +52,8 @@ class Batch:
 
 
 class Producers:
-    """Handles SEND_MESSAGE and its kin, and RECALL_MESSAGE. `store_host` is the address in the ids of messages."""
+    """Handles SEND_MESSAGE and its kin, and RECALL_MESSAGE. `store_host` is the address in the ids of messages,
+    `half_sent` is told of each half: who sent it, and of which producer group it is."""
 
     def __init__(
         self,
@@ -61,14 +63,18 @@ class Producers:
         broker: str,
         store_host: Host,
         now_ms: Callable[[], int],
+        half_sent: Callable[[Connection, str], None],
     ) -> None:
         self._put, self._topics, self._facts, self._broker = put, topics, facts, broker
-        self._store_host, self._now_ms = store_host, now_ms
+        self._store_host, self._now_ms, self._half_sent = store_host, now_ms, half_sent
         self._turns = count()
 
     def send(self, connection: Connection, request: Command, answer: Answer) -> None:
         """Stores what was sent, and answers when that is promised. Raises MalformedFrame, RequestRefused."""
-        header = read_header(SendMessage, request.fields, letters=request.code in LETTERED)
+        try:
+            header = read_header(SendMessage, request.fields, letters=request.code in LETTERED)
+        except FieldTooLong as error:  # as where they fit into a header, but not into a record: nothing to try again
+            raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, error.describe()) from None
         topic = self._topics.find(header.topic)
         if topic is not None and not self._topics.is_being_made(header.topic):
             self._store(connection, header, topic, request, answer)
@@ -150,6 +156,8 @@ class Producers:
         record = self._record(
             connection, stored, body, header.flag, header.sys_flag, header.born_timestamp, header.reconsume_times
         )
+        if stored.topic == HALF_TOPIC:
+            self._half_sent(connection, decode(stored.properties)[PRODUCER_GROUP])
         recall = ""
         if stored.deliver_at:
             recall = str(RecallHandle(header.topic, self._broker, stored.deliver_at, stored.unique_key))

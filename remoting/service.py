@@ -159,7 +159,13 @@ class RemotingAgent:
         node, settings = self._node, self._node.settings
         host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port)
         producers = Producers(
-            self._put, self._topics, self._facts_of_broker, settings.broker_name, host, node.clock.now_ms
+            self._put,
+            self._topics,
+            self._facts_of_broker,
+            settings.broker_name,
+            host,
+            node.clock.now_ms,
+            self._clients.sent_half,
         )
         replies = Replies(producers, self._clients, self._connections, self._where, node.log)
         self._transactions = Transactions(

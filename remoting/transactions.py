@@ -18,8 +18,8 @@ from towline.format.remoting.command import Command
 from towline.format.remoting.headers import EndTransaction, read_header
 from towline.format.wire.frames import Buffer
 
-from .clients import Client, Clients
-from .connections import Answer, Connections
+from .clients import Clients
+from .connections import Answer, Connection, Connections
 from .questions import TOO_LONG, Facts, Questions, refusal_in
 
 WATCHES_MAX: Final = 16  # that schedule holds for one peer
@@ -124,12 +124,12 @@ class Transactions:
 
     def _check(self, group: str, checks: list[dict[str, Any]], rest: list[Buffer]) -> None:
         for row, record in zip(checks, _records(rest), strict=True):
-            client = self._clients.producer_of(group)
-            if client is None:
+            connection = self._clients.producer_of(group)
+            if connection is None:
                 return  # schedule asks again
-            self._ask(client, int(row["first"]), record)
+            self._ask(connection, int(row["first"]), record)
 
-    def _ask(self, client: Client, first: int, half: Record) -> None:
+    def _ask(self, connection: Connection, first: int, half: Record) -> None:
         pairs = names.decode(half.properties)
         topic, queue_id = pairs.get(names.REAL_TOPIC, ""), int(pairs.get(names.REAL_QID, 0))
         body = encode(replace(half, topic=topic.encode(), queue_id=queue_id))
@@ -142,7 +142,7 @@ class Transactions:
             "transactionId": key,
             "offsetMsgId": self._message_id(half.physical_offset),
         }
-        self._connections.ask(client.connection, RequestCode.CHECK_TRANSACTION_STATE, fields, body, one_way=True)
+        self._connections.ask(connection, RequestCode.CHECK_TRANSACTION_STATE, fields, body, one_way=True)
 
 
 def _records(parts: list[Buffer]) -> list[Record]:

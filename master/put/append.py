@@ -110,7 +110,7 @@ class Appender:
         self._appended = node.writer(Position.APPENDED)
         self._timestamp = node.writer(Position.STORE_TIMESTAMP)
         self._waited_max_ms = settings.wait_time_mills_in_send_queue
-        self._host = _host(settings.broker_ip1, settings.stored_port)
+        self._host = _host(settings.broker_ip1, settings.store_port)
         self._own = own_values(settings.broker_cluster_name)
         self._queues = QueueTable()
         self._positions = np.frombuffer(node.positions.words, np.uint8)

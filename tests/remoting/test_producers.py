@@ -9,6 +9,7 @@ import pytest
 from tests.format.remoting.test_batch import item
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
+from towline.format.record.message_id import encode_offset_id
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ONE_WAY, Form
 from towline.format.remoting.stored import RecallHandle
@@ -38,7 +39,8 @@ def test_a_message_gets_what_a_broker_adds_and_is_answered_with_its_place(node: 
     for found, message in ((answer, first), (again, second)):
         assert found.fields["queueId"] == str(message.record.queue_id)
         assert found.fields["queueOffset"] == str(message.record.queue_offset)
-        assert found.fields["msgId"].endswith(f"{message.record.physical_offset:016X}")
+        assert found.fields["msgId"] == encode_offset_id(message.record.store_host, message.record.physical_offset)
+        assert message.record.store_host.port == node.port
         assert (found.fields["MSG_REGION"], found.fields["TRACE_ON"]) == ("DefaultRegion", "true")
 
 
@@ -162,12 +164,12 @@ def test_a_message_that_was_retried_too_often_becomes_a_dead_letter(node: Remoti
 # --- transactions
 
 
-def half(client: RawClient, body: bytes, key: str) -> dict[str, object]:
-    answer = client.put("orders", body, f"TRAN_MSG\x01true\x02PGROUP\x01billing\x02UNIQ_KEY\x01{key}\x02", f=4)
+def half(client: RawClient, body: bytes, key: str, group: str = "billing") -> dict[str, object]:
+    answer = client.put("orders", body, f"TRAN_MSG\x01true\x02PGROUP\x01{group}\x02UNIQ_KEY\x01{key}\x02", f=4)
     assert answer.code == SUCCESS
     offset = int(answer.fields["msgId"][16:], 16)
     return {
-        "producerGroup": "billing",
+        "producerGroup": group,
         "tranStateTableOffset": answer.fields["queueOffset"],
         "commitLogOffset": offset,
         "msgId": key,
@@ -213,6 +215,16 @@ def test_an_open_transaction_is_checked_with_a_client_of_its_group(node: Remotin
     await_(lambda: b"undecided" in bodies(node, "orders", 1), 30.0, "the message of the transaction")
 
 
+def test_who_sent_the_last_half_is_checked_before_any_heartbeat(node: RemotingNode, client: RawClient) -> None:
+    with RawClient(node.port) as gone:
+        half(gone, b"sent before", "A" * 32, "shy")
+    half(client, b"sent", "B" * 32, "shy")
+    found = {client.await_request(RequestCode.CHECK_TRANSACTION_STATE).fields["transactionId"] for _ in range(8)}
+    assert {"A" * 32, "B" * 32} <= found
+    assert client.heartbeat("late@1", "shy").code == SUCCESS
+    assert client.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "late@1", "producerGroup": "shy"}).code == SUCCESS
+
+
 # --- replies
 
 
@@ -248,6 +260,7 @@ def test_a_reply_goes_to_who_asked_and_is_stored(node: RemotingNode, client: Raw
         ({"h": 1 << 31}, SYSTEM_ERROR, "32 bits"),
         ({"b": None}, SYSTEM_ERROR, "missing"),
         ({"i": "k\x01" + "v" * 32_760}, ILLEGAL, "properties"),
+        ({"i": "k\x01" + "\u4e2d" * 32_769}, ILLEGAL, "properties"),
     ],
 )
 def test_a_message_that_cannot_be_is_refused_with_the_reason(client: RawClient, fields, code, why) -> None:

@@ -121,14 +121,14 @@ class Settings(
         return parse_scheduling(self.process_scheduling)
 
     @property
-    def stored_port(self) -> int:
-        """The port in STOREHOST, and so in the ids of messages: RocketMQ's tools ask there for a message by its id."""
-        return self.remoting_port or self.listen_port
-
-    @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Delay of level 1, 2, ... in milliseconds."""
         return parse_delay_levels(self.message_delay_level)
+
+    @property
+    def store_port(self) -> int:
+        """The port in records' STOREHOST, and so in the ids that clients make of them: there they ask for a message."""
+        return self.remoting_port or self.listen_port
 
     @model_validator(mode="before")
     @classmethod

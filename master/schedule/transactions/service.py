@@ -159,7 +159,7 @@ class TransactionService:
         rules = CheckRules(settings.transaction_time_out, settings.transaction_check_max)
         ledger = Ledger(rules, half_floor, max(0, op_floor - OPS_READ_AGAIN))
         family = socket.AF_INET6 if ":" in settings.broker_ip1 else socket.AF_INET
-        host = Host(socket.inet_pton(family, settings.broker_ip1), settings.stored_port)
+        host = Host(socket.inet_pton(family, settings.broker_ip1), settings.store_port)
         record_options = RecordOptions(host, node.clock.now_ms, settings.enabled_append_prop_crc)
 
         def read_to() -> int:

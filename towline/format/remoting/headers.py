@@ -18,6 +18,10 @@ I32: TypeAlias = Annotated[int, 32]
 Shape: TypeAlias = tuple[tuple[str, str, Any, bool], ...]  # attribute, name on the wire, type, may be missing
 
 
+class FieldTooLong(MalformedFrame):
+    """A header has a field of more than TEXT_MAX bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessage:
     """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and the two of a reply. `queue_id` below 0: any queue."""
@@ -342,7 +346,7 @@ def _camel(name: str) -> str:
 def _value(name: str, wire: str, text: str, wanted: Any) -> Any:
     size = len(text) if text.isascii() else len(text.encode())
     if size > TEXT_MAX:
-        raise MalformedFrame(f"the header field {wire} ({name}) has {size} bytes; {TEXT_MAX} are allowed")
+        raise FieldTooLong(f"the header field {wire} ({name}) has {size} bytes; {TEXT_MAX} are allowed")
     if wanted is bool:
         return text.lower() == _TRUE  # as Java reads it: everything else is false
     if wanted in (int, I32):
