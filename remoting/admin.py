@@ -31,10 +31,14 @@ class Admin:
         clients: Clients,
         consumers: Consumers,
         connections: Connections,
+        group_changed: Callable[..., None],
     ) -> None:
+        """`group_changed` gets a group, and a topic where only what the group does there has changed."""
         broker, times = node.settings.broker_name, StoreTimes(serve)
         self._topics = TopicAdmin(serve, topics, times, broker)
-        self._groups = GroupAdmin(serve, topics, times, consumers, clients, connections, broker, node.store)
+        self._groups = GroupAdmin(
+            serve, topics, times, consumers, clients, connections, group_changed, broker, node.store
+        )
         self._node = NodeAdmin(node, serve)
 
     def handlers(self) -> dict[int, Handle]:
@@ -57,6 +61,7 @@ class Admin:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.configure,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.configs,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._node.runtime_info,
             RequestCode.GET_BROKER_CONFIG: self._node.config,
         }

@@ -1,6 +1,6 @@
 """Consumer and producer groups as RocketMQ's tools ask for them: settings, progress, who is connected, new offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from towline.format.remoting.admin_bodies import (
     QueueProgress,
     consume_stats,
     consumer_connections,
+    group_config,
     group_configs,
     group_list,
     producer_connections,
@@ -24,6 +25,7 @@ from towline.format.remoting.headers import (
     ConsumeStats,
     DeleteGroup,
     GroupPage,
+    OfGroup,
     OfTopic,
     ProducerGroup,
     ResetOffset,
@@ -59,9 +61,11 @@ class GroupAdmin:
         consumers: Consumers,
         clients: Clients,
         connections: Connections,
+        group_changed: Callable[..., None],
         broker: str,
         store: Store,
     ) -> None:
+        self._group_changed = group_changed
         self._serve, self._topics, self._times = serve, topics, times
         self._consumers, self._clients, self._connections = consumers, clients, connections
         self._broker = broker
@@ -200,7 +204,9 @@ class GroupAdmin:
         def made(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
                 answer.refuse(_refused(facts))
-            elif not self._serve.ask("group_reset", _target(header), told):
+                return
+            self._group_changed(header.group, header.topic)
+            if not self._serve.ask("group_reset", _target(header), told):
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
@@ -240,6 +246,7 @@ class GroupAdmin:
             else:
                 answer(ResponseCode.SUCCESS)
 
+        self._group_changed(name)
         self._ask("group_configure", {"group": name, "settings": settings}, told)
 
     def delete(self, request: Command, answer: Answer) -> None:
@@ -253,7 +260,27 @@ class GroupAdmin:
             else:
                 answer(ResponseCode.SUCCESS)
 
+        self._group_changed(name)
         self._ask("group_delete", {"group": name}, told)
+
+    def config(self, request: Command, answer: Answer) -> None:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: a group that is not there is made where a heartbeat would make it. Raises
+        MalformedFrame, RequestRefused."""
+        name = read_header(OfGroup, request.fields).group
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            if facts is None or "error" in facts:
+                answer.refuse(_refused(facts))
+            else:
+                answer(ResponseCode.SUCCESS, body=group_config(facts["settings"]))
+
+        def made(facts: Facts | None, _: list[Buffer]) -> None:
+            if facts is None or "error" in facts:
+                answer.refuse(_refused(facts))
+            elif not self._serve.ask("group_describe", {"group": name}, told):
+                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+
+        self._ask("group_commit", {"group": name, "offsets": {}}, made)
 
     def configs(self, request: Command, answer: Answer) -> None:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, of all groups or a page of them. Raises MalformedFrame, RequestRefused."""

@@ -60,7 +60,7 @@ class Readers:
             self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         self._check_place(header)
         wanted = self._wanted(header)
-        codes, expression = self._filter(wanted)
+        codes, expression = self.filter_of(wanted)
         held = max(0, min(header.suspend_timeout_millis, SUSPEND_MAX_MS)) if header.sys_flag & SUSPENDS else 0
         most = header.max_msg_bytes if header.max_msg_bytes > 0 else BYTES_MAX
         pull = Pull(
@@ -87,7 +87,7 @@ class Readers:
 
     def check(self, subscription: SubscriptionData) -> None:
         """Raises RequestRefused for a filter that nobody can evaluate."""
-        self._filter(subscription)
+        self.filter_of(subscription)
 
     def _check_place(self, header: PullMessage) -> None:
         topic = self._topics.find(header.topic)
@@ -112,7 +112,7 @@ class Readers:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, why)
         return found
 
-    def _filter(self, subscription: SubscriptionData) -> tuple[tuple[int, ...], str]:
+    def filter_of(self, subscription: SubscriptionData) -> tuple[tuple[int, ...], str]:
         """The hashes of tags, or the expression. Raises RequestRefused."""
         try:
             if subscription.kind != SQL92:

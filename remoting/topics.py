@@ -36,6 +36,9 @@ class TopicRoutes:
         self._file, self._broker = file, broker
         # Queues of the topic from which others are made, 0 while none are made.
         self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
+        self._cluster = (
+            settings.broker_cluster_name
+        )  # a broker has a topic of this name: it shows who is in the cluster
         self.changes = 0  # of the topics, that were seen
 
     def refresh(self) -> bool:
@@ -63,6 +66,8 @@ class TopicRoutes:
         """GET_ROUTEINFO_BY_TOPIC. Raises MalformedFrame, RequestRefused."""
         name = read_header(OfTopic, request.fields).topic
         topic = self.find(name)
+        if topic is None and name == self._cluster:
+            topic = TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, perm=PERM_INHERIT)
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)

@@ -115,6 +115,10 @@ def group_configs(table: GroupTable) -> bytes:
     return _json(groups_content(table))
 
 
+def group_config(settings: Mapping[str, Any]) -> bytes:
+    return _json(dict(settings))
+
+
 def consume_stats(broker: str, queues: Mapping[Queue, QueueProgress]) -> bytes:
     rows = {queue: progress.members for queue, progress in queues.items()}
     return b'{"consumeTps":0.0,"offsetTable":%s}' % _by_queue(broker, rows)

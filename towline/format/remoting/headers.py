@@ -211,6 +211,13 @@ class ConfigKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfGroup:
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerGroup:
     """GET_PRODUCER_CONNECTION_LIST."""
 
