@@ -30,6 +30,7 @@ class Proxy(Process):
             "grpcServerPort": grpc,
             "remotingListenPort": remoting,
             "enableTopicMessageTypeCheck": False,
+            "transactionHeartbeatPeriodSecond": 1,  # before it a broker knows nobody whom it could ask
             "printThreadPoolStatusInMillis": 60_000,
         }
         file = directory / "rmq-proxy.json"

@@ -1,7 +1,7 @@
 """Real push consumers of 5.5 that pop, their queues divided by the broker: as from a real broker."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -16,7 +16,7 @@ from .mqadmin import program
 from .other_clients import make_topic
 
 RUN_S: Final = 300.0
-TOPIC: Final = "popped"
+STEPS: Final = ("all", "tagged", "shared", "failing", "forgotten")
 
 
 @pytest.fixture(scope="module")
@@ -24,22 +24,25 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.Rocketmq
     yield from start_broker(tmp_path_factory.mktemp("real"))
 
 
-def transcript(address: str, config: pytest.Config) -> list[str]:
+def transcript(address: str, topic: str, steps: Sequence[str], config: pytest.Config) -> list[str]:
     with TemporaryDirectory() as home:
         words = ["java", "-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000"]
-        words += [f"-Duser.home={home}", *program("Pop", config), address, TOPIC]
+        words += [f"-Duser.home={home}", *program("Pop", config), address, topic, *steps]
         done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.splitlines()
 
 
+@pytest.mark.timeout(2 * RUN_S)
+@pytest.mark.parametrize("steps", [("all", "failing"), pytest.param(STEPS, marks=pytest.mark.slow)])
 def test_push_consumers_that_pop_find_no_difference_to_a_real_broker(
-    node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
+    steps: Sequence[str], node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
 ) -> None:
+    topic = f"popped-{len(steps)}"
     addresses = [real.address, f"127.0.0.1:{node.port}"]
     for address in addresses:
-        make_topic(address, TOPIC)
+        make_topic(address, topic)
     with ThreadPoolExecutor() as pool:
-        theirs, ours = pool.map(lambda address: transcript(address, request.config), addresses)
+        theirs, ours = pool.map(lambda address: transcript(address, topic, steps, request.config), addresses)
     assert not [line for line in ours if "false" in line]
     assert ours == theirs

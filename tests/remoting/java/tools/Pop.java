@@ -21,8 +21,8 @@ import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * Push consumers that pop, their queues being divided by the broker: NAMESRV TOPIC. Each step prints lines in which
- * nothing differs between two runs that went the same way.
+ * Push consumers that pop, their queues being divided by the broker: NAMESRV TOPIC STEP... Each step prints lines in
+ * which nothing differs between two runs that went the same way.
  */
 public final class Pop {
     private static final int COUNT = 40;
@@ -53,17 +53,26 @@ public final class Pop {
         try {
             Pop run = new Pop(words[0], words[1]);
             run.fill("m");
-            run.all();
-            run.tagged();
-            run.shared();
-            run.failing();
-            run.forgotten();
+            for (int place = 2; place < words.length; place++) {
+                run.step(words[place]);
+            }
             System.out.println("over");
         } catch (Exception error) {
             error.printStackTrace();
             System.exit(1);  // consumers that were not shut down would keep the program
         }
         System.exit(0);
+    }
+
+    private void step(String name) throws Exception {
+        switch (name) {
+            case "all" -> read(name, "*", COUNT);
+            case "tagged" -> read(name, "TagA", COUNT / 2);
+            case "shared" -> shared();
+            case "failing" -> failing();
+            case "forgotten" -> forgotten();
+            default -> throw new IllegalArgumentException(name);
+        }
     }
 
     private void fill(String prefix) throws Exception {
@@ -86,14 +95,6 @@ public final class Pop {
         made.setPollNameServerInterval(1_000);
         made.setHeartbeatBrokerInterval(1_000);
         return made;
-    }
-
-    private void all() throws Exception {
-        read("all", "*", COUNT);
-    }
-
-    private void tagged() throws Exception {
-        read("tagged", "TagA", COUNT / 2);
     }
 
     private void read(String what, String tags, int expected) throws Exception {
