@@ -15,10 +15,14 @@ STARTED: Final = "startup successfully"
 FLAGS: Final = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
+def classes_of_proxy(config: pytest.Config) -> str:
+    return classes_of("rocketmq-proxy", VERSION, (), config)
+
+
 class Proxy(Process):
     """A proxy in cluster mode. Its gRPC clients find it at `endpoints`."""
 
-    def __init__(self, directory: Path, names: str, config: pytest.Config) -> None:
+    def __init__(self, directory: Path, names: str, classes: str) -> None:
         """`names`: the address of the name server. The types of topics are not checked: a topic made without one is for
         plain messages alone there."""
         directory.mkdir()
@@ -36,7 +40,6 @@ class Proxy(Process):
         file = directory / "rmq-proxy.json"
         file.write_text(json.dumps(settings))
         flags = [*FLAGS, f"-Duser.home={directory}", f"-Drocketmq.home.dir={directory}"]
-        classes = classes_of("rocketmq-proxy", VERSION, (), config)
         words = ["-cp", classes, "org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(file)]
         log = directory / "log"
         super().__init__(

@@ -16,7 +16,7 @@ from towline.format.remoting.codes import RequestCode
 from .conftest import RemotingNode
 from .java_clients import classes_of, start_broker
 from .other_clients import make_topic, with_broker
-from .proxies import Proxy
+from .proxies import Proxy, classes_of_proxy
 
 RUN_S: Final = 400.0
 CLIENT: Final = "5.0.8"
@@ -29,8 +29,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.Rocketmq
     yield from start_broker(tmp_path_factory.mktemp("real"))
 
 
-def transcript(endpoints: str, config: pytest.Config) -> list[str]:
-    classes = classes_of("rocketmq-client-java", CLIENT, SOURCES, config)
+def transcript(classes: str, endpoints: str) -> list[str]:
     with TemporaryDirectory() as home:
         words = ["java", f"-Duser.home={home}", f"-Drocketmq.log.root={home}", "-cp", classes, "towline.remoting.Grpc"]
         done = subprocess.run(
@@ -56,11 +55,14 @@ def test_clients_of_grpc_find_no_difference_to_a_real_broker(
 ) -> None:
     addresses = {"theirs": real.address, "ours": f"127.0.0.1:{node.port}"}
 
+    classes = classes_of("rocketmq-client-java", CLIENT, SOURCES, request.config)
+    proxies = classes_of_proxy(request.config)
+
     def run(side: str) -> list[str]:
         prepare(addresses[side])
-        proxy = Proxy(tmp_path / side, addresses[side], request.config)
+        proxy = Proxy(tmp_path / side, addresses[side], proxies)
         try:
-            return transcript(proxy.endpoints, request.config)
+            return transcript(classes, proxy.endpoints)
         finally:
             proxy.end()
 

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -11,10 +12,10 @@ import pytest
 from peers import rocketmq
 
 from .conftest import RemotingNode
-from .java_clients import start_broker
-from .mqadmin import program
+from .java_clients import classes_of, start_broker
 from .other_clients import make_topic
 
+SOURCES: Final = sorted((Path(__file__).parent / "java" / "pop").glob("*.java"))
 RUN_S: Final = 300.0
 STEPS: Final = ("all", "tagged", "shared", "failing", "forgotten")
 
@@ -24,10 +25,10 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.Rocketmq
     yield from start_broker(tmp_path_factory.mktemp("real"))
 
 
-def transcript(address: str, topic: str, steps: Sequence[str], config: pytest.Config) -> list[str]:
+def transcript(classes: str, address: str, topic: str, steps: Sequence[str]) -> list[str]:
     with TemporaryDirectory() as home:
         words = ["java", "-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000"]
-        words += [f"-Duser.home={home}", *program("Pop", config), address, topic, *steps]
+        words += [f"-Duser.home={home}", "-cp", classes, "towline.remoting.Pop", address, topic, *steps]
         done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.splitlines()
@@ -42,7 +43,8 @@ def test_push_consumers_that_pop_find_no_difference_to_a_real_broker(
     addresses = [real.address, f"127.0.0.1:{node.port}"]
     for address in addresses:
         make_topic(address, topic)
+    classes = classes_of("rocketmq-tools", "5.5.0", SOURCES, request.config)
     with ThreadPoolExecutor() as pool:
-        theirs, ours = pool.map(lambda address: transcript(address, topic, steps, request.config), addresses)
+        theirs, ours = pool.map(lambda address: transcript(classes, address, topic, steps), addresses)
     assert not [line for line in ours if "false" in line]
     assert ours == theirs
