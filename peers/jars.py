@@ -65,7 +65,8 @@ def _compiled(sources: Sequence[Path], jars: str, cache: Path) -> Path:
         fresh = classes.with_suffix(f".{os.getpid()}")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        _run(["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(fresh), "-cp", jars, *map(str, sources)], JAVAC_S)
+        if sources:
+            _run(["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(fresh), "-cp", jars, *map(str, sources)], JAVAC_S)
         try:
             fresh.rename(classes)
         except OSError:  # another process was faster

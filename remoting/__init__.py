@@ -1,6 +1,6 @@
 """The remoting process: RocketMQ's own clients and tools connect here, to one TCP port.
 
-owns     remoting: the connections; nothing that is stored
+owns     remoting: the connections, and which popped messages are out; nothing that is stored
 reads    config/topics.json and subscriptionGroup.json; the statistics of put and serve
 asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket;
          schedule to end transactions; serve for pulls, lookups, times and groups;

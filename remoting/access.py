@@ -44,6 +44,13 @@ _CONSUMERS: Final = frozenset(
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
     }
 )
 _EVERYBODY: Final = frozenset(

@@ -40,12 +40,16 @@ class Admin:
         readers: Readers,
         calls: ClientCalls,
         traffic: Traffic,
+        group_changed: Callable[..., None],
         where: str,
     ) -> None:
-        """`where`: `host:port` of this node."""
+        """`group_changed` gets a group, and a topic where only what the group does there has changed. `where`:
+        `host:port` of this node."""
         broker, times = node.settings.broker_name, StoreTimes(serve)
         self._topics = TopicAdmin(serve, topics, times, traffic, broker)
-        self._groups = GroupAdmin(serve, topics, times, consumers, clients, connections, traffic, broker, node.store)
+        self._groups = GroupAdmin(
+            serve, topics, times, consumers, clients, connections, traffic, group_changed, broker, node.store
+        )
         self._queues = QueueAdmin(serve, topics, times, consumers, broker, where)
         self._clients = ClientAdmin(clients, consumers, calls, readers, broker)
         self._node = NodeAdmin(node, serve)

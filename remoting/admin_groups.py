@@ -1,6 +1,6 @@
 """Consumer and producer groups as RocketMQ's tools ask for them: settings, progress, who is connected, new offsets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -63,9 +63,11 @@ class GroupAdmin:
         clients: Clients,
         connections: Connections,
         traffic: Traffic,
+        group_changed: Callable[..., None],
         broker: str,
         store: Store,
     ) -> None:
+        self._group_changed = group_changed
         self._serve, self._topics, self._times = serve, topics, times
         self._consumers, self._clients, self._connections = consumers, clients, connections
         self._traffic, self._broker = traffic, broker
@@ -211,7 +213,9 @@ class GroupAdmin:
         def made(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
                 answer.refuse(_refused(facts))
-            elif not self._serve.ask("group_reset", _target(header), told):
+                return
+            self._group_changed(header.group, header.topic)
+            if not self._serve.ask("group_reset", _target(header), told):
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
@@ -251,6 +255,7 @@ class GroupAdmin:
             else:
                 answer(ResponseCode.SUCCESS)
 
+        self._group_changed(name)
         self._ask("group_configure", {"group": name, "settings": settings}, told)
 
     def delete(self, request: Command, answer: Answer) -> None:
@@ -264,7 +269,27 @@ class GroupAdmin:
             else:
                 answer(ResponseCode.SUCCESS)
 
+        self._group_changed(name)
         self._ask("group_delete", {"group": name}, told)
+
+    def config(self, request: Command, answer: Answer) -> None:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: a group that is not there is made where a heartbeat would make it. Raises
+        MalformedFrame, RequestRefused."""
+        name = read_header(OfGroup, request.fields).group
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            if facts is None or "error" in facts:
+                answer.refuse(_refused(facts))
+            else:
+                answer(ResponseCode.SUCCESS, body=group_config(facts["settings"]))
+
+        def made(facts: Facts | None, _: list[Buffer]) -> None:
+            if facts is None or "error" in facts:
+                answer.refuse(_refused(facts))
+            elif not self._serve.ask("group_describe", {"group": name}, told):
+                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+
+        self._ask("group_commit", {"group": name, "offsets": {}}, made)
 
     def configs(self, request: Command, answer: Answer) -> None:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, of all groups or a page of them. Raises MalformedFrame, RequestRefused."""
@@ -272,13 +297,6 @@ class GroupAdmin:
         page = page_of(table.groups, header.group_seq, header.max_group_num)
         shown = replace(table, groups={group.group_name: group for group in page})
         answer(ResponseCode.SUCCESS, {"totalGroupNum": str(len(table.groups))}, group_configs(shown))
-
-    def config(self, request: Command, answer: Answer) -> None:
-        """GET_SUBSCRIPTIONGROUP_CONFIG. Raises MalformedFrame, RequestRefused."""
-        found = self._table().groups.get(read_header(OfGroup, request.fields).group)
-        if found is None:
-            raise RequestRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
-        answer(ResponseCode.SUCCESS, body=group_config(found))
 
     def _table(self) -> GroupTable:
         """The settings of all groups. Raises RequestRefused."""

@@ -147,6 +147,11 @@ class Answer:
     def __init__(self, connections: "Connections", connection: Connection, request: Command) -> None:
         self._connections, self._connection, self._request = connections, connection, request
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether who asked is still connected."""
+        return self._connection.is_open
+
     def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
         if self._request.is_one_way:
             return

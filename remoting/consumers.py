@@ -82,6 +82,11 @@ class Consumers:
         """The clients of a group that are connected here, by their ids."""
         return [member for _, member in sorted(self._of_group.get(group, {}).items())]
 
+    def known_members(self, group: str) -> list[str]:
+        """The ids of all members of a group that has a client here, as serve told them last."""
+        newest = max(self._of_group.get(group, {}).values(), key=lambda each: each.generation, default=None)
+        return [] if newest is None else newest.members
+
     # --- heartbeats
 
     def heard(
@@ -265,10 +270,10 @@ class Consumers:
     def members(self, request: Command, answer: Answer) -> None:
         """GET_CONSUMER_LIST_BY_GROUP. Raises MalformedFrame, RequestRefused."""
         group = read_header(ConsumerGroup, request.fields).consumer_group
-        newest = max(self._of_group.get(group, {}).values(), key=lambda each: each.generation, default=None)
-        if newest is None or not newest.members:
+        found = self.known_members(group)
+        if not found:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        answer(ResponseCode.SUCCESS, body=json.dumps({"consumerIdList": newest.members}).encode())
+        answer(ResponseCode.SUCCESS, body=json.dumps({"consumerIdList": found}).encode())
 
     def lock(self, request: Command, answer: Answer) -> None:
         """LOCK_BATCH_MQ. Raises MalformedFrame, RequestRefused."""

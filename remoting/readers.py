@@ -71,7 +71,7 @@ class Readers:
             self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         self._check_place(header)
         wanted = self._wanted(header)
-        codes, expression = self._filter(wanted)
+        codes, expression = self.filter_of(wanted)
         held = max(0, min(header.suspend_timeout_millis, SUSPEND_MAX_MS)) if header.sys_flag & SUSPENDS else 0
         most = header.max_msg_bytes if header.max_msg_bytes > 0 else BYTES_MAX
         pull = Pull(
@@ -121,7 +121,7 @@ class Readers:
         """CHECK_CLIENT_CONFIG: whether a filter can be evaluated. Raises MalformedFrame, RequestRefused."""
         match request.json():
             case {"subscriptionData": said}:
-                self._filter(subscription_of(said)[1])
+                self.filter_of(subscription_of(said)[1])
                 answer(ResponseCode.SUCCESS)
             case _:
                 raise MalformedFrame("what is to be checked has a subscriptionData")
@@ -149,7 +149,7 @@ class Readers:
             raise RequestRefused(ResponseCode.SUBSCRIPTION_NOT_LATEST, why)
         return found
 
-    def _filter(self, subscription: SubscriptionData) -> tuple[tuple[int, ...], str]:
+    def filter_of(self, subscription: SubscriptionData) -> tuple[tuple[int, ...], str]:
         """The hashes of tags, or the expression. Raises RequestRefused."""
         try:
             if subscription.kind != SQL92:

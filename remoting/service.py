@@ -32,6 +32,7 @@ from towline.runtime.settings_model import BrokerRole
 
 from .access import Access
 from .admin import Admin
+from .assignments import Assignments
 from .client_calls import ClientCalls
 from .clients import Clients
 from .connections import Answer, Connection, Connections
@@ -41,6 +42,9 @@ from .group_search import GroupSearch
 from .inbox import Inbox
 from .name_server import NameServerAgent
 from .plain_sends import PlainSends
+from .pop_acks import PopAcks
+from .pop_subjects import Subjects
+from .pops import Pops
 from .producers import Producers
 from .put_client import DEADLINE_MS, PutClient
 from .questions import Questions
@@ -93,7 +97,7 @@ class RemotingAgent:
             self._put, lambda *came: self._requests.handle(*came), partial(self._line.count, Counter.MESSAGES)
         )
         self._schedule = Questions(self._link("schedule"), KIB)
-        self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
+        self._serve = Questions(self._link("serve"), MIB, self._serve_lost)
         self._link_cycles = (self._put.cycle_link, self._schedule.cycle, self._serve.cycle)
         self._search = GroupSearch(node)
         self._search.begin()
@@ -112,6 +116,10 @@ class RemotingAgent:
         self._offsets = GroupOffsets(self._serve, self._readers)
         self._consumers = Consumers(self._serve, self._topics, self._connections, settings.broker_name, node.log)
         self._calls = ClientCalls(self._connections)
+        self._subjects = Subjects(self._serve, self._topics, node.log)
+        clocks = node.clock.monotonic_ms, node.clock.now_ms
+        self._pops = Pops(self._serve, self._readers, self._topics, self._subjects, settings.broker_name, *clocks)
+        self._pop_acks = PopAcks(self._put, self._readers, self._topics, self._subjects, self._pops, *clocks, node.log)
         self._admin = Admin(
             node,
             self._serve,
@@ -122,9 +130,10 @@ class RemotingAgent:
             self._readers,
             self._calls,
             self._traffic,
+            self._pops.forget,
             self._where,
         )
-        handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
         handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
         self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
         gc.freeze()
@@ -200,6 +209,19 @@ class RemotingAgent:
             RequestCode.CONSUMER_SEND_MSG_BACK: alone(send_backs.send_back),
         }
 
+    def _for_pops(self) -> dict[int, Handler]:
+        assignments = Assignments(self._serve, self._topics, self._consumers, self._node.settings.broker_name)
+        return {
+            RequestCode.QUERY_ASSIGNMENT: alone(assignments.query),
+            RequestCode.SET_MESSAGE_REQUEST_MODE: alone(assignments.set_mode),
+            RequestCode.POP_MESSAGE: alone(self._pops.pop),
+            RequestCode.NOTIFICATION: alone(self._pops.notify),
+            RequestCode.POLLING_INFO: alone(self._pops.polling),
+            RequestCode.ACK_MESSAGE: alone(self._pop_acks.ack),
+            RequestCode.BATCH_ACK_MESSAGE: alone(self._pop_acks.ack_all),
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: alone(self._pop_acks.extend),
+        }
+
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._topics_at:
@@ -220,6 +242,9 @@ class RemotingAgent:
         self._consumers.cycle(now_ms)
         self._calls.cycle(now_ms)
         self._traffic.cycle(now_ms)
+        self._pops.cycle(now_ms)
+        self._pop_acks.cycle(now_ms)
+        self._subjects.cycle(now_ms)
         self._connections.flush()
         if now_ms >= self._silent_at:
             self._silent_at = now_ms + SILENT_EVERY_MS
@@ -291,6 +316,10 @@ class RemotingAgent:
         self._clients.unregister(header)
         self._consumers.unregister(header.client_id, header.consumer_group)
         answer(ResponseCode.SUCCESS)
+
+    def _serve_lost(self) -> None:
+        self._consumers.lost()
+        self._subjects.lost()
 
     def _forget_dropped(self) -> None:
         while self._connections.dropped:

@@ -38,6 +38,8 @@ class TopicRoutes:
         self._file, self._broker = file, broker
         # Queues of the topic from which others are made, 0 while none are made.
         self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
+        # A broker has topics of these names: by their routes a proxy finds the brokers of a cluster, and one of them.
+        self._own_names = settings.broker_cluster_name, settings.broker_name
         self.changes = 0  # of the topics, that were seen
         self.writable = True  # what routes say of the whole broker
 
@@ -66,6 +68,8 @@ class TopicRoutes:
         """GET_ROUTEINFO_BY_TOPIC. Raises MalformedFrame, RequestRefused."""
         name = read_header(OfTopic, request.fields).topic
         topic = self.find(name)
+        if topic is None and name in self._own_names:
+            topic = TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, perm=PERM_INHERIT)
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)

@@ -18,6 +18,7 @@ FOLLOWED: Final = (
     "subscriptionGroup.json",
     "consumerOffset.json",
     "consumerFilter.json",
+    "messageRequestMode.json",
     "delayOffset.json",
     "timerOffset.json",
     "transactionOffset.json",

@@ -12,6 +12,7 @@ from .errors import GroupRefused, Refusal
 from .locks import Queue
 from .members import JoinRequest, Subscription
 from .offsets import GENERATION_MAX
+from .request_modes import POP, PULL, RequestMode
 
 CLUSTERING: Final = "clustering"
 BROADCASTING: Final = "broadcasting"
@@ -104,6 +105,11 @@ def target(question: Question) -> str | tuple[str, int]:
         case {"offset": int(at)} if 0 <= at < _INT63:
             return "offset", at
     raise _illegal(question, "to", f"{FIRST!r}, {LAST!r}, an object with timestamp, or one with offset")
+
+
+def mode(question: Question) -> RequestMode:
+    """`mode` and `share` of `group_set_mode`."""
+    return RequestMode(_one_of(question, "mode", (PULL, POP), PULL), number(question, "share", 0))
 
 
 def commits(question: Question) -> dict[str, dict[int, int]]:

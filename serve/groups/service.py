@@ -28,6 +28,7 @@ from .filters import GroupFilters, check, still_filtered
 from .locks import QueueLocks
 from .members import Group, JoinRequest, Member, Membership
 from .offsets import NONE, Offsets
+from .request_modes import RequestModes
 from .store import GroupStore
 from .table import Groups, check_allowed, check_group
 from .watching import MemberKey, MemberWatches, ReplyAddress
@@ -101,7 +102,8 @@ class GroupService:
         interval = settings.flush_consumer_offset_interval
         self._filters = filters
         self._recovery = store.recovery
-        self._store = GroupStore(store, self._offsets, self._groups, filters, clock, log, interval)
+        self._modes = RequestModes()
+        self._store = GroupStore(store, self._offsets, self._groups, filters, self._modes, clock, log, interval)
         self._watches = MemberWatches()
         self._links: dict[MemberKey, bytes] = {}
         self._rejoining: deque[tuple[MemberKey, ReplyAddress]] = deque()
@@ -130,6 +132,8 @@ class GroupService:
             "group_reset": self._reset,
             "group_delete": self._delete,
             "group_configure": self._configure,
+            "group_mode": self._mode,
+            "group_set_mode": self._set_mode,
         }
 
     def load(self) -> None:
@@ -455,13 +459,16 @@ class GroupService:
     def _stored(self, reply_to: ReplyAddress, question: dict[str, Any]) -> Facts:
         name = questions.text(question, "group")
         self._known(name)
-        found = {}
+        found, resets = {}, {}
         for topic in questions.names(question, "topics"):
             count = self._queues.read_queues(topic)
             if not count and topic != RETRY_TOPIC_PREFIX + name:
                 raise UnknownTopic(topic)
             found[topic] = {str(queue): self._offsets.get(topic, name, queue) for queue in range(count)}
-        return {"offsets": found}
+            resets[topic] = self._offsets.last_reset(topic, name)
+        settings = self._groups.get(name)
+        enabled = settings is None or settings.consume_enable
+        return {"offsets": found, "resets": resets, "consume_enable": enabled}
 
     def _reset(self, reply_to: ReplyAddress, question: dict[str, Any]) -> None:
         name, topic = questions.text(question, "group"), questions.text(question, "topic")
@@ -573,6 +580,7 @@ class GroupService:
             raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
         self._offsets.drop_group(name)
         self._groups.delete(name)
+        self._modes.drop_group(name)
         self._recorded.discard(name)
         self._log.info("group %s is deleted", name)
         left = [prefix + name for prefix in GROUP_PREFIXES if self._queues.read_queues(prefix + name)]
@@ -583,6 +591,19 @@ class GroupService:
         changed = self._groups.configure(name, questions.table(question, "settings"))
         self._members.touch(name)
         self._when_saved(reply_to, {"settings": group_members(changed)})
+
+    def _mode(self, reply_to: ReplyAddress, question: dict[str, Any]) -> Facts:
+        """How a group reads a topic; `mode` "" where nobody has said."""
+        found = self._modes.get(questions.text(question, "topic"), questions.text(question, "group"))
+        return {"mode": "", "share": 0} if found is None else {"mode": found.mode, "share": found.share}
+
+    def _set_mode(self, reply_to: ReplyAddress, question: dict[str, Any]) -> None:
+        name, topic = questions.text(question, "group"), questions.text(question, "topic")
+        self._groups.joined(name)
+        if not self._queues.read_queues(topic):
+            raise UnknownTopic(topic)
+        self._modes.set(topic, name, questions.mode(question))
+        self._when_saved(reply_to, {})
 
     def _when_saved(self, reply_to: ReplyAddress, facts: Facts, done: Callable[[], None] = lambda: None) -> None:
         def then(error: TowlineError | None) -> None:

@@ -16,6 +16,8 @@ from towline.places import Store
 from .files import FILTERS, GROUPS, OFFSETS, load, log_left_out
 from .filters import GroupFilters
 from .offsets import RESETS, Key, Offsets, read_resets, resets_content
+from .request_modes import FILE as MODES
+from .request_modes import RequestModes
 from .table import Groups
 
 Then = Callable[[TowlineError | None], None]
@@ -42,7 +44,7 @@ class StoredFile:
 
 
 class GroupStore:
-    """The three files. Offsets are written every `interval_ms`, if they changed."""
+    """The files. Offsets are written every `interval_ms`, if they changed."""
 
     def __init__(
         self,
@@ -50,11 +52,12 @@ class GroupStore:
         offsets: Offsets,
         groups: Groups,
         filters: GroupFilters | None,
+        modes: RequestModes,
         clock: Clock,
         log: logging.Logger,
         interval_ms: int,
     ) -> None:
-        self._offsets, self._groups, self._filters = offsets, groups, filters
+        self._offsets, self._groups, self._filters, self._modes = offsets, groups, filters, modes
         self._clock, self._log, self._interval_ms = clock, log, interval_ms
         self._others: Mapping[str, Any] = {}  # members of consumerOffset.json that only other brokers write
         self._saver = Saver("groups")
@@ -66,9 +69,13 @@ class GroupStore:
         if filters is not None:
             file = ConfigFile(store.config / FILTERS)
             self._at_once.append(StoredFile(file, lambda: filters.changes, lambda _: _still(filters.content())))
+        self._kept_modes = StoredFile(
+            ConfigFile(store.config / MODES), lambda: modes.changes, lambda _: _still(modes.content())
+        )
+        self._at_once.append(self._kept_modes)
 
     def load(self) -> None:
-        """Loads the files. Raises MalformedFile when both generations of offsets or settings are damaged."""
+        """Loads the files. Raises MalformedFile when both generations of offsets, settings or modes are damaged."""
         found = load(self._kept_offsets.file, _read, self._log)
         if found is not None:
             table, resets = found
@@ -81,6 +88,9 @@ class GroupStore:
             self._kept_groups.version = groups.data_version
             self._groups.load(groups)
             log_left_out(self._kept_groups.file, groups.left_out, self._log)
+        modes = load(self._kept_modes.file, lambda content, path: (content, path), self._log)
+        if modes is not None:
+            self._modes.load(*modes)
         if self._filters is not None:
             self._load_filters(self._filters)
 

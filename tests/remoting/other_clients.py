@@ -104,6 +104,12 @@ def warm(address: str) -> None:
         assert broker.put("warm", b"first").code == 0
 
 
+def with_broker(address: str) -> RawClient:
+    """A connection to the broker that a name server names."""
+    with RawClient(_port(address)) as names:
+        return RawClient(_broker_of(names))
+
+
 def await_registered(address: str) -> None:
     """Waits until a name server names a broker."""
     with RawClient(_port(address)) as names:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from towline.errors import MalformedFrame
-from towline.format.files.groups import GroupTable, SubscriptionGroup, groups_content
+from towline.format.files.groups import GroupTable, groups_content
 from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 
 from .broker_bodies import subscription_members
@@ -117,13 +117,12 @@ def group_list(names: Iterable[str]) -> bytes:
     return _json({"groupList": list(names)})
 
 
-def group_config(group: SubscriptionGroup) -> bytes:
-    table = groups_content(GroupTable(groups={group.group_name: group}))
-    return _json(table["subscriptionGroupTable"][group.group_name])
-
-
 def group_configs(table: GroupTable) -> bytes:
     return _json(groups_content(table))
+
+
+def group_config(settings: Mapping[str, Any]) -> bytes:
+    return _json(dict(settings))
 
 
 def consume_stats(broker: str, queues: Mapping[Queue, QueueProgress], per_second: float = 0.0) -> bytes:

@@ -215,6 +215,13 @@ class ConfigKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfGroup:
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerGroup:
     """GET_PRODUCER_CONNECTION_LIST."""
 
@@ -238,13 +245,6 @@ class ConsumeDirectly:
     client_id: str
     msg_id: str
     topic: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfGroup:
-    """GET_SUBSCRIPTIONGROUP_CONFIG."""
-
-    group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ _MEMBERS: Final = {
     "timerOffset.json": {"cancelsFrom", "deliveredDue", "deliveredOffset", "from", "upTo", LOG_END},
     "transactionOffset.json": {"halfOffset", "opOffset", LOG_END},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
+    "messageRequestMode.json": {"messageRequestModeMap"},
 }
 _FILES: Final = (
     "abort",
