@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -34,6 +34,8 @@ HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is clos
 SILENT_S: Final = 120.0
 CONNECTIONS_MAX: Final = 16_384
 BACKLOG: Final = 1_024
+# Seconds of silence before a probe, seconds between two, how many without an answer end a connection.
+_PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 
 
@@ -52,6 +54,7 @@ class Connection:
         self.heard = time.monotonic()
         self.sock = sock
         self.client_ids: set[str] = set()
+        self.keeps_silent = False
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._out_size = 0
@@ -133,6 +136,13 @@ class Connection:
                 self._out.popleft()
         if self._out_size > OUT_MAX:
             raise ConnectionAbortedError(f"{self._out_size} bytes wait for a client that does not read")
+
+    def keep_alive(self) -> None:
+        """Has the system probe a client that may be silent for long."""
+        self.keeps_silent = True
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _PROBES:
+            self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def close(self) -> None:
         if self.is_open:
@@ -238,6 +248,20 @@ class Connections:
             connection.send(command)
             self._changed.add(connection)
 
+    def send_parts(self, connection: Connection, parts: Iterable[Buffer]) -> None:
+        """Sends the parts of whole frames at the end of the turn."""
+        if connection.is_open:
+            for part in parts:
+                connection.send_bytes(part)
+            self._changed.add(connection)
+
+    def end(self, connection: Connection, why: str) -> None:
+        """Closes a connection, with what it takes of its answers at once."""
+        if connection.is_open:
+            with suppress(OSError):
+                connection.flush()
+            self._drop(connection, why)
+
     def ask(
         self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
     ) -> None:
@@ -265,7 +289,7 @@ class Connections:
         self._changed.clear()
 
     def drop_silent(self, now: float) -> None:
-        for connection in [each for each in self._open if now - each.heard > SILENT_S]:
+        for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
             self._drop(connection, f"nothing was heard of it for {SILENT_S:.0f} s")
 
     def close(self) -> None:

@@ -35,11 +35,12 @@ Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stor
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Records on their way. `deadline_ms`: of the wall clock."""
+    """Records on their way. `deadline_ms`: of the wall clock; `epoch` of the master that is meant, 0 for any."""
 
     groups: Sequence[Group]
     records: Buffer
     deadline_ms: int
+    epoch: int
     done: Done
 
 
@@ -108,11 +109,16 @@ class PutClient:
             self._questions.lose(now_ms, error)
             return 1
 
-    def put(self, groups: Sequence[Group], records: Buffer, done: Done) -> bool:
-        """Sends records, which are stored whole or not at all. False where put is away, or never takes so much."""
+    def put(
+        self, groups: Sequence[Group], records: Buffer, done: Done, *, deadline_ms: int = 0, epoch: int = 0
+    ) -> bool:
+        """Sends records, which are stored whole or not at all. False where put is away, or never takes so much.
+
+        `deadline_ms` is DEADLINE_MS from now by default.
+        """
         if self._link is None or len(records) > REQUEST_SIZE_MAX:
             return False
-        put = Put(groups, records, self._wall_ms() + DEADLINE_MS, done)
+        put = Put(groups, records, deadline_ms or self._wall_ms() + DEADLINE_MS, epoch, done)
         if self._waiting or not self._send(put):
             self._waiting.append(put)
         return True
@@ -212,7 +218,7 @@ class PutClient:
             return False
         ring = self._ring
         if ring is not None:
-            head = encode_put(self._next_id + 1, 0, put.deadline_ms, put.groups)
+            head = encode_put(self._next_id + 1, put.epoch, put.deadline_ms, put.groups)
             if ring.fits(len(head) + len(put.records)):
                 if self._over_socket or not ring.send(head, put.records):
                     return False
@@ -235,7 +241,7 @@ class PutClient:
             put.done(decode_put_answer(parts[0]) if parts else None)
 
         def parts_of(number: int) -> list[Buffer]:
-            return [encode_put(number, 0, put.deadline_ms, put.groups), put.records]
+            return [encode_put(number, put.epoch, put.deadline_ms, put.groups), put.records]
 
         self._over_socket += size
         sent = self._questions.request(parts_of, received)

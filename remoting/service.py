@@ -47,6 +47,7 @@ from .send_backs import SendBacks
 from .tls import Security
 from .topics import TopicDesk
 from .transactions import Transactions
+from .tunnels import PUT, SCHEDULE, SERVE, Tunnels
 
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
@@ -105,7 +106,19 @@ class RemotingAgent:
             self._serve, self._readers, self._topics, self._connections, settings.broker_name, node.log
         )
         admin = Admin(node, self._serve, self._topics, self._clients, self._consumers, self._connections)
+        self._tunnels = Tunnels(
+            self._context,
+            self._poller,
+            {name: self._local(name) for name in (PUT, SERVE, SCHEDULE)},
+            self._put,
+            self._connections,
+            key_ring_of(node),
+            settings.remoting_port,
+            node.clock.now_ms,
+            node.log,
+        )
         handlers = self._for_all() | self._for_producers() | self._for_consumers()
+        handlers[RequestCode.TOWLINE] = self._tunnels.handle
         handlers |= {code: alone(handle) for code, handle in admin.handlers().items()}
         self._requests = Requests(self._connections, self._line, self._access, handlers, not_supported)
         gc.freeze()
@@ -201,14 +214,15 @@ class RemotingAgent:
 
     def _cycle_links(self, now_ms: int) -> int:
         """Looks at the sockets when one was readable, or a while after the last look: one costs as much as a send."""
-        links = (self._put.link, self._schedule.link, self._serve.link)
+        links = (self._put.link, self._schedule.link, self._serve.link, *self._tunnels.links)
         if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in links):
             return 0
         self._links_at = now_ms + LINKS_EVERY_MS
-        return self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
+        done = self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
+        return done + self._tunnels.cycle()
 
     def sleep_ms(self) -> int:
-        return TOPICS_EVERY_MS
+        return LINKS_EVERY_MS if self._tunnels.are_greeting else TOPICS_EVERY_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)
@@ -225,6 +239,8 @@ class RemotingAgent:
             self._put.close()
             self._schedule.close()
             self._serve.close()
+        if hasattr(self, "_tunnels"):
+            self._tunnels.close()
         if hasattr(self, "_connections"):
             self._connections.close()
             close_context(self._context)
@@ -255,6 +271,7 @@ class RemotingAgent:
             connection, why = self._connections.dropped.popleft()
             self._clients.ended(connection)
             self._consumers.ended(connection)
+            self._tunnels.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
     @property
@@ -268,8 +285,10 @@ class RemotingAgent:
 
     def _link(self, service: str) -> LocalLink:
         node = self._node
-        endpoint = endpoints_of(node.settings, node.runtime, "master")[service][0]
-        return LocalLink(self._context, endpoint, self._facts, self._poller, node.log)
+        return LocalLink(self._context, self._local(service), self._facts, self._poller, node.log)
+
+    def _local(self, service: str) -> str:
+        return endpoints_of(self._node.settings, self._node.runtime, "master")[service][0]
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")

@@ -59,6 +59,7 @@ class RequestCode(IntEnum):
     RESET_CONSUMER_CLIENT_OFFSET = 220
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     RECALL_MESSAGE = 370
+    TOWLINE = 30_001  # a message of our own protocol (`wire_message`)
 
 
 PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
