@@ -17,6 +17,7 @@ from towline.format.remoting.wire_message import decode_message, encode_message
 from towline.format.wire.frames import (
     ANSWER,
     ASK,
+    GROUP,
     PULL,
     PULL_ANSWER,
     PULL_READS_FILES,
@@ -32,7 +33,8 @@ from towline.format.wire.frames import (
     kind_of,
     read_json,
 )
-from towline.limits import MIB, REQUEST_GROUPS_MAX
+from towline.format.wire.frames import PUT as PUT_HEAD
+from towline.limits import MIB, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
@@ -48,6 +50,7 @@ TUNNELS_MAX: Final = 256  # each takes sockets of ZeroMQ, of which a process has
 PULLS_MAX: Final = 1_024  # of a client, that a STRETCH may answer
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
 UNREAD_MAX: Final = 4 * MIB  # bytes of answers that a client has not read, before no more are taken for it
+HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
 SERVE: Final = "serve"
 SCHEDULE: Final = "schedule"
@@ -188,6 +191,8 @@ class Tunnels:
     def _take_put(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         if tunnel.main == SERVE and tunnel.facts.get("role") != "admin":
             raise MalformedFrame("records come from producers, and this is a consumer")
+        if len(parts[0]) > HEAD_MAX or len(parts[1]) > REQUEST_SIZE_MAX:
+            raise MalformedFrame(f"a put of {len(parts[1])} bytes with a head of {len(parts[0])}: more than put takes")
         number, epoch, deadline, groups = decode_put(parts[0], REQUEST_GROUPS_MAX)
         connection = tunnel.connection
 
