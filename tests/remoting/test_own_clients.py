@@ -193,6 +193,14 @@ def test_an_admin_asks_put_and_serve_at_one_address(node: RemotingNode) -> None:
         assert "administered" not in {row["topic"] for row in admin.topics()}
 
 
+def test_the_page_says_how(node: RemotingNode) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rocketmq.md").read_text()
+    blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    assert blocks
+    for block in blocks:
+        exec(block.replace("127.0.0.1:9876", f"127.0.0.1:{node.port}"), {})
+
+
 # --- kills
 
 
