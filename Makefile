@@ -33,7 +33,7 @@ check: lint
 
 # Towline beside RocketMQ, Kafka, NATS and Redis: table, plots and page in build/bench. What is not installed is left out.
 bench: .venv/ready
-	$(BIN)/towline bench peers --minutes 9
+	$(BIN)/towline bench peers --minutes 10
 
 # The same with up to five rounds and everything: what docs/benchmarks.md quotes. Run again, it goes on where it was broken off.
 MINUTES ?= 28

@@ -40,9 +40,10 @@ def bench_peers(
 ) -> int:
     """Measure Towline beside RocketMQ, Kafka, NATS JetStream and Redis Streams, in turns on this machine.
 
-    Works: put, single, tail, rate, sync, replay, python, replica, slow-sync, stored, queues. What is not installed is
-    left out with a sentence. Works below TMPDIR and removes all it made there. The quick form takes below 10 minutes.
-    What is done when Ctrl-C or a kill ends a run stands in the directory of --output: --resume goes on from there.
+    Works: put, single, tail, rate, sync, replay, python, java-sync, java-batch, java-async, java-push, idle, replica,
+    slow-sync, stored, queues. What is not installed is left out with a sentence. Works below TMPDIR and removes all it
+    made there. The quick form takes below 10 minutes. What is done when Ctrl-C or a kill ends a run stands in the
+    directory of --output: --resume goes on from there.
     """
     harness, pictures, made = _module("harness"), _module("pictures"), _module("works")
     extent = made.FULL if full else made.QUICK

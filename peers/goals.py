@@ -10,6 +10,7 @@ from .plan import Durability, Kind, Replica, Work
 
 TOWLINE: Final = "towline"
 RING: Final = "towline-ring"
+REMOTING: Final = "towline-remoting"
 PUT_PROCESS: Final = "towline:put"
 
 
@@ -86,6 +87,31 @@ def _latencies(
         yield Goal("T18", f"{what}, {name} of the best: {way}", f"{name}_us_of_best", tail, None, 1, True, "x", system)
 
 
+def _of_remoting() -> Iterator[Goal]:
+    """Of the port for RocketMQ's clients: frames made before, its Java clients beside a real broker, who is idle."""
+    for clients, floor in ((1, 3), (4, 4)):
+        what = f"put pipelined 100 B, {clients} client{'s' * (clients > 1)}, of the best peer: RocketMQ's protocol"
+        yield Goal("T1", what, "per_s_of_best", _put(100, clients=(clients,)), floor, 5, unit="x", system=REMOTING)
+    for clients, rates in ((1, (10_000, 20_000)), (4, (25_000, 40_000))):
+        what = f"one at a time, RocketMQ's protocol, {clients} client{'s' * (clients > 1)}"
+        yield Goal("T5", what, "per_s", _single(clients), *rates, unit="/s", system=REMOTING)
+    what = "one at a time, RocketMQ's protocol, 1 client, p50"
+    yield Goal("T5", what, "p50_us", _single(1), 80, 40, True, " us", REMOTING)
+    for number, kind, of, goal in (
+        ("J1", Kind.JAVA_SYNC, "one send after the other", 2),
+        ("J2", Kind.JAVA_BATCH, "batches of 32", 3),
+        ("J3", Kind.JAVA_ASYNC, "1,000 on their way", 3),
+        ("J4", Kind.JAVA_PUSH, "push consumer", 2),
+    ):
+        what = f"RocketMQ's Java client, {of}: here of its own broker"
+        yield Goal(number, what, "per_s_of_best", _is(kind, KIB), 1, goal, unit="x", system=REMOTING)
+    what = "the same, p99 of one send after the other"
+    yield Goal("J1", what, "p99_us_of_best", _is(Kind.JAVA_SYNC, KIB), None, 0.5, True, "x", REMOTING)
+    idle, what = _is(Kind.IDLE, 0), "idle connections of RocketMQ's clients"
+    yield Goal("C10", f"{what}, memory of their process", "idle_mb", idle, 200, 50, True, " MB", REMOTING)
+    yield Goal("C10", f"{what}, CPU of their process", "idle_cpu_percent", idle, 2, None, True, " %", REMOTING)
+
+
 GOALS: Final = (
     *_of_best("T1", "put pipelined 100 B, 1 client", _put(100, clients=(1,)), 5, 10),
     *_of_best("T1", "put pipelined 100 B, 4 clients", _put(100, clients=(4,)), 6, 10),
@@ -102,6 +128,7 @@ GOALS: Final = (
     Goal("T5", "one at a time, ZeroMQ, 4 clients", "per_s", _single(4), None, 40_000, unit="/s"),
     *_latencies(RING, "shared memory", at_rest=(100, 1_000), to_consumer=(400, 3_000)),
     *_latencies(TOWLINE, "ZeroMQ", at_rest=(None, None), to_consumer=(600, 5_000)),
+    *_of_remoting(),
     Goal("T8", "replay, of the best peer", "per_s_of_best", lambda work: work.kind is Kind.REPLAY, 2, 3, unit="x"),
     Goal(
         "T9",

@@ -37,7 +37,8 @@ def program(system: str, heap: str, *words: str) -> list[str]:
 
 def client(system: str) -> list[str]:
     quiet = f"-Drmq.logback.configurationFile={HERE / 'logback.xml'}"
-    return program(system, CLIENT_HEAP, quiet, "towline.peers.Client", _peer(system))
+    soon = "-Drocketmq.client.rebalance.waitInterval=1000"  # a push consumer that met nobody looks again
+    return program(system, CLIENT_HEAP, quiet, soon, "towline.peers.Client", _peer(system))
 
 
 def _peer(system: str) -> str:

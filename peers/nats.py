@@ -18,7 +18,7 @@ from towline.errors import BenchFailed
 
 from .plan import Answer, Durability, Kind, Setup, Work
 from .server import HOST, Missing, Process, free_port, version_of
-from .stream_client import QUIET_S, StreamClient, Wire, arrivals, connect, frames_of, read_until, run_by
+from .stream_client import QUIET_S, StreamClient, Wire, arrivals, connect, frames_of, held, read_until, run_by
 
 NAME: Final = "NATS JetStream"
 STREAM: Final = "bench"
@@ -60,6 +60,8 @@ def client() -> list[str]:
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
     """In a client process."""
+    if work.kind is Kind.IDLE:
+        return held(partial(connect, HOST, int(address)), _hello, work, go)
     return run_by(work, go, partial(_put, address, work), partial(_replay, address, work))
 
 
@@ -85,12 +87,18 @@ def _put(address: str, work: Work, go: Callable[[], None], timeout_s: float) -> 
         return StreamClient(connected, Wire(frames, b'"seq":', b'"error"')).run(work, go)
 
 
-def _greet(connected: socket.socket) -> bytes:
-    """The subject of answers to us; the stream exists."""
+def _hello(connected: socket.socket) -> bytes:
+    """The subject of answers to us."""
     read_until(connected, [b"\r\n"])
     inbox = INBOX + b".%d" % (time.time_ns() % 1_000_000_007)
     connected.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB %s 1\r\nPING\r\n' % inbox)
     read_until(connected, [b"PONG\r\n"])
+    return inbox
+
+
+def _greet(connected: socket.socket) -> bytes:
+    """The subject of answers to us; the stream exists."""
+    inbox = _hello(connected)
     _ask(connected, inbox, f"STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": [f"{STREAM}.*"], "storage": "file"})
     return inbox
 

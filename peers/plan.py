@@ -27,10 +27,17 @@ class Kind(StrEnum):
     SEND_ASYNC = "send_async"  # the same, a call for each message, many on their way
     SEND_BODIES = "send_bodies"  # the same, a call for a thousand
     OBJECTS = "objects"  # REPLAY by Python code that reads each message
+    JAVA_SYNC = "java-sync"  # by RocketMQ's producer in Java, one `send` after the other for `seconds`
+    JAVA_BATCH = "java-batch"  # the same, each with 32 messages
+    JAVA_ASYNC = "java-async"  # the same, a call for each message, `window` on their way
+    JAVA_PUSH = "java-push"  # REPLAY by RocketMQ's push consumer in Java, as it comes
+    IDLE = "idle"  # `count` connections that were greeted and say nothing for `seconds`
     STORED = "stored"  # by the harness: FILL; memory and disk; kill -9, restart, FIRST; REPLAY
 
 
 PYTHON: Final = (Kind.SEND, Kind.SEND_ASYNC, Kind.SEND_BODIES, Kind.OBJECTS)  # by each system's own Python client
+JAVA: Final = (Kind.JAVA_SYNC, Kind.JAVA_BATCH, Kind.JAVA_ASYNC, Kind.JAVA_PUSH)  # by RocketMQ's clients, 5.5
+JAVA_TOGETHER: Final = 32  # messages of a batch
 CALLS: Final = 1000  # of Python code between two checks of the clock
 
 
@@ -82,10 +89,12 @@ class Work:
     @property
     def name(self) -> str:
         """What people read; no two works of a plan have the same."""
+        if self.kind is Kind.IDLE:
+            return f"{self.count:,} idle connections"
         what = f"{self.kind} {size_of(self.body)}"
         if self.kind in (Kind.RATE, Kind.TAIL):
             what += f" {self.rate:,.0f}/s"
-        if self.kind in (Kind.REPLAY, Kind.OBJECTS, Kind.STORED):
+        if self.kind in (Kind.REPLAY, Kind.OBJECTS, Kind.STORED, Kind.JAVA_PUSH):
             what += f" x {self.count:,}"
         parts = [what, "1 client" if self.clients == 1 else f"{self.clients} clients", str(self.durability)]
         parts += [f"+{self.sync_delay_ms} ms per sync"] if self.sync_delay_ms else []
@@ -108,8 +117,10 @@ class Work:
     def together(self) -> int:
         """Messages in a request, of a client that sends several in one: a power of two, a quarter of the window at
         most."""
-        if self.kind in (Kind.SINGLE, Kind.RATE, Kind.TAIL, Kind.FIRST):
+        if self.kind in (Kind.SINGLE, Kind.RATE, Kind.TAIL, Kind.FIRST, Kind.JAVA_SYNC, Kind.JAVA_ASYNC):
             return 1
+        if self.kind is Kind.JAVA_BATCH:
+            return JAVA_TOGETHER
         most = max(1, min(self.window // 4, BATCH // (self.body + RECORD)))
         return 1 << (most.bit_length() - 1)
 

@@ -17,11 +17,12 @@ from towline.errors import BenchFailed
 
 from .plan import Answer, Durability, Kind, Setup, Work
 from .server import HOST, Process, free_port, version_of
-from .stream_client import READ, StreamClient, Wire, connect, frames_of, run_by
+from .stream_client import READ, StreamClient, Wire, connect, frames_of, held, read_until, run_by
 
 NAME: Final = "Redis Streams"
 STREAM: Final = b"bench"
 FIELD: Final = b"b"
+CLIENTS_MAX: Final = 16_384  # as many as Towline's port takes; 10,000 by default
 PAGE: Final = 1000  # entries that are asked for at once
 _HEAD: Final = re.compile(rb"(?:\*1\r\n\*2\r\n\$%d\r\n%s\r\n)?\*(\d+)\r\n(?=[*$]|\Z)" % (len(STREAM), STREAM))
 _SYNCED: Final = {Durability.ASYNC: "everysec", Durability.SYNC: "always"}
@@ -35,6 +36,7 @@ def start(directory: Path, setup: Setup) -> Process:
     port = free_port()
     command = ["redis-server", "--bind", HOST, "--port", str(port), "--dir", str(directory), "--save", ""]
     command += ["--appendonly", "yes", "--appendfsync", _SYNCED[setup.durability]]
+    command += ["--maxclients", str(CLIENTS_MAX)]
     return Process(command, directory, port, sync_delay_ms=setup.sync_delay_ms)
 
 
@@ -44,6 +46,8 @@ def client() -> list[str]:
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
     """In a client process."""
+    if work.kind is Kind.IDLE:
+        return held(partial(connect, HOST, int(address)), _greet, work, go)
     return run_by(work, go, partial(_put, address, work), partial(_replay, address, work))
 
 
@@ -70,6 +74,11 @@ def _put(address: str, work: Work, go: Callable[[], None], timeout_s: float) -> 
 
 def command(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def _greet(connected: socket.socket) -> None:
+    connected.sendall(command(b"PING"))
+    read_until(connected, [b"+PONG\r\n"])
 
 
 def _replay(address: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .plan import PYTHON, Kind, Work
+from .plan import JAVA, PYTHON, Kind, Work
 from .systems import OURS
 
 NONE: Final = "-"
 FAILED: Final = "failed"  # why stands in the last table
 CANNOT: Final = "cannot"  # the same
-RATIO: Final = "#of the best peer: Towline by ZeroMQ, by shared memory"
+RATIO: Final = "#of the best peer: Towline by ZeroMQ, by shared memory, by RocketMQ's protocol"
 LIMITS: Final = {
     "copy_gb_s": "memory copy, GB/s",
     "write_gb_s": "sequential write of 1-MiB blocks, synced at the end, GB/s",
@@ -28,6 +28,11 @@ STORED: Final = {
     "disk_per_byte": ("bytes on disk per body byte", ".2f"),
     "lost": ("lost of what was acknowledged before the kill", ",.0f"),
     "replay_per_s": ("replay after the restart, messages/s", ",.0f"),
+}
+IDLE: Final = {
+    "idle_mb": ("memory of the processes that hold them, MB", ",.0f"),
+    "idle_bytes_each": ("bytes each of them adds to that", ",.0f"),
+    "idle_cpu_percent": ("CPU of those processes, percent of a core", ".1f"),
 }
 LATE: Final = "there was no time for it"
 LATENCIES: Final = ("p50_us", "p99_us", "p99_9_us")
@@ -49,7 +54,8 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
         _table(result, systems, "messages a second", "per_s", rate, _flows),
         _table(result, systems, "latency in us: p50 / p99 / p99.9", "p99_us", None, _timed),
         _table(result, systems, "CPU of the server in us per message", "cpu_us", "{:.2f}".format, _flows),
-        _stored(result, systems),
+        _kept(result, systems, "what is stored, and after kill -9", Kind.STORED, STORED),
+        _kept(result, systems, "connections that say nothing", Kind.IDLE, IDLE),
         Section(
             "limits of this machine, in the same run",
             ("limit", "#"),
@@ -155,11 +161,14 @@ def _ratios(systems: Mapping[str, Mapping[str, Any]], figure: str) -> str:
     return " / ".join(found) if set(found) != {NONE} else NONE
 
 
-def _stored(result: Mapping[str, Any], systems: tuple[str, ...]) -> Section:
+def _kept(
+    result: Mapping[str, Any], systems: tuple[str, ...], title: str, kind: Kind, named: Mapping[str, tuple[str, str]]
+) -> Section:
+    """A row for each figure that is `named`, with its form, of each work of a kind."""
     made = []
     for row in result["rows"]:
-        if Work.read(row["work"]).kind is Kind.STORED:
-            for figure, (name, form) in STORED.items():
+        if Work.read(row["work"]).kind is kind:
+            for figure, (name, form) in named.items():
                 cells = [
                     format(figures[figure], form)
                     if figure in (figures := row["systems"].get(system, {}))
@@ -168,16 +177,16 @@ def _stored(result: Mapping[str, Any], systems: tuple[str, ...]) -> Section:
                 ]
                 made.append((f"{row['name']}: {name}", _rounds(row), *cells))
     heads = ("work", "#rounds", *(f"#{system}" for system in systems))
-    return Section("what is stored, and after kill -9", heads, tuple(made))
+    return Section(title, heads, tuple(made))
 
 
 def _flows(work: Work) -> bool:
-    return work.kind in (Kind.PUT, Kind.SINGLE, Kind.REPLAY, *PYTHON)
+    return work.kind in (Kind.PUT, Kind.SINGLE, Kind.REPLAY, *PYTHON, *JAVA)
 
 
 def _timed(work: Work) -> bool:
     """Where a latency says something: of a full window it says what the throughput says."""
-    return work.kind in (Kind.RATE, Kind.TAIL, Kind.SINGLE, Kind.SEND)
+    return work.kind in (Kind.RATE, Kind.TAIL, Kind.SINGLE, Kind.SEND, Kind.JAVA_SYNC)
 
 
 def _never_measured(result: Mapping[str, Any]) -> Iterator[str]:

@@ -62,6 +62,10 @@ class Process:
         pid = self._process.pid
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
 
+    def front_pids(self) -> list[int]:
+        """All of them hold what they hold together."""
+        return self.pids()
+
     def await_segments(self) -> None:
         """It makes nothing ahead."""
 

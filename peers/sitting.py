@@ -48,8 +48,10 @@ class Sitting:
             match work.kind:
                 case Kind.STORED:
                     return self._stored(server, work)
-                case Kind.REPLAY | Kind.OBJECTS:
+                case Kind.REPLAY | Kind.OBJECTS | Kind.JAVA_PUSH:
                     return self._replay(server, work)
+                case Kind.IDLE:
+                    return self._idle(server, work)
                 case _:
                     return self._run(server, work)
         except BaseException:
@@ -115,6 +117,27 @@ class Sitting:
         if found["count"] < work.count:
             raise BenchFailed(f"{found['count']} of {work.count} messages came")
         return found
+
+    def _idle(self, server: Server, work: Work) -> dict[str, Any]:
+        """What those processes take that hold connections which say nothing."""
+        bare = memory_of(server.front_pids(), self._directory).own
+        clients = self._ready(server, work)
+        front = server.front_pids()
+        began, before = time.perf_counter(), sum(cpu_s(front).values())
+        time.sleep(work.seconds)
+        share = (sum(cpu_s(front).values()) - before) / (time.perf_counter() - began)
+        memory = memory_of(front, self._directory).own
+        for client in clients:
+            client.go()
+        answers = [client.answer() for client in clients]
+        count = sum(answer["count"] for answer in answers)
+        return {
+            "count": count,
+            "per_s": count / max(answer["seconds"] for answer in answers),
+            "idle_mb": memory / US,
+            "idle_bytes_each": (memory - bare) / count,
+            "idle_cpu_percent": 100 * share,
+        }
 
     def _stored(self, server: Server, work: Work) -> dict[str, Any]:
         """Fills; what the server takes for it; kill -9, and how long until it acknowledges again; what is lost."""

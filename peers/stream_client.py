@@ -4,10 +4,12 @@ For servers whose answers come in the order of the requests, each with a mark th
 """
 
 import math
+import resource
 import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
@@ -175,6 +177,22 @@ def connect(host: str, port: int, timeout_s: float = SILENT_S) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MIB)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * MIB)
     return made
+
+
+def held(
+    open_one: Callable[[], socket.socket], greet: Callable[[socket.socket], object], work: Work, go: Callable[[], None]
+) -> Answer:
+    """This client's part of `work.count` connections: open and greeted before `go` is called, closed behind it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    count = work.count // work.clients
+    began = time.perf_counter()
+    with ExitStack() as opened:
+        for _ in range(count):
+            greet(opened.enter_context(open_one()))
+        seconds = time.perf_counter() - began
+        go()
+    return Answer(count=count, seconds=seconds)
 
 
 def run_by(

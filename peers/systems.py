@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from . import kafka, nats, redis, rings, rocketmq, towlines
+from . import java_peer, kafka, nats, redis, remotings, rings, rocketmq, towlines
+from .plan import JAVA as BY_JAVA
 from .plan import PYTHON, Setup, Work
 
 
@@ -17,6 +18,9 @@ class Server(Protocol):
 
     def pids(self) -> list[int]:
         """All its processes."""
+
+    def front_pids(self) -> list[int]:
+        """Those that hold the connections of clients."""
 
     def await_segments(self) -> None:
         """Until it has made what it makes ahead of what is put."""
@@ -51,7 +55,7 @@ class System(Protocol):
     def client(self) -> list[str]: ...
 
 
-OURS: Final = ("towline", "towline-ring")  # the others are the peers
+OURS: Final = ("towline", "towline-ring", "towline-remoting")  # the others are the peers
 PYTHONS: Final = ("towline", "kafka", "nats", "redis")  # with a client for Python code
 JAVA: Final = ("rocketmq", "kafka")  # servers and clients that have to be warm
 SYSTEMS: Final = cast(
@@ -59,6 +63,7 @@ SYSTEMS: Final = cast(
     {
         "towline": towlines,
         "towline-ring": rings,
+        "towline-remoting": remotings,
         "rocketmq": rocketmq,
         "kafka": kafka,
         "nats": nats,
@@ -71,4 +76,6 @@ def client_of(system: str, work: Work) -> list[str]:
     """The command of a client process for this work."""
     if work.kind in PYTHON:
         return [sys.executable, "-m", "peers.client", f"{system}-python"]
+    if work.kind in BY_JAVA:
+        return java_peer.client(rocketmq.SYSTEM)
     return SYSTEMS[system].client()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from loadtest.bench.ha import SYNC
 from loadtest.bench.node import SEGMENTS_AHEAD, SETTINGS
@@ -33,19 +33,23 @@ AWAIT_S: Final = 120.0
 GONE_S: Final = 10.0
 ATTACH_LINES_MAX: Final = 100
 SYNCS: Final = "msync,fdatasync,fsync"
-_OF_A_MASTER: Final = ("broker_role", "ha_listen_port", *SYNC)
+_OF_A_MASTER: Final = ("broker_role", "ha_listen_port", "remoting_port", *SYNC)
 _FLUSH: Final = {Durability.ASYNC: "ASYNC_FLUSH", Durability.SYNC: "SYNC_FLUSH"}
 
 
 class TowlineNode:
     """`address` holds the sockets of put and serve."""
 
-    def __init__(self, directory: Path, setup: Setup) -> None:
+    front: ClassVar[str | None] = None  # the process that holds the connections of clients; None: several
+
+    def __init__(self, directory: Path, setup: Setup, **more: Any) -> None:
+        """`more`: settings of the master."""
         self._directory, self._store = directory, Store((directory / "store").resolve())
         settings: dict[str, Any] = SETTINGS | {
             "flush_disk_type": _FLUSH[setup.durability],
             "mapped_file_size_commit_log": SEGMENT,
             "listen_port": 0,
+            **more,
         }
         self._ended = ExitStack()
         self._stores = [self._store]
@@ -78,6 +82,9 @@ class TowlineNode:
             facts = json.loads(store.node.read_text())
             found += [facts["pid"], facts["zygote"], *facts["processes"].values()]
         return [int(pid) for pid in found if pid]
+
+    def front_pids(self) -> list[int]:
+        return self.pids() if self.front is None else [int(self._facts()["processes"][self.front])]
 
     def await_dispatched(self) -> None:
         """Until queues and index hold all that was put."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from towline.limits import KIB
 
+from .plan import JAVA as BY_JAVA
 from .plan import PYTHON, Durability, Kind, Replica, Setup, Work
 from .systems import JAVA, OURS, PYTHONS, SYSTEMS
 
@@ -14,6 +15,9 @@ SIZES: Final = (100, KIB, 16 * KIB)
 RATE: Final = 5000.0
 MILLION: Final = 1_000_000
 RING_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.RATE, Kind.TAIL)
+REMOTING_KINDS: Final = (Kind.PUT, Kind.SINGLE)
+JAVAS: Final = ("towline-remoting", "rocketmq")  # with a port for RocketMQ's own clients
+HOLDERS: Final = ("towline-remoting", "nats", "redis")  # of connections that say nothing
 ORDER: Final = (
     Kind.TAIL,
     Kind.RATE,
@@ -22,13 +26,16 @@ ORDER: Final = (
     Kind.SEND,
     Kind.SEND_ASYNC,
     Kind.SEND_BODIES,
+    Kind.JAVA_SYNC,
+    Kind.JAVA_BATCH,
+    Kind.JAVA_ASYNC,
 )  # on one server: first what waits, last what fills disks
 MORE: Final = "-more"  # ends the name of works of a group that are done in fewer rounds
 MANY: Final = 1000  # queues: what has more is done last
 BESIDE: Final = (1, 4)  # clients of the works that are compared in every round
 
 # Guesses, until a turn has been measured: seconds of a start and an end, of what is around a work, of a warming.
-START_S: Final = {"rocketmq": 6.0, "kafka": 6.0, "towline": 2.5, "towline-ring": 2.5}
+START_S: Final = {"rocketmq": 6.0, "kafka": 6.0, "towline": 2.5, "towline-ring": 2.5, "towline-remoting": 2.5}
 OTHERS_START_S: Final = 0.5
 AROUND_S: Final = 1.0
 WARM_MAX_S: Final = 3.0
@@ -93,6 +100,7 @@ class Extent:
     replayed: tuple[int, int]
     stored: tuple[tuple[int, int], ...]  # messages, bytes of a body
     queues: tuple[int, ...]
+    connections: int
     full: bool
     fewer: Mapping[str, int] = field(default_factory=dict)
 
@@ -105,6 +113,7 @@ QUICK: Final = Extent(
     replayed=(512_000, 128_000),
     stored=((256_000, KIB),),
     queues=(100,),
+    connections=2_000,
     full=False,
 )
 FULL: Final = Extent(
@@ -115,8 +124,18 @@ FULL: Final = Extent(
     replayed=(1_024_000, 512_000),
     stored=((MILLION, KIB), (10 * MILLION, SIZES[0])),
     queues=(100, 10_000),
+    connections=10_000,
     full=True,
-    fewer={"put-more": 1, "single": 3, "tail": 2, "slow-sync": 1, "stored": 2, "queues": 1},
+    fewer={
+        "put-more": 1,
+        "single": 3,
+        "tail": 2,
+        "slow-sync": 1,
+        "stored": 2,
+        "queues": 1,
+        **dict.fromkeys(BY_JAVA, 2),
+        "idle": 1,
+    },
 )
 
 
@@ -134,7 +153,7 @@ def _works(extent: Extent) -> dict[str, tuple[Work, ...]]:
     """By the names that `fewer` knows."""
     seconds, sync = extent.seconds, Durability.SYNC
     beside = BESIDE if extent.full else BESIDE[:1]
-    twice = 2 * seconds
+    twice, idle_s = 2 * seconds, (10 if extent.full else 2) * seconds
     small = [(body, clients) for body in SIZES[:2] for clients in extent.clients]
     put = [Work(kind=Kind.PUT, body=body, clients=clients, seconds=seconds) for body, clients in small]
     synced = Work(kind=Kind.PUT, body=KIB, seconds=seconds, durability=sync)
@@ -161,6 +180,11 @@ def _works(extent: Extent) -> dict[str, tuple[Work, ...]]:
             Work(kind=Kind.SEND_BODIES, body=SIZES[0], seconds=seconds),
             Work(kind=Kind.OBJECTS, body=SIZES[0], count=extent.replayed[0]),
         ),
+        Kind.JAVA_SYNC: (Work(kind=Kind.JAVA_SYNC, body=KIB, seconds=seconds),),
+        Kind.JAVA_BATCH: (Work(kind=Kind.JAVA_BATCH, body=KIB, seconds=seconds),),
+        Kind.JAVA_ASYNC: (Work(kind=Kind.JAVA_ASYNC, body=KIB, seconds=seconds, window=1000),),
+        Kind.JAVA_PUSH: (Work(kind=Kind.JAVA_PUSH, body=KIB, count=extent.replayed[1] // 2),),
+        "idle": (Work(kind=Kind.IDLE, body=0, clients=BESIDE[-1], count=extent.connections, seconds=idle_s),),
         "replica": (replace(in_sync, replica=Replica.BEHIND), in_sync, replace(in_sync, durability=sync)),
         "slow-sync": tuple(replace(synced, sync_delay_ms=delay) for delay in extent.delays_ms),
         "stored": tuple(Work(kind=Kind.STORED, body=body, count=count) for count, body in extent.stored),
@@ -173,9 +197,15 @@ def _is_large(work: Work) -> bool:
 
 
 def takes_part(system: str, work: Work) -> bool:
-    """A replica is Towline's own matter; the ring is a way to put."""
+    """A replica is Towline's own matter; ring and remoting are ways to put."""
     if work.kind in PYTHON:
         return system in PYTHONS and (work.kind is not Kind.SEND_BODIES or system == "towline")
+    if work.kind in BY_JAVA:
+        return system in JAVAS
+    if work.kind is Kind.IDLE:
+        return system in HOLDERS
+    if system == "towline-remoting":
+        return work.kind in REMOTING_KINDS and work.setup == Setup()
     if system == "towline-ring":
         return work.kind in RING_KINDS and work.queues == 1 and work.replica is Replica.NONE
     return work.replica is Replica.NONE or system in OURS
@@ -187,8 +217,8 @@ def guess_s(system: str, works: Iterable[Work]) -> float:
     warm = set()
     for work in works:
         filling = work.count / FILL_PER_S + work.count * work.body / FILL_BYTES_PER_S
-        taken += AROUND_S + (filling * (1 + READ) if work.count else work.seconds)
-        if system in JAVA and work.kind not in warm:
+        taken += AROUND_S + (work.seconds if work.kind is Kind.IDLE or not work.count else filling * (1 + READ))
+        if (system in JAVA or work.kind in BY_JAVA) and work.kind not in warm:
             taken += min(2 * work.seconds, WARM_MAX_S)
             warm.add(work.kind)
         if work.kind is Kind.STORED:

@@ -37,6 +37,8 @@ BACKLOG: Final = 1_024
 # Seconds of silence before a probe, seconds between two, how many without an answer end a connection.
 _PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
+TUNNELS_MAX: Final = 128  # clients of ours, with links behind them (`tunnels`)
+TUNNEL_FILES: Final = 15  # descriptors of one, besides its connection
 
 
 class Connection:
@@ -191,7 +193,7 @@ class Connections:
         self._by_number: dict[int, Connection] = {}
         self._stalled: set[Connection] = set()  # they have whole frames that were not taken
         self._held = 0
-        self._most = _connections_max()
+        self._most, self.tunnels_max = _most()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
@@ -213,6 +215,11 @@ class Connections:
 
     def __iter__(self) -> Iterator[Connection]:
         return iter(self._open)
+
+    @property
+    def are_stalled(self) -> bool:
+        """Whether `cycle` has something to do, of which `fileno` says nothing."""
+        return bool(self._stalled)
 
     def fileno(self) -> int:
         """Readable when `cycle` has something to do."""
@@ -359,11 +366,13 @@ class Connections:
         self.dropped.append((connection, why))
 
 
-def _connections_max() -> int:
-    """How many connections this process can have, with its limit of descriptors raised as far as it may be."""
-    wanted = CONNECTIONS_MAX + OTHER_FILES
+def _most() -> tuple[int, int]:
+    """How many connections this process can have, with its limit of descriptors raised as far as it may be; and how
+    many clients of ours."""
+    wanted = CONNECTIONS_MAX + OTHER_FILES + TUNNELS_MAX * TUNNEL_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(1, min(CONNECTIONS_MAX, limit - OTHER_FILES))
+    tunnels = max(1, min(TUNNELS_MAX, limit // 4 // TUNNEL_FILES))
+    return max(1, min(CONNECTIONS_MAX, limit - OTHER_FILES - tunnels * TUNNEL_FILES)), tunnels

@@ -134,6 +134,11 @@ class Consumers:
             else:
                 del self._due[member]
 
+    @property
+    def are_due(self) -> bool:
+        """Whether a member has to be joined or watched, now or in a moment."""
+        return bool(self._due)
+
     def lost(self) -> None:
         """Serve has ended, and its members with it."""
         for member in self._known.values():

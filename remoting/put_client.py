@@ -84,6 +84,11 @@ class PutClient:
         """The way of plain sends, while there is a ring and nothing goes over the socket."""
         return None if self._over_socket else self._plain
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for put's answer, or for room."""
+        return self._is_ring_empty and not self.is_full
+
     def wait_for_room(self) -> None:
         """Takes nothing more until put has answered something."""
         self._has_no_room = True
@@ -140,8 +145,12 @@ class PutClient:
         return self._ring is None or self._ring.arm()
 
     def disarm(self) -> None:
-        if self._ring is not None:
-            self._ring.disarm()
+        ring = self._ring
+        if ring is not None:
+            if self._poller.ready(ring.fileno()):
+                ring.disarm()
+            else:
+                ring.stay_awake()
 
     def close(self) -> None:
         self._questions.close()

@@ -14,8 +14,9 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
-from towline.limits import KIB, MIB
+from towline.limits import KIB, LOOK_MS, MIB
 from towline.link.context import close_context, new_context
+from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing
 from towline.log.state.topics_file import TopicsFile
@@ -47,7 +48,7 @@ from .send_backs import SendBacks
 from .tls import Security
 from .topics import TopicDesk
 from .transactions import Transactions
-from .tunnels import PUT, SCHEDULE, SERVE, Tunnels
+from .tunnels import PUT, SCHEDULE, SERVE, SOCKETS_MAX, Tunnels
 
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
@@ -62,14 +63,14 @@ class RemotingAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._silent_at = self._topics_at = self._links_at = 0
+        self._silent_at = self._topics_at = self._links_at = self._tunnels_at = 0
         self._listens = True
         self._known_changes = 0
 
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
-        self._context = new_context()
+        self._context = new_context(SOCKETS_MAX)
         self._clients = Clients()
         self._access = Access(key_ring_of(node))
         address = settings.listen_host, settings.remoting_port
@@ -88,6 +89,7 @@ class RemotingAgent:
         )
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, lambda: self._consumers.lost())
+        self._link_cycles = (self._put.cycle_link, self._schedule.cycle, self._serve.cycle)
         self._topics = TopicDesk(
             TopicsFile(node.store.config / "topics.json"),
             self._put,
@@ -206,23 +208,40 @@ class RemotingAgent:
         self._transactions.cycle(now_ms)
         self._consumers.cycle(now_ms)
         self._connections.flush()
+        done += self._tunnels.go_on()
         if now_ms >= self._silent_at:
             self._silent_at = now_ms + SILENT_EVERY_MS
             self._connections.drop_silent(time.monotonic())
         self._forget_dropped()
-        return done
+        # Where everything was done that is there, another turn would only find that out: whatever comes ends the sleep.
+        return 0 if self._put.is_idle and not self._connections.are_stalled else done
 
     def _cycle_links(self, now_ms: int) -> int:
-        """Looks at the sockets when one was readable, or a while after the last look: one costs as much as a send."""
-        links = (self._put.link, self._schedule.link, self._serve.link, *self._tunnels.links)
-        if now_ms < self._links_at and not any(link is not None and self._poller.ready(link) for link in links):
-            return 0
-        self._links_at = now_ms + LINKS_EVERY_MS
-        done = self._put.cycle_link(now_ms) + self._schedule.cycle(now_ms) + self._serve.cycle(now_ms)
-        return done + self._tunnels.cycle()
+        """Looks at the sockets that were readable, at all a while after the last such look: one costs as much as a
+        send."""
+        due = now_ms >= self._links_at
+        if due:
+            self._links_at = now_ms + LINKS_EVERY_MS
+        done = 0
+        for link, cycle in zip(self._links, self._link_cycles, strict=True):
+            if due or (link is not None and self._poller.ready(link)):
+                done += cycle(now_ms)
+        return done + self._cycle_tunnels(now_ms)
+
+    def _cycle_tunnels(self, now_ms: int) -> int:
+        """Likewise, the less often the more there are."""
+        due = now_ms >= self._tunnels_at
+        if due:
+            self._tunnels_at = now_ms + LINKS_EVERY_MS * (1 + len(self._tunnels) // 8)
+        return self._tunnels.cycle(everywhere=due)
 
     def sleep_ms(self) -> int:
-        return LINKS_EVERY_MS if self._tunnels.are_greeting else TOPICS_EVERY_MS
+        """What a request needs to know of the topics is looked up before it: only members and links are due by time."""
+        if self._tunnels.are_greeting:
+            return LINKS_EVERY_MS
+        now_ms = self._node.clock.monotonic_ms()
+        waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
+        return TOPICS_EVERY_MS if waits else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)
@@ -273,6 +292,10 @@ class RemotingAgent:
             self._consumers.ended(connection)
             self._tunnels.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
+
+    @property
+    def _links(self) -> tuple[Link | None, ...]:
+        return self._put.link, self._schedule.link, self._serve.link
 
     @property
     def _where(self) -> str:

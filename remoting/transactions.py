@@ -94,6 +94,10 @@ class Transactions:
             if group not in self._watched:
                 self._watch(group)
 
+    def pauses(self, now_ms: int) -> bool:
+        """Whether a watch was refused and is asked for again in a moment."""
+        return self._refused or now_ms < self._pause_until
+
     def _take_turns(self, groups: list[str]) -> None:
         """Who is new comes last."""
         there = set(groups)

@@ -46,10 +46,10 @@ from towline.link.signature import verify
 from .connections import Answer, Connection, Connections
 from .put_client import PutClient
 
-TUNNELS_MAX: Final = 256  # each takes sockets of ZeroMQ, of which a process has 1,023
+SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
 PULLS_MAX: Final = 1_024  # of a client, that a STRETCH may answer
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
-UNREAD_MAX: Final = 4 * MIB  # bytes of answers that a client has not read, before no more are taken for it
+UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
 SERVE: Final = "serve"
@@ -110,6 +110,7 @@ class Tunnels:
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
         self._connections, self._keys, self._port, self._now_ms, self._log = connections, keys, port, now_ms, log
         self._tunnels: dict[Connection, Tunnel] = {}
+        self._unread: set[Connection] = set()  # of clients that have to read before they get more
 
     def __len__(self) -> int:
         return len(self._tunnels)
@@ -118,10 +119,6 @@ class Tunnels:
     def are_greeting(self) -> bool:
         """Whether a link is not greeted yet: that goes on by looking."""
         return any(not way.is_greeted for tunnel in self._tunnels.values() for way in tunnel.ways.values())
-
-    @property
-    def links(self) -> list[Link]:
-        return [way.link for tunnel in self._tunnels.values() for way in tunnel.ways.values()]
 
     def handle(self, connection: Connection, request: Command, _: Answer) -> None:
         """One message of a client."""
@@ -139,13 +136,23 @@ class Tunnels:
             self._refuse(connection, LinkRefused(MALFORMED, error.describe()))
             self._end(connection, error.describe())
 
-    def cycle(self) -> int:
-        """Goes on with greetings, takes answers; returns how much of both."""
-        return sum(self._cycle(tunnel) for tunnel in tuple(self._tunnels.values()))
+    def cycle(self, *, everywhere: bool) -> int:
+        """Goes on with greetings, takes answers that the poller has seen, or all; returns how much of both."""
+        return sum(self._cycle(tunnel, everywhere) for tunnel in tuple(self._tunnels.values()))
+
+    def go_on(self) -> int:
+        """Takes more answers for those who have read; returns how many."""
+        done = 0
+        for connection in [each for each in self._unread if each.held < UNREAD_MAX]:
+            self._unread.discard(connection)
+            tunnel = self._tunnels.get(connection)
+            done += 0 if tunnel is None else self._cycle(tunnel, True)
+        return done
 
     def ended(self, connection: Connection) -> None:
         """Ends the links of a client that has gone."""
         tunnel = self._tunnels.pop(connection, None)
+        self._unread.discard(connection)
         if tunnel is not None:
             for way in tunnel.ways.values():
                 self._mute(way)
@@ -166,8 +173,9 @@ class Tunnels:
             if main is None:
                 raise LinkRefused("ROLE", f"the role {role!r} has no use at this port; {', '.join(_MAIN)} have")
             key = "" if self._keys is None else verify(greeting.facts, self._keys, self._now_ms()).name
-            if connection not in self._tunnels and len(self._tunnels) >= TUNNELS_MAX:
-                raise LinkRefused("FULL", f"{TUNNELS_MAX} clients are served at this port already")
+            most = self._connections.tunnels_max
+            if connection not in self._tunnels and len(self._tunnels) >= most:
+                raise LinkRefused("FULL", f"{most} clients are served at this port already")
         except LinkRefused as refused:
             self._refuse(connection, refused)
             return
@@ -247,13 +255,13 @@ class Tunnels:
 
     # --- what the processes say
 
-    def _cycle(self, tunnel: Tunnel) -> int:
+    def _cycle(self, tunnel: Tunnel, everywhere: bool) -> int:
         done = 0
         for process, way in tuple(tunnel.ways.items()):
             try:
                 if not way.is_greeted:
-                    done += self._go_on(tunnel, process, way)
-                if way.is_greeted:
+                    done += self._finish_greeting(tunnel, process, way)
+                elif everywhere or self._poller.ready(way.link):
                     done += self._receive(tunnel, way)
             except LinkRefused as refused:
                 self._refuse(tunnel.connection, refused)
@@ -264,8 +272,8 @@ class Tunnels:
                 return done + 1
         return done
 
-    def _go_on(self, tunnel: Tunnel, process: str, way: Way) -> int:
-        """With a greeting. Raises LinkRefused, NoAnswer."""
+    def _finish_greeting(self, tunnel: Tunnel, process: str, way: Way) -> int:
+        """Raises LinkRefused, NoAnswer."""
         welcome = way.link.try_greet()
         if welcome is None:
             return 0
@@ -290,12 +298,12 @@ class Tunnels:
             done += 1
         if way.link.lost:
             self._end(tunnel.connection, "the process that answered it has ended")
-        elif (tunnel.connection.held < UNREAD_MAX) != way.is_heard:
-            if way.is_heard:
-                self._mute(way)
-            else:
-                self._poller.add(way.link)
-                way.is_heard = True
+        elif tunnel.connection.held >= UNREAD_MAX:
+            self._unread.add(tunnel.connection)
+            self._mute(way)
+        elif not way.is_heard:
+            self._poller.add(way.link)
+            way.is_heard = True
         return done
 
     def _say_pulled(self, tunnel: Tunnel, parts: list[Buffer]) -> None:

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.function.Consumer;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -77,8 +78,14 @@ public final class KafkaPeer implements Peer {
     }
 
     @Override
-    public void put(String topic, int queue, byte[] body) throws Exception {
-        producer.send(new ProducerRecord<>(topic, queue, null, body)).get();
+    public void put(String topic, int queue, byte[][] bodies) throws Exception {
+        List<Future<?>> sent = new ArrayList<>(bodies.length);
+        for (byte[] body : bodies) {
+            sent.add(producer.send(new ProducerRecord<>(topic, queue, null, body)));
+        }
+        for (Future<?> each : sent) {
+            each.get();
+        }
     }
 
     @Override

@@ -36,10 +36,21 @@ interface Peer extends AutoCloseable {
     /** Sends bodies to one queue; returns when the client has taken them. */
     void send(String topic, int queue, byte[][] bodies, Outcome outcome) throws Exception;
 
-    /** Puts one message and waits until it is acknowledged. */
-    void put(String topic, int queue, byte[] body) throws Exception;
+    /** Puts messages, several together where the client can, and waits until they are acknowledged. */
+    void put(String topic, int queue, byte[][] bodies) throws Exception;
 
     Reader reader(String topic, int queues, boolean fromTheEnd) throws Exception;
+
+    /** Reads from the beginning as a consumer does that is called for each message; `each` by many threads at once. */
+    default Closing push(String topic, Consumer<byte[]> each) throws Exception {
+        throw new UnsupportedOperationException("this client calls nobody");
+    }
+
+    /** What ends by its own. */
+    interface Closing extends AutoCloseable {
+        @Override
+        void close();
+    }
 
     @Override
     void close();

@@ -5,11 +5,15 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -17,7 +21,6 @@ import org.apache.rocketmq.remoting.protocol.ResponseCode;
 
 /** RocketMQ's own clients; where many are on their way, batches are sent. `address` is host:port of the name server. */
 public final class RocketmqPeer implements Peer {
-    private static final String BROKER = "peer";
     private static final String GROUP = "peers";
     private static final String ANY_TOPIC = "TBW102"; // is on every broker, so its route is known before our topic's
     private static final int TIMEOUT_MS = 20_000;
@@ -27,6 +30,7 @@ public final class RocketmqPeer implements Peer {
     private String nameServer;
     private DefaultMQProducer producer;
     private int timeoutMs;
+    private String broker; // its name, where topics are
 
     @Override
     public void connect(String address, Work work) throws Exception {
@@ -51,6 +55,7 @@ public final class RocketmqPeer implements Peer {
         while (producer.fetchPublishMessageQueues(topic).size() < queues) {
             Thread.sleep(1);
         }
+        broker = producer.fetchPublishMessageQueues(topic).get(0).getBrokerName();
     }
 
     /** False while the name server does not know the broker: on a busy machine its first registration may be lost. */
@@ -90,24 +95,45 @@ public final class RocketmqPeer implements Peer {
                 outcome.failed(trouble);
             }
         };
-        MessageQueue target = new MessageQueue(topic, BROKER, queue);
+        MessageQueue target = new MessageQueue(topic, broker, queue);
         if (bodies.length == 1) {
             producer.send(new Message(topic, bodies[0]), target, told, timeoutMs);
-            return;
+        } else {
+            producer.send(messages(topic, bodies), target, told, timeoutMs);
         }
+    }
+
+    @Override
+    public void put(String topic, int queue, byte[][] bodies) throws Exception {
+        MessageQueue target = new MessageQueue(topic, broker, queue);
+        SendResult result = bodies.length == 1
+            ? producer.send(new Message(topic, bodies[0]), target, timeoutMs)
+            : producer.send(messages(topic, bodies), target, timeoutMs);
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw Peer.notAcknowledged(result);
+        }
+    }
+
+    private static List<Message> messages(String topic, byte[][] bodies) {
         List<Message> messages = new ArrayList<>(bodies.length);
         for (byte[] body : bodies) {
             messages.add(new Message(topic, body));
         }
-        producer.send(messages, target, told, timeoutMs);
+        return messages;
     }
 
     @Override
-    public void put(String topic, int queue, byte[] body) throws Exception {
-        SendResult result = producer.send(new Message(topic, body), new MessageQueue(topic, BROKER, queue), timeoutMs);
-        if (result.getSendStatus() != SendStatus.SEND_OK) {
-            throw Peer.notAcknowledged(result);
-        }
+    public Closing push(String topic, Consumer<byte[]> each) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(GROUP + System.nanoTime());
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> each.accept(message.getBody()));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        return consumer::shutdown;
     }
 
     @Override
@@ -120,7 +146,7 @@ public final class RocketmqPeer implements Peer {
         consumer.start();
         List<MessageQueue> assigned = new ArrayList<>();
         for (int queue = 0; queue < queues; queue++) {
-            assigned.add(new MessageQueue(topic, BROKER, queue));
+            assigned.add(new MessageQueue(topic, broker, queue));
         }
         consumer.assign(assigned);
         for (MessageQueue queue : assigned) {

@@ -47,6 +47,11 @@ record Work(
         return new Work("put", body, window, seconds, 0, 0, queues, together);
     }
 
+    /** Whether it reads what others have put. */
+    boolean reads() {
+        return kind.equals("replay") || kind.equals("java-push");
+    }
+
     /** Messages in all, or 0 where the time says when it is over. */
     int total() {
         return rate > 0 ? (int) (rate * seconds) : count;

@@ -4,14 +4,19 @@ import java.util.Arrays;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Consumer;
 
 /** Does a work on a topic, once. */
 final class Works {
     private static final long SILENT_S = 20;
     private static final long POLL_MS = 100;
     private static final long REPLAY_SILENT_NS = 5_000_000_000L;
+    private static final long PUSH_SILENT_NS = 30_000_000_000L; // its first messages come after a rebalance
+    private static final int FIRSTS = 64; // of several threads one has the first message
     private static final int NUMBER = 8; // letters of a message's number, and of what tells its work from others
     private final Peer peer;
     private final Work work;
@@ -34,9 +39,12 @@ final class Works {
         switch (work.kind()) {
             case "put":
             case "fill":
+            case "java-async":
                 go.run();
                 return works.windowed();
             case "single":
+            case "java-sync":
+            case "java-batch":
                 go.run();
                 return works.single();
             case "rate":
@@ -46,6 +54,8 @@ final class Works {
                 return works.tail(go);
             case "replay":
                 return works.replay(go);
+            case "java-push":
+                return works.pushed(go);
             default:
                 throw new IllegalArgumentException(work.kind() + " is not for a Java client");
         }
@@ -71,14 +81,19 @@ final class Works {
         return times.answer(start);
     }
 
+    /** One call after the other, each with as many messages as go together. */
     private String single() throws Exception {
+        byte[][] bodies = new byte[work.together()][];
+        Arrays.fill(bodies, body);
+        int queue = 0;
         long start = System.nanoTime();
         long until = start + (long) (work.seconds() * 1e9);
         for (long now = start; now < until; ) {
-            int number = times.begin(now, 1);
-            peer.put(topic, number % work.queues(), body);
+            int first = times.begin(now, bodies.length);
+            peer.put(topic, queue, bodies);
+            queue = (queue + 1) % work.queues();
             now = System.nanoTime();
-            times.end(number, 1, now);
+            times.end(first, bodies.length, now);
         }
         return times.answer(start);
     }
@@ -151,6 +166,28 @@ final class Works {
             }
             return Times.answer(done, last - start, "[]", "[]");
         }
+    }
+
+    /** As `replay`, by the consumer's own threads; the clock starts with the first message. */
+    private String pushed(Runnable go) throws Exception {
+        go.run();
+        AtomicInteger done = new AtomicInteger();
+        AtomicLong first = new AtomicLong(Long.MAX_VALUE);
+        AtomicLong last = new AtomicLong(System.nanoTime());
+        Consumer<byte[]> each = found -> {
+            looked(found);
+            long now = System.nanoTime();
+            if (done.getAndIncrement() < FIRSTS) {
+                first.accumulateAndGet(now, Math::min);
+            }
+            last.accumulateAndGet(now, Math::max);
+        };
+        try (Peer.Closing consumer = peer.push(topic, each)) {
+            while (done.get() < work.count() && System.nanoTime() - last.get() < PUSH_SILENT_NS) {
+                Thread.sleep(1);
+            }
+        }
+        return Times.answer(done.get(), Math.max(1, last.get() - first.get()), "[]", "[]");
     }
 
     private static void looked(byte[] body) {

@@ -11,11 +11,13 @@ import pytest
 
 from peers import java_peer, kafka, rocketmq
 from peers.client_process import Client
+from peers.harness import measure
 from peers.jars import JavaMissing, class_path
-from peers.plan import QUANTILES, Durability, Kind, Setup, Work
+from peers.plan import JAVA, QUANTILES, Durability, Kind, Setup, Work
 from peers.server import Process, free_port
 from peers.systems import SYSTEMS, Server, System
 from peers.usage import cpu_s, memory_of
+from peers.works import JAVAS, Comparison, Task
 from tests.processes.waiting import Watch, await_
 from tests.requirements import need
 from towline.errors import BenchFailed
@@ -120,6 +122,26 @@ def test_what_was_acknowledged_is_there_after_a_kill(tested):
     assert tested.do(Kind.REPLAY, count=tested.stored)["count"] == tested.stored
     with pytest.raises(BenchFailed, match="stored is not for a Java client"):
         tested.do(Kind.STORED)
+
+
+@pytest.mark.parametrize("systems", [JAVAS[:1], pytest.param(JAVAS, marks=pytest.mark.slow)], ids=["here", "beside"])
+def test_rocketmqs_java_clients_do_the_same_work_here_and_at_its_own_broker(systems, tmp_path, monkeypatch):
+    try:
+        rocketmq.version()
+    except JavaMissing as error:
+        need({error.name: str(error)})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    works = [Work(kind=kind, body=100, seconds=SECONDS, window=100) for kind in JAVA[:3]]
+    works.append(Work(kind=Kind.JAVA_PUSH, body=100, count=1000))
+    plan = Comparison(systems=systems, tasks=tuple(Task(work, 1) for work in works), limit_s=0.02)
+    found = measure(plan)
+    assert found["failed"] == {}
+    for row, work in zip(found["rows"], works, strict=True):
+        assert set(row["systems"]) == set(systems)
+        for figures in row["systems"].values():
+            assert figures["count"] % work.together == 0
+            assert figures["count"] >= work.count
+    assert list(tmp_path.iterdir()) == []
 
 
 def _line(process: psutil.Process) -> str:

@@ -1,16 +1,19 @@
 """The same work for Towline and for other servers: each does it whole, and what is found stands side by side."""
 
 import socket
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from peers.harness import measure
 from peers.plan import QUANTILES, Answer, Durability, Kind, Replica, Work
+from peers.remotings import OPAQUE, answers_of
 from peers.stream_client import CHUNK, StreamClient, Wire, frames_of
 from peers.towlines import requests_of
 from peers.works import Comparison, Task
 from towline.errors import BenchFailed
+from towline.format.remoting.command import ANSWER, Command, Form, encode
 from towline.format.wire.frames import decode_put
 
 SECONDS = 0.2
@@ -26,6 +29,7 @@ OF_PYTHON = (
     Work(kind=Kind.OBJECTS, body=100, count=COUNT),
 )
 SYSTEMS = ("towline", "nats", "redis")
+ANSWERS = ((0, ""), (2, "[OVERLOAD]SYSTEM_BUSY"))
 
 
 @pytest.fixture
@@ -70,6 +74,34 @@ def test_what_python_code_gets_is_measured(temporary):
         assert set(row["systems"]) == ({"towline"} if alone else set(found["versions"])), row["name"]
         counts = [figures["count"] for figures in row["systems"].values()]
         assert set(counts) == {COUNT} if work.count else min(counts) > 0
+
+
+def test_the_port_for_rocketmqs_clients_is_put_to_and_holds_idle_connections_as_others_do(temporary):
+    put, single = Work(kind=Kind.PUT, body=100, seconds=SECONDS), Work(kind=Kind.SINGLE, body=100, seconds=SECONDS)
+    idle = Work(kind=Kind.IDLE, body=0, clients=2, count=100, seconds=SECONDS)
+    works = (put, replace(put, clients=2), single, idle)
+    systems = ("towline-remoting", "nats", "redis")
+    found = measure(Comparison(systems=systems, tasks=tuple(Task(work, 1) for work in works), limit_s=0.02))
+    assert found["failed"] == {}
+    for row, work in zip(found["rows"], works, strict=True):
+        assert set(row["systems"]) == set(found["versions"]), row["name"]
+        for system, figures in row["systems"].items():
+            assert figures["count"] == (work.count or pytest.approx(figures["per_s"] * SECONDS, rel=0.9)), system
+    for figures in found["rows"][-1]["systems"].values():
+        assert figures["idle_mb"] > 1
+        assert 0 <= figures["idle_cpu_percent"] < 100
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_refused_send_is_no_answer(pair):
+    near, far = pair
+    good, busy = (encode(Command(code, OPAQUE, ANSWER, remark, form=Form.ROCKETMQ))[0] for code, remark in ANSWERS)
+    far.sendall(good + good)
+    work = Work(kind=Kind.RATE, body=1, rate=1000.0, seconds=0.002)
+    assert StreamClient(near, answers_of((b"x",))).run(work, at_once).count == 2
+    far.sendall(busy)
+    with pytest.raises(BenchFailed, match="refuses"):
+        StreamClient(near, answers_of((b"x",))).run(work, at_once)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_the_quick_form_takes_less_than_ten_minutes():
     for _, works in plan.sittings():
         of_each = {system: [work for work in works if takes_part(system, work)] for system in plan.systems}
         taken += sum(guess_s(system, some) for system, some in of_each.items() if some)
-    assert 60 < taken < 540
+    assert 60 < taken < 600
 
 
 class Sat:

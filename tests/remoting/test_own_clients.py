@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-from remoting.tunnels import TUNNELS_MAX, WAITING_MAX
+from remoting.connections import TUNNELS_MAX
+from remoting.tunnels import WAITING_MAX
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
