@@ -16,10 +16,11 @@ from towline.format.record.record import (
     STORE_HOST_IPV6,
     TRANSACTION_MASK,
     Host,
+    MessageEncoder,
     Record,
     encode,
 )
-from towline.format.remoting.batch import BatchMember, members_of
+from towline.format.remoting.batch import members_of
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import RecallMessage, SendMessage, read_header
@@ -156,15 +157,21 @@ class Producers:
 
     def _batch(self, connection: Connection, header: SendMessage, queue_id: int, body: bytes) -> Batch:
         """A batch's records: its members get nothing from the broker."""
-        key = decode(header.properties.encode()).get(UNIQ_KEY, "")
-        records = [self._member(connection, header, queue_id, member) for member in members_of(body)]
+        key, welcome = decode(header.properties.encode()).get(UNIQ_KEY, ""), self._put.welcome
+        encoder = MessageEncoder(
+            header.topic.encode(),
+            connection.host,
+            store_host_ipv6=bool(welcome.get("store_host_ipv6")),
+            append_property_crc=bool(welcome.get("append_property_crc")),
+        )
+        sys_flag, born = header.sys_flag & ~_NOT_TAKEN, header.born_timestamp
+        records = [
+            encoder.encode(queue_id, member.body, member.properties, member.flag, sys_flag, born)
+            for member in members_of(body)
+        ]
         if not records:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
         return Batch(header.topic, queue_id, records, queue_id, key)
-
-    def _member(self, connection: Connection, header: SendMessage, queue_id: int, member: BatchMember) -> bytes:
-        stored = StoredMessage(header.topic, queue_id, member.properties, "")
-        return self._record(connection, stored, member.body, member.flag, header.sys_flag, header.born_timestamp, 0)
 
     def _record(
         self,

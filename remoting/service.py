@@ -194,6 +194,7 @@ class RemotingAgent:
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._topics_at:
             self._topics_at = now_ms + TOPICS_EVERY_MS
+            self._links_at = 0  # an end of theirs wakes nobody
             self._topics.refresh()
         if self._topics.changes != self._known_changes:
             self._known_changes = self._topics.changes
@@ -217,8 +218,8 @@ class RemotingAgent:
         return 0 if self._put.is_idle and not self._connections.are_stalled else done
 
     def _cycle_links(self, now_ms: int) -> int:
-        """Looks at the sockets that were readable, at all a while after the last such look: one costs as much as a
-        send."""
+        """Looks at the sockets that were readable, at all where nobody has polled for a while: a look costs as much as
+        a send."""
         due = now_ms >= self._links_at
         if due:
             self._links_at = now_ms + LINKS_EVERY_MS
@@ -247,7 +248,9 @@ class RemotingAgent:
         self._listen(not self._put.is_full)
         if not self._put.arm():
             return False
-        return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
+        found = self._poller.poll(timeout_ms, rest)
+        self._links_at = self._node.clock.monotonic_ms() + LINKS_EVERY_MS
+        return found and self._poller.ready(self._bell.fileno())
 
     def drain(self) -> bool:
         """Nothing is owed: who is not answered when the connections end asks the next master."""

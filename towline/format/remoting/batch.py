@@ -5,8 +5,7 @@ i4 size of all of it | i4 0 | i4 0 | i4 flag | i4 length, body | i2 length, prop
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from towline.errors import MalformedFrame
 
@@ -17,8 +16,7 @@ _PROPERTIES: Final = struct.Struct(">H")
 _RULE: Final = "the sizes of a message of a batch do not add up"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchMember:
+class BatchMember(NamedTuple):
     """One message of a batch, as it is stored."""
 
     flag: int
