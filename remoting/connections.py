@@ -57,6 +57,7 @@ class Connection:
         self.sock = sock
         self.client_ids: set[str] = set()
         self.keeps_silent = False
+        self.puts = False  # it may send puts of ours (`tunnels`)
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._out_size = 0
@@ -261,6 +262,12 @@ class Connections:
             for part in parts:
                 connection.send_bytes(part)
             self._changed.add(connection)
+
+    def lose(self, number: int) -> None:
+        """Closes the connection of this number, whose client then sends again what has no answer."""
+        connection = self._by_number.get(number)
+        if connection is not None:
+            self.end(connection, "put has ended: what becomes of its last records is not known")
 
     def end(self, connection: Connection, why: str) -> None:
         """Closes a connection, with what it takes of its answers at once."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
-from towline.format.remoting.command import Command, encode
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
 from towline.kernels.remoting import puts
 from towline.limits import CLIENT_SHARE_MAX, KIB, REQUEST_SIZE_MAX
@@ -54,10 +53,12 @@ class PutClient:
         wall_ms: Callable[[], int],
         make_plain: Callable[[ClientRing, int], PlainSends | None],
         deliver: Deliver,
+        end: Callable[[int], None],
         log: logging.Logger,
     ) -> None:
-        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers."""
-        self._make_plain, self._deliver = make_plain, deliver
+        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers; `end` the
+        connection of a client that is to come again, as what it sent may be stored or not."""
+        self._make_plain, self._deliver, self._end = make_plain, deliver, end
         self._poller, self._wall_ms, self._log = poller, wall_ms, log
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
@@ -210,9 +211,9 @@ class PutClient:
                 break
         return done
 
-    def _tell(self, ended: tuple[int, Command] | None) -> None:
+    def _tell(self, ended: tuple[int, bytes] | None) -> None:
         if ended is not None:
-            self._deliver(ended[0], b"".join(encode(ended[1])))
+            self._deliver(*ended)
 
     def _send_waiting(self) -> int:
         done = 0
@@ -263,7 +264,7 @@ class PutClient:
         plain = self._plain
         self._close_ring()
         self._link, self._agrees, self._has_no_room = None, False, False
-        for ended in plain.abandon() if plain is not None else ():
+        for ended in plain.abandon(self._end) if plain is not None else ():
             self._tell(ended)
         left = [*self._through_ring.values(), *(put.done for put in self._waiting)]
         self._through_ring.clear()

@@ -82,7 +82,13 @@ class RemotingAgent:
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(
-            self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver, node.log
+            self._link("put"),
+            self._poller,
+            node.clock.now_ms,
+            self._make_plain,
+            self._connections.deliver,
+            self._connections.lose,
+            node.log,
         )
         self._inbox = Inbox(
             self._put, lambda *came: self._requests.handle(*came), partial(self._line.count, Counter.MESSAGES)

@@ -26,15 +26,14 @@ from towline.format.wire.frames import (
     Kind,
     PutAnswer,
     decode_put,
-    encode_put_answer,
-    encode_put_refusal,
     expect,
     json_part,
     kind_of,
+    put_answer_to,
     read_json,
 )
 from towline.format.wire.frames import PUT as PUT_HEAD
-from towline.limits import MIB, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX
+from towline.limits import KIB, MIB, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_QUEUES_MAX
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
@@ -47,7 +46,12 @@ from .connections import Answer, Connection, Connections
 from .put_client import PutClient
 
 SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
-PULLS_MAX: Final = 1_024  # of a client, that a STRETCH may answer
+PULLS_MAX: Final = TOPIC_QUEUES_MAX  # of a client, without an answer
+ON_THE_WAY_MAX: Final = 16 * MIB  # bytes of answers to one client, which its pulls share
+SHARE_MIN: Final = 4 * KIB
+_FLAGS_AT: Final = PULL.offset["flags"]
+_MOST_AT: Final = PULL.offset["max_bytes"]
+_ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
 UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
@@ -81,7 +85,8 @@ class Tunnel:
     main: str
     ways: dict[str, Way] = field(default_factory=dict)
     files: LogFiles | None = None
-    pulls: dict[int, list[Buffer]] = field(default_factory=dict)  # those that a STRETCH may answer, by number
+    pulls: dict[int, list[Buffer]] = field(default_factory=dict)  # without an answer, by number
+    again: deque[int] = field(default_factory=deque)  # those to be answered without files; the first is asked
 
     def close(self) -> None:
         if self.files is not None:
@@ -181,6 +186,7 @@ class Tunnels:
             return
         self.ended(connection)
         connection.keep_alive()
+        connection.puts = role != "consumer"
         self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
         self._way(tunnel, main)
 
@@ -192,12 +198,12 @@ class Tunnels:
             case Kind.ASK if len(parts) == 2:
                 self._take_question(tunnel, parts)
             case Kind.PULL:
-                self._send(tunnel, SERVE, self._with_files(tunnel, parts))
+                self._send(tunnel, SERVE, self._noted(tunnel, parts))
             case kind:
                 raise MalformedFrame(f"a message of kind {kind} in {len(parts)} parts is no request")
 
     def _take_put(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
-        if tunnel.main == SERVE and tunnel.facts.get("role") != "admin":
+        if not tunnel.connection.puts:
             raise MalformedFrame("records come from producers, and this is a consumer")
         if len(parts[0]) > HEAD_MAX or len(parts[1]) > REQUEST_SIZE_MAX:
             raise MalformedFrame(f"a put of {len(parts[1])} bytes with a head of {len(parts[0])}: more than put takes")
@@ -208,7 +214,7 @@ class Tunnels:
             if found is None:
                 self._end(connection, "put has ended: what becomes of its last records is not known")
             else:
-                self._say(connection, [_put_answer(number, found)])
+                self._say(connection, [put_answer_to(number, found)])
 
         if not self._put.put(groups, parts[1], done, deadline_ms=deadline, epoch=epoch):
             self._end(connection, "put is away")
@@ -225,15 +231,18 @@ class Tunnels:
             return
         self._send(tunnel, _process_for(op, tunnel.main), parts)
 
-    def _with_files(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
-        """The pull, which a STRETCH may answer: the records are read here, from memory, and cross one socket less."""
-        _, flags, _, number, *_ = expect(PULL, parts[0])
-        if tunnel.files is None or flags & PULL_READS_FILES or len(tunnel.pulls) >= PULLS_MAX:
-            return parts
-        tunnel.pulls[number] = parts
-        at = PULL.offset["flags"]
-        head = bytes(parts[0])
-        return [head[:at] + bytes([flags | PULL_READS_FILES]) + head[at + 1 :], *parts[1:]]
+    def _noted(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
+        """The pull as serve gets it: a STRETCH may answer it, since records in memory are read here and so cross one
+        socket less; and it asks for no more than its share of what may be on the way to one client."""
+        _, flags, _, number, _, _, most, *_ = expect(PULL, parts[0])
+        if len(tunnel.pulls) >= PULLS_MAX:
+            raise MalformedFrame(f"a pull beside {PULLS_MAX} that are not answered; so many are allowed")
+        most = min(most, max(SHARE_MIN, ON_THE_WAY_MAX // (len(tunnel.pulls) + 1)))
+        head = _with(bytes(parts[0]), _MOST_AT, most.to_bytes(4, "big", signed=True))
+        tunnel.pulls[number] = [head, *parts[1:]]
+        if tunnel.files is not None:
+            head = _with(head, _FLAGS_AT, bytes([flags | PULL_READS_FILES]))
+        return [head, *parts[1:]]
 
     def _send(self, tunnel: Tunnel, process: str, parts: list[Buffer]) -> None:
         way = self._way(tunnel, process)
@@ -291,7 +300,7 @@ class Tunnels:
         """Hands answers on, as long as the client reads them. Raises LinkRefused, MalformedFrame."""
         done = 0
         while tunnel.connection.held < UNREAD_MAX and (parts := way.link.receive()) is not None:
-            if tunnel.pulls and kind_of(parts[0]) == Kind.PULL_ANSWER:
+            if kind_of(parts[0]) == Kind.PULL_ANSWER:
                 self._say_pulled(tunnel, parts)
             else:
                 self._say(tunnel.connection, parts)
@@ -307,19 +316,23 @@ class Tunnels:
         return done
 
     def _say_pulled(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
-        """An answer with its records; those that cannot be read at once are asked of serve."""
+        """An answer with its records; those that cannot be read at once are asked of serve, one answer at a time."""
         _, _, _, number, *_, flags = expect(PULL_ANSWER, parts[0])
-        pull = tunnel.pulls.pop(number, None)
-        if pull is None or tunnel.files is None or not flags & RECORDS_IN_FILE:
-            self._say(tunnel.connection, parts)
-            return
-        records = tunnel.files.read(parts[2], waits=False)
-        if records is None:
-            self._send(tunnel, SERVE, pull)
-        else:
-            at, head = PULL_ANSWER.offset["flags"], bytes(parts[0])
-            head = head[:at] + bytes([flags & ~RECORDS_IN_FILE]) + head[at + 1 :]
-            self._say(tunnel.connection, [head, parts[1], records])
+        if flags & RECORDS_IN_FILE and tunnel.files is not None and number in tunnel.pulls:
+            records = tunnel.files.read(parts[2], waits=False)
+            if records is None:
+                tunnel.again.append(number)
+                if len(tunnel.again) == 1:
+                    self._send(tunnel, SERVE, tunnel.pulls[number])
+                return
+            head = _with(bytes(parts[0]), _ANSWER_FLAGS_AT, bytes([flags & ~RECORDS_IN_FILE]))
+            parts = [head, parts[1], records]
+        tunnel.pulls.pop(number, None)
+        self._say(tunnel.connection, parts)
+        if tunnel.again and tunnel.again[0] == number:
+            tunnel.again.popleft()
+            if tunnel.again:
+                self._send(tunnel, SERVE, tunnel.pulls[tunnel.again[0]])
 
     def _mute(self, way: Way) -> None:
         """Takes a link from the poller, which it would wake for nothing."""
@@ -349,7 +362,6 @@ def _process_for(op: object, main: str) -> str:
     return SCHEDULE if str(op).startswith(_OF_SCHEDULE) else SERVE
 
 
-def _put_answer(number: int, found: PutAnswer) -> bytes:
-    if found.places:
-        return encode_put_answer(number, found.status, found.places)
-    return encode_put_refusal(number, found.status, found.rule, found.record, found.retry_after, found.sentence)
+def _with(data: bytes, at: int, value: bytes) -> bytes:
+    """The same bytes with others at a place."""
+    return data[:at] + value + data[at + len(value) :]

@@ -26,15 +26,15 @@ def _head(flag: int) -> bytes:
     return bytes(encode(command)[0][LENGTH.size :])
 
 
-_REQUEST: Final = _head(0)
-_ANSWER: Final = _head(ANSWER)
-HEAD_SIZE: Final = LENGTH.size + len(_ANSWER)  # of a frame, before its body
+REQUEST_HEAD: Final = _head(0)
+ANSWER_HEAD: Final = _head(ANSWER)
+HEAD_SIZE: Final = LENGTH.size + len(ANSWER_HEAD)  # of a frame, before its body
 _SIZES: Final = tuple(struct.Struct(f">B{count}I") for count in range(PARTS_MAX + 1))
 
 
 def encode_message(parts: Sequence[Buffer], *, from_node: bool) -> list[Buffer]:
     """The frame in parts, of which the first is made and the others are not copied."""
-    mark = _ANSWER if from_node else _REQUEST
+    mark = ANSWER_HEAD if from_node else REQUEST_HEAD
     sizes = _SIZES[len(parts)].pack(len(parts), *map(len, parts))
     length = LENGTH.pack(len(mark) + len(sizes) + sum(map(len, parts)))
     return [length + mark + sizes, *(part for part in parts if len(part))]
@@ -47,7 +47,7 @@ def message_size(data: Buffer) -> int:
     """
     size = frame_size(data)
     head = HEAD_SIZE
-    if size and len(data) >= head and memoryview(data)[LENGTH.size : head] != _ANSWER:
+    if size and len(data) >= head and memoryview(data)[LENGTH.size : head] != ANSWER_HEAD:
         raise MalformedFrame("a frame that holds no message of Towline's")
     return size if len(data) >= head else 0
 
