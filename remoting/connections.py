@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -34,7 +34,11 @@ HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is clos
 SILENT_S: Final = 120.0
 CONNECTIONS_MAX: Final = 16_384
 BACKLOG: Final = 1_024
+# Seconds of silence before a probe, seconds between two, how many without an answer end a connection.
+_PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
+TUNNELS_MAX: Final = 128  # clients of ours, with links behind them (`tunnels`)
+TUNNEL_FILES: Final = 15  # descriptors of one, besides its connection
 
 
 class Connection:
@@ -53,6 +57,8 @@ class Connection:
         self.sock = sock
         self.client_ids: set[str] = set()
         self.half_groups: set[str] = set()  # producer groups of halves that it was the last to send
+        self.keeps_silent = False
+        self.puts = False  # it may send puts of ours (`tunnels`)
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._out_size = 0
@@ -135,6 +141,13 @@ class Connection:
         if self._out_size > OUT_MAX:
             raise ConnectionAbortedError(f"{self._out_size} bytes wait for a client that does not read")
 
+    def keep_alive(self) -> None:
+        """Has the system probe a client that may be silent for long."""
+        self.keeps_silent = True
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _PROBES:
+            self.sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
@@ -187,7 +200,7 @@ class Connections:
         self._by_number: dict[int, Connection] = {}
         self._stalled: set[Connection] = set()  # they have whole frames that were not taken
         self._held = 0
-        self._most = _connections_max()
+        self._most, self.tunnels_max = _most()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
@@ -249,6 +262,26 @@ class Connections:
             connection.send(command)
             self._changed.add(connection)
 
+    def send_parts(self, connection: Connection, parts: Iterable[Buffer]) -> None:
+        """Sends the parts of whole frames at the end of the turn."""
+        if connection.is_open:
+            for part in parts:
+                connection.send_bytes(part)
+            self._changed.add(connection)
+
+    def lose(self, number: int) -> None:
+        """Closes the connection of this number, whose client then sends again what has no answer."""
+        connection = self._by_number.get(number)
+        if connection is not None:
+            self.end(connection, "put has ended: what becomes of its last records is not known")
+
+    def end(self, connection: Connection, why: str) -> None:
+        """Closes a connection, with what it takes of its answers at once."""
+        if connection.is_open:
+            with suppress(OSError):
+                connection.flush()
+            self._drop(connection, why)
+
     def ask(
         self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
     ) -> int:
@@ -277,7 +310,7 @@ class Connections:
         self._changed.clear()
 
     def drop_silent(self, now: float) -> None:
-        for connection in [each for each in self._open if now - each.heard > SILENT_S]:
+        for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
             self._drop(connection, f"nothing was heard of it for {SILENT_S:.0f} s")
 
     def close(self) -> None:
@@ -347,11 +380,13 @@ class Connections:
         self.dropped.append((connection, why))
 
 
-def _connections_max() -> int:
-    """How many connections this process can have, with its limit of descriptors raised as far as it may be."""
-    wanted = CONNECTIONS_MAX + OTHER_FILES
+def _most() -> tuple[int, int]:
+    """How many connections this process can have, with its limit of descriptors raised as far as it may be; and how
+    many clients of ours."""
+    wanted = CONNECTIONS_MAX + OTHER_FILES + TUNNELS_MAX * TUNNEL_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    return max(1, min(CONNECTIONS_MAX, limit - OTHER_FILES))
+    tunnels = max(1, min(TUNNELS_MAX, limit // 4 // TUNNEL_FILES))
+    return max(1, min(CONNECTIONS_MAX, limit - OTHER_FILES - tunnels * TUNNEL_FILES)), tunnels

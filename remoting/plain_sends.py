@@ -1,4 +1,5 @@
-"""Plain sends by kernels: frames to records in put's ring, PUT_OK to frames of answers (`towline.kernels.remoting`).
+"""Plain sends by kernels: frames to records in put's ring, PUT_OK to frames of answers (`towline.kernels.remoting`);
+puts of our own clients, which are records already, and any answer to them.
 
 A queue is sent to from here once the interpreter has sent to it, until a topic changes: so whatever takes thought about
 a topic was thought about there.
@@ -13,12 +14,14 @@ import numpy as np
 from towline.format.record.properties import CLUSTER, MSG_REGION, REGION_DEFAULT, TRACE_DEFAULT, TRACE_ON, encode
 from towline.format.record.record import BORN_HOST_IPV6, STORE_HOST_IPV6, Host
 from towline.format.remoting.command import ANSWER, Command, Form
-from towline.format.wire.frames import PUT, Group, PutAnswer, encode_put
+from towline.format.remoting.command import encode as encode_command
+from towline.format.remoting.wire_message import encode_message
+from towline.format.wire.frames import PUT, Group, PutAnswer, encode_put, put_answer_to
 from towline.format.wire.put_ring import stamp_of
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.jit.rows import fields_of
 from towline.kernels.remoting import puts
-from towline.kernels.remoting.sends import SENT, TEXT_MAX, read_sends
+from towline.kernels.remoting.sends import OURS, SENT, TEXT_MAX, read_sends
 from towline.limits import MIB
 from towline.link.put_ring import ClientRing
 from towline.runtime.failpoints import ARMED, reach
@@ -93,6 +96,7 @@ class PlainSends:
         way, host = self._way, connection.host
         way.tail, way.head = self._ring.requests.places
         way.connection, way.born_size = connection.number, len(host.packed)
+        way.puts = connection.puts
         way.host_bits = (BORN_HOST_IPV6 if host.is_ipv6 else 0) | (STORE_HOST_IPV6 if self._store_ipv6 else 0)
         way.stamp = stamp_of(time.monotonic_ns() // NS_PER_MS)
         deadline = self._wall_ms() + self._deadline_ms
@@ -132,17 +136,23 @@ class PlainSends:
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
         return int(way.oldest_id - before), int(way.why)
 
-    def finish(self, found: PutAnswer) -> tuple[int, Command] | None:
-        """The connection and the answer of a send that has another answer than PUT_OK; None for one way."""
+    def finish(self, found: PutAnswer) -> tuple[int, bytes] | None:
+        """The connection and the frame of an answer that the kernel has left; None for one way."""
         number = found.request_id & ~puts.OWN
         place = number & (puts.PENDING_MAX - 1)
         if int(self._pendings[place]["id"]) != number:
             return None
         return self._ended(place, found)
 
-    def abandon(self) -> Iterator[tuple[int, Command]]:
-        """The answers of all that put will not answer any more; this is not used afterwards."""
+    def abandon(self, lose: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+        """The frames of answers of all that put will not answer any more; this is not used afterwards.
+
+        `lose` gets the connections of those that are told so by its end.
+        """
         for place in np.flatnonzero(self._pendings["id"]).tolist():
+            if self._pendings[place]["form"] == OURS:
+                lose(int(self._pendings[place]["connection"]))
+                continue
             ended = self._ended(place, None)
             if ended is not None:
                 yield ended
@@ -151,15 +161,18 @@ class PlainSends:
         """Lets go of the ring's memory."""
         self._memory = None
 
-    def _ended(self, place: int, found: PutAnswer | None) -> tuple[int, Command] | None:
+    def _ended(self, place: int, found: PutAnswer | None) -> tuple[int, bytes] | None:
         row = self._pendings[place]
         row["id"] = 0
         if row["one_way"]:
             return None
+        if row["form"] == OURS and found is not None:
+            parts = encode_message([put_answer_to(int(row["asked"]), found)], from_node=True)
+            return int(row["connection"]), b"".join(parts)
         code, why = outcome(found)
         key = self._keys[place * puts.KEY_MAX :][: int(row["key_size"])].tobytes().decode()
         fields = {}
         if found is not None:
             fields = places_told(self._store_host, found, [0], int(row["queue_id"]), key)
         answer = Command(code, int(row["opaque"]), ANSWER, why, fields, b"", Form(int(row["form"])))
-        return int(row["connection"]), answer
+        return int(row["connection"]), b"".join(encode_command(answer))

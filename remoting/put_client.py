@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from towline.errors import MalformedFrame
-from towline.format.remoting.command import Command, encode
 from towline.format.wire.frames import Buffer, Group, PutAnswer, decode_put_answer, encode_put
 from towline.kernels.remoting import puts
 from towline.limits import CLIENT_SHARE_MAX, KIB, REQUEST_SIZE_MAX
@@ -37,11 +36,12 @@ Done: TypeAlias = Callable[[PutAnswer | None], None]  # None: whether it is stor
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Records on their way. `deadline_ms`: of the wall clock."""
+    """Records on their way. `deadline_ms`: of the wall clock; `epoch` of the master that is meant, 0 for any."""
 
     groups: Sequence[Group]
     records: Buffer
     deadline_ms: int
+    epoch: int
     done: Done
 
 
@@ -55,10 +55,12 @@ class PutClient:
         wall_ms: Callable[[], int],
         make_plain: Callable[[ClientRing, int], PlainSends | None],
         deliver: Deliver,
+        end: Callable[[int], None],
         log: logging.Logger,
     ) -> None:
-        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers."""
-        self._make_plain, self._deliver = make_plain, deliver
+        """`make_plain` gets a ring that put has taken, and its size; `deliver` the frames of answers; `end` the
+        connection of a client that is to come again, as what it sent may be stored or not."""
+        self._make_plain, self._deliver, self._end = make_plain, deliver, end
         self._poller, self._wall_ms, self._log = poller, wall_ms, log
         self._questions = Questions(local, QUESTION_MAX, self._lose)
         self._link: Link | None = None  # that the ring was made for
@@ -116,11 +118,16 @@ class PutClient:
             self._questions.lose(now_ms, error)
             return 1
 
-    def put(self, groups: Sequence[Group], records: Buffer, done: Done) -> bool:
-        """Sends records, which are stored whole or not at all. False where put is away, or never takes so much."""
+    def put(
+        self, groups: Sequence[Group], records: Buffer, done: Done, *, deadline_ms: int = 0, epoch: int = 0
+    ) -> bool:
+        """Sends records, which are stored whole or not at all. False where put is away, or never takes so much.
+
+        `deadline_ms` is DEADLINE_MS from now by default.
+        """
         if self._link is None or len(records) > REQUEST_SIZE_MAX:
             return False
-        put = Put(groups, records, self._wall_ms() + DEADLINE_MS, done)
+        put = Put(groups, records, deadline_ms or self._wall_ms() + DEADLINE_MS, epoch, done)
         if self._waiting or not self._send(put):
             self._waiting.append(put)
         return True
@@ -211,9 +218,9 @@ class PutClient:
                 break
         return done
 
-    def _tell(self, ended: tuple[int, Command] | None) -> None:
+    def _tell(self, ended: tuple[int, bytes] | None) -> None:
         if ended is not None:
-            self._deliver(ended[0], b"".join(encode(ended[1])))
+            self._deliver(*ended)
 
     def _send_waiting(self) -> int:
         done = 0
@@ -228,7 +235,7 @@ class PutClient:
             return False
         ring = self._ring
         if ring is not None:
-            head = encode_put(self._next_id + 1, 0, put.deadline_ms, put.groups)
+            head = encode_put(self._next_id + 1, put.epoch, put.deadline_ms, put.groups)
             if ring.fits(len(head) + len(put.records)):
                 if self._over_socket or not ring.send(head, put.records):
                     return False
@@ -251,7 +258,7 @@ class PutClient:
             put.done(decode_put_answer(parts[0]) if parts else None)
 
         def parts_of(number: int) -> list[Buffer]:
-            return [encode_put(number, 0, put.deadline_ms, put.groups), put.records]
+            return [encode_put(number, put.epoch, put.deadline_ms, put.groups), put.records]
 
         self._over_socket += size
         sent = self._questions.request(parts_of, received)
@@ -264,7 +271,7 @@ class PutClient:
         plain = self._plain
         self._close_ring()
         self._link, self._agrees, self._has_no_room = None, False, False
-        for ended in plain.abandon() if plain is not None else ():
+        for ended in plain.abandon(self._end) if plain is not None else ():
             self._tell(ended)
         left = [*self._through_ring.values(), *(put.done for put in self._waiting)]
         self._through_ring.clear()

@@ -58,6 +58,7 @@ from .tls import Security
 from .topics import TopicDesk
 from .traffic import Traffic
 from .transactions import Transactions
+from .tunnels import PUT, SCHEDULE, SERVE, SOCKETS_MAX, Tunnels
 
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
@@ -72,14 +73,14 @@ class RemotingAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._silent_at = self._topics_at = self._links_at = 0
+        self._silent_at = self._topics_at = self._links_at = self._tunnels_at = 0
         self._listens = True
         self._known_changes = 0
 
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
-        self._context = new_context()
+        self._context = new_context(SOCKETS_MAX)
         self._clients = Clients()
         self._access = Access(key_ring_of(node))
         address = settings.listen_host, settings.remoting_port
@@ -91,7 +92,13 @@ class RemotingAgent:
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(
-            self._link("put"), self._poller, node.clock.now_ms, self._make_plain, self._connections.deliver, node.log
+            self._link("put"),
+            self._poller,
+            node.clock.now_ms,
+            self._make_plain,
+            self._connections.deliver,
+            self._connections.lose,
+            node.log,
         )
         self._inbox = Inbox(
             self._put, lambda *came: self._requests.handle(*came), partial(self._line.count, Counter.MESSAGES)
@@ -133,7 +140,19 @@ class RemotingAgent:
             self._pops.forget,
             self._where,
         )
+        self._tunnels = Tunnels(
+            self._context,
+            self._poller,
+            {name: self._local(name) for name in (PUT, SERVE, SCHEDULE)},
+            self._put,
+            self._connections,
+            key_ring_of(node),
+            settings.remoting_port,
+            node.clock.now_ms,
+            node.log,
+        )
         handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
+        handlers[RequestCode.TOWLINE] = self._tunnels.handle
         handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
         self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
         gc.freeze()
@@ -246,6 +265,7 @@ class RemotingAgent:
         self._pop_acks.cycle(now_ms)
         self._subjects.cycle(now_ms)
         self._connections.flush()
+        done += self._tunnels.go_on()
         if now_ms >= self._silent_at:
             self._silent_at = now_ms + SILENT_EVERY_MS
             self._connections.drop_silent(time.monotonic())
@@ -264,10 +284,19 @@ class RemotingAgent:
         for link, cycle in zip(self._links, self._link_cycles, strict=True):
             if due or (link is not None and self._poller.ready(link)):
                 done += cycle(now_ms)
-        return done
+        return done + self._cycle_tunnels(now_ms)
+
+    def _cycle_tunnels(self, now_ms: int) -> int:
+        """Likewise, the less often the more there are."""
+        due = now_ms >= self._tunnels_at
+        if due:
+            self._tunnels_at = now_ms + LINKS_EVERY_MS * (1 + len(self._tunnels) // 8)
+        return self._tunnels.cycle(everywhere=due)
 
     def sleep_ms(self) -> int:
         """What a request needs to know of the topics is looked up before it: only members and links are due by time."""
+        if self._tunnels.are_greeting:
+            return LINKS_EVERY_MS
         now_ms = self._node.clock.monotonic_ms()
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
         return TOPICS_EVERY_MS if waits else LOOK_MS
@@ -290,6 +319,8 @@ class RemotingAgent:
             self._schedule.close()
             self._serve.close()
             self._traffic.close()
+        if hasattr(self, "_tunnels"):
+            self._tunnels.close()
         if hasattr(self, "_connections"):
             self._connections.close()
             close_context(self._context)
@@ -326,6 +357,7 @@ class RemotingAgent:
             connection, why = self._connections.dropped.popleft()
             self._clients.ended(connection)
             self._consumers.ended(connection)
+            self._tunnels.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
     def _broker(self) -> Broker:
@@ -348,8 +380,10 @@ class RemotingAgent:
 
     def _link(self, service: str) -> LocalLink:
         node = self._node
-        endpoint = endpoints_of(node.settings, node.runtime, "master")[service][0]
-        return LocalLink(self._context, endpoint, self._facts, self._poller, node.log)
+        return LocalLink(self._context, self._local(service), self._facts, self._poller, node.log)
+
+    def _local(self, service: str) -> str:
+        return endpoints_of(self._node.settings, self._node.runtime, "master")[service][0]
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")

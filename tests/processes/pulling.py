@@ -6,11 +6,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from towline.client.read.log_files import LogFiles
 from towline.format.wire.frames import PULL_ANSWER, RECORDS_IN_FILE, Kind, Pull, encode_pull, expect, read_json
 from towline.format.wire.status import GetStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
+from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
 
 from .nodes import TestNode

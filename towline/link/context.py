@@ -39,10 +39,10 @@ class Context:
     its context then waits for ever for sockets that it does not find. Here they stay known until they are closed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sockets_max: int = SOCKETS_MAX) -> None:
         self._zmq: Any = _chosen.Context(io_threads=IO_THREADS)
         self._zmq._sockets = set()
-        self._zmq.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+        self._zmq.set(zmq.MAX_SOCKETS, sockets_max)
         self._zmq.set(zmq.BLOCKY, 0)  # a socket that was forgotten has LINGER 0 too and cannot hold up the exit
         on_drop(self, _drop, self._zmq, os.getpid())
         call_in_child(self)
@@ -67,9 +67,9 @@ def _drop(context: Any, pid: int) -> None:
     warnings.warn("a client, or another owner of a ZeroMQ context, was never closed", ResourceWarning, stacklevel=2)
 
 
-def new_context() -> Context:
+def new_context(sockets_max: int = SOCKETS_MAX) -> Context:
     """A context for one process, or one client. Call `close_context` after every socket of it is closed."""
-    return Context()
+    return Context(sockets_max)
 
 
 def close_context(context: Context) -> None:

@@ -8,7 +8,7 @@ import os
 import socket as sockets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -77,6 +77,10 @@ class Link:
         self._monitor = self._socket.get_monitor_socket(int(events | HANDSHAKE_FAILURES))
         self._monitor.set(zmq.LINGER, 0)
         self._socket.connect(self.endpoint)
+
+    @property
+    def takes_turns(self) -> bool:
+        return False  # a socket of ZeroMQ's is one thread's
 
     @property
     def sockets(self) -> tuple[Socket, ...]:
@@ -234,7 +238,13 @@ def _port_of(descriptor: int) -> int:
     return int(name[1]) if isinstance(name, tuple) else 0
 
 
-def await_any(links: Iterable[Link], timeout_ms: int) -> None:
+class Watchable(Protocol):
+    """A link that is being greeted."""
+
+    def watch(self, poller: zmq.Poller) -> None: ...
+
+
+def await_any(links: Iterable[Watchable], timeout_ms: int) -> None:
     """Waits until one of these links, which are being greeted, can go on."""
     poller = new_poller()
     for link in links:

@@ -378,7 +378,7 @@ class TowlineKeys(Group):
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
     keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
-    remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients; 0: none", lowest=0, highest=65_535)
+    remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients, and ours; 0: none", lowest=0, highest=65_535)
     tls_server_mode: TlsMode = key(
         TlsMode.PERMISSIVE, "", "of `remoting_port`: TLS never, where a client begins with it, or always"
     )

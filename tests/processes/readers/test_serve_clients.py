@@ -12,10 +12,10 @@ from tests.serve.conftest import Build, build
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused
-from towline.client.read.log_files import LogFiles
 from towline.clock import SystemClock
 from towline.errors import UnknownTopic
 from towline.format.wire.frames import Buffer
+from towline.link.log_files import LogFiles
 from towline.link.native import address_of
 from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell

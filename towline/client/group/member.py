@@ -17,12 +17,12 @@ from typing import Any, Final
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.link.connection import Connection, own_facts
 from towline.client.link.endpoints import Endpoints
+from towline.client.link.links import ClientLink
 from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply
 from towline.client.read.reader import to_ms
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.allocation import allocate
-from towline.link.dealer import Link
 
 from .coordinator_rpc import CoordinatorRpc, Question, Task
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
@@ -177,7 +177,7 @@ class Member(threading.Thread):
         except TowlineError as error:
             self._handle_refusal(error, now)
 
-    def _reach(self, now: float) -> Link | None:
+    def _reach(self, now: float) -> ClientLink | None:
         link = self._rpc.link
         if link is not None:
             return link

@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from towline.errors import LinkRefused, NoAnswer
 from towline.link.context import Context
-from towline.link.dealer import Link, await_any
+from towline.link.dealer import await_any
 from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
+from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
+from .links import ClientLink, new_link
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -62,14 +64,16 @@ class Connection:
         self._learned: dict[str, None] = {}
         self._last = ""  # the endpoint of the newest welcome
         self._shunned = ""  # it comes last when a node is searched for
-        self._trying: dict[str, Link] = {}
+        self._trying: dict[str, ClientLink] = {}
+        self._zeromq: set[str] = set()  # endpoints that are ports of ZeroMQ's
         self._not_before: dict[str, float] = {}
         self._troubles: dict[str, str] = {}
         self._refusals: dict[str, LinkRefused] = {}
         self._begin_at = 0.0
         self._epochs: dict[str, int] = {}  # store id -> greatest epoch of a master
         self.set_clock(now_ms())
-        self.link: Link | None = None
+        self.link: ClientLink | None = None
+        self._muted = False
         self.welcome: dict[str, Any] = {}
         call_in_child(self)
 
@@ -104,7 +108,21 @@ class Connection:
         """The TCP port of our end of the connection; 0 for another transport."""
         return 0 if self.link is None else self.link.own_port
 
-    def open(self, timeout_ms: int) -> Link:
+    def mute(self) -> bool:
+        """Takes the link out of the poller, where other threads wait on it themselves; until `unmute`."""
+        if self.link is None or not self.link.takes_turns:
+            return False
+        self._poller.remove(self.link)
+        self._muted = True
+        return True
+
+    def unmute(self) -> None:
+        """Puts it back, if it is still open."""
+        if self.link is not None and self._muted:
+            self._poller.add(self.link)
+        self._muted = False
+
+    def open(self, timeout_ms: int) -> ClientLink:
         """The greeted link. Raises NoAnswer, after which it may be called again, LinkRefused, InvalidEndpoint.
 
         LinkRefused only when every endpoint has refused us, for another reason than that it is no master; or for that
@@ -143,10 +161,10 @@ class Connection:
         now = time.monotonic()
         for endpoint in self._candidates():
             if endpoint != self._last and endpoint not in self._trying and self._due(endpoint, now):
-                self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+                self._begin(endpoint)
         for endpoint, link in list(self._trying.items()):
             try:
-                welcome = link.try_greet()
+                welcome = self._try_greet(endpoint, link)
             except (NoAnswer, LinkRefused) as error:
                 self._postpone(endpoint, error.describe())
                 continue
@@ -165,7 +183,9 @@ class Connection:
         """Closes the link; `open` makes a new one."""
         self._close_candidates()
         if self.link is not None:
-            self._poller.remove(self.link)
+            if not self._muted:
+                self._poller.remove(self.link)
+            self._muted = False
             self.link.close()
             self.link = None
 
@@ -176,7 +196,7 @@ class Connection:
 
     # --- search for the node
 
-    def _search(self, timeout_ms: int) -> Link:
+    def _search(self, timeout_ms: int) -> ClientLink:
         if self._find is not None:
             self._given = several(self._find())
             for endpoint in self._trying.keys() - self._given:
@@ -217,14 +237,27 @@ class Connection:
             if now < self._begin_at and not all(link.refused for link in self._trying.values()):
                 return
             self._refusals.pop(endpoint, None)
-            self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+            self._begin(endpoint)
             self._begin_at = now + NEXT_S
 
-    def _check_candidates(self) -> Link | None:
+    def _begin(self, endpoint: str) -> None:
+        zeromq = endpoint in self._zeromq
+        self._trying[endpoint] = new_link(self._context, endpoint, self._facts, self._key, zeromq=zeromq)
+
+    def _try_greet(self, endpoint: str, link: ClientLink) -> dict[str, Any] | None:
+        try:
+            return link.try_greet()
+        except SpeaksZeroMQ:
+            link.close()
+            self._zeromq.add(endpoint)
+            self._begin(endpoint)
+            return None
+
+    def _check_candidates(self) -> ClientLink | None:
         """The link of the first node that fits, if its welcome is here."""
         for endpoint, link in list(self._trying.items()):
             try:
-                welcome = link.try_greet()
+                welcome = self._try_greet(endpoint, link)
             except NoAnswer as error:
                 self._postpone(endpoint, error.trouble, BROKE_S)
             except LinkRefused as error:
@@ -256,7 +289,7 @@ class Connection:
         self._epochs[store] = epoch
         return ""
 
-    def _accept(self, endpoint: str, welcome: dict[str, Any]) -> Link:
+    def _accept(self, endpoint: str, welcome: dict[str, Any]) -> ClientLink:
         link = self._trying.pop(endpoint)
         self._close_candidates()
         self.link, self.welcome, self._last, self._shunned = link, welcome, endpoint, ""
@@ -273,6 +306,7 @@ class Connection:
 
     def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
         self._trying.pop(endpoint).close()
+        self._zeromq.discard(endpoint)
         self._troubles[endpoint] = trouble
         self._not_before[endpoint] = time.monotonic() + seconds
 

@@ -14,12 +14,12 @@ from towline.client.errors import AskRefused, ClientClosed, ClientForked, Filter
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child, renew
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
+from .links import ClientLink
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
@@ -97,7 +97,7 @@ class Caller:
         self._next_id += 1
         return self._next_id
 
-    def link(self, timeout_ms: int) -> Link:
+    def link(self, timeout_ms: int) -> ClientLink:
         """The greeted link. Raises NoAnswer, LinkRefused, ClientClosed."""
         if self.closed is not None:
             raise self.closed
@@ -120,7 +120,7 @@ class Caller:
         """Whether `receive` has a message that came earlier."""
         return bool(self._kept)
 
-    def receive(self, link: Link) -> list[Buffer] | None:
+    def receive(self, link: ClientLink) -> list[Buffer] | None:
         """The next message, kept or new."""
         return self._kept.popleft() if self._kept else link.receive()
 
@@ -170,7 +170,7 @@ class Caller:
                 self._poller.poll(min(AGAIN_MS, remaining_ms(deadline)))
         raise NoAnswer(self._connection.endpoint, timeout_ms, why)
 
-    def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
+    def _ask_once(self, link: ClientLink, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
         request_id = self.new_id()
         asked = link.send(encode_ask(request_id, op, facts))
         while asked and not link.lost:

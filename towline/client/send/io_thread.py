@@ -16,6 +16,7 @@ from typing import Any, Final
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
+from towline.client.link.links import ClientLink
 from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, Waker, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
@@ -33,7 +34,6 @@ from towline.format.wire.refusals import read_sentence
 from towline.format.wire.status import PutStatus
 from towline.limits import CLIENT_SHARE_MAX
 from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
 
@@ -209,15 +209,18 @@ class IoThread(threading.Thread):
     def _exchange(self, batch: Batch) -> None:
         link, transport = self._connection.link, self._transport
         alone = not (self._in_flight or self._unpromised or self._calls or self._stopping)
-        if link is None or not (alone and transport.takes_ring and self._connection.is_open and self._may_send):
+        if link is None or not (alone and transport.takes_alone(link) and self._may_send):
             return
         if not self._accumulator.take_only(batch):
             return
         transport.stay_awake()
         try:
-            if self._send_request(link, [batch]) and transport.await_answer():
-                self._receive_ring()
-        except MalformedFrame as error:
+            if self._send_request(link, [batch]) and transport.await_answer(link):
+                if transport.is_ring:
+                    self._receive_ring()
+                else:
+                    self._receive(link)
+        except (MalformedFrame, LinkRefused) as error:
             self._disconnect(error.describe())
         if not transport.arm_ring():
             self.wake()
@@ -356,7 +359,7 @@ class IoThread(threading.Thread):
 
     # --- sending
 
-    def _send_calls(self, link: Link) -> None:
+    def _send_calls(self, link: ClientLink) -> None:
         while self._calls and self._abandon_at == math.inf:
             call = self._calls.popleft()
             call.request_id = self._new_id()
@@ -366,7 +369,7 @@ class IoThread(threading.Thread):
                 self._calls.append(self._pending.pop(call.request_id))
                 return
 
-    def _send_batches(self, link: Link | None) -> None:
+    def _send_batches(self, link: ClientLink | None) -> None:
         """What is ready, while it may go. Without a `link`: through the ring alone."""
         limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
         size_max = min(limit, self._rules.request_bytes_max)
@@ -395,7 +398,7 @@ class IoThread(threading.Thread):
             return False
         return sum(batch.size for request in self._in_flight.values() for batch in request.batches) >= CLIENT_SHARE_MAX
 
-    def _send_request(self, link: Link | None, batches: list[Batch]) -> bool:
+    def _send_request(self, link: ClientLink | None, batches: list[Batch]) -> bool:
         """False, and the batches wait again, where they could not be sent. Raises MalformedFrame likewise."""
         groups = _by_queue(batches)
         heads = [
@@ -437,7 +440,7 @@ class IoThread(threading.Thread):
         while (parts := self._transport.receive()) is not None:
             self._handle_answer(decode_put_answer(parts[0]))
 
-    def _receive(self, link: Link) -> None:
+    def _receive(self, link: ClientLink) -> None:
         self._receive_ring()
         while (parts := link.receive()) is not None:
             kind = kind_of(parts[0])
@@ -673,11 +676,15 @@ class IoThread(threading.Thread):
         if self._naps:
             until = min(until, now + NAP_S)
         if self._naps or self._transport.arm():
+            idle = not (self._in_flight or self._pending or self._calls)
+            muted = idle and self._connection.mute()  # whoever sends next takes the answer
             self._turn.release()
             try:
                 self._poller.poll(max(0, math.ceil((until - now) * MS)))
             finally:
                 self._turn.acquire()
+                if muted:
+                    self._connection.unmute()
         self._naps = False
         self._transport.disarm()
         self._waker.drain()

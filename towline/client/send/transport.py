@@ -6,15 +6,16 @@ stays.
 """
 
 import logging
+import select
 import time
 from collections import deque
 from typing import Final
 
 from towline.client.link.connection import Connection
+from towline.client.link.links import ClientLink
 from towline.client.link.rpc import PendingCall
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
-from towline.link.dealer import Link
 from towline.link.endpoints import parse
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 OPEN_RING: Final = "open_ring"
 AGREED_MS: Final = 2_000  # put has so long to take the ring
 SPIN_S: Final = 200e-6  # an answer that is there sooner costs no sleep; other threads wait meanwhile
+AWAITED_MS: Final = 2  # likewise, of one over a socket
 CALMER: Final = 0.9
 TRIED_EVERY: Final = 32
 SPINS_FROM: Final = 0.2  # share of waits that ended while spinning, lately
@@ -106,7 +108,7 @@ class Transport:
         """Whether puts that fit go through the ring now."""
         return self._ring is not None and self._agreed and not self._over_socket
 
-    def put(self, link: Link | None, head: bytes, records: Buffer) -> bool:
+    def put(self, link: ClientLink | None, head: bytes, records: Buffer) -> bool:
         """Sends a put, without a `link` through the ring alone; False when it was not sent. Raises MalformedFrame."""
         ring = self._ring if self._agreed else None
         if ring is not None and ring.fits(len(head) + len(records)):
@@ -145,14 +147,21 @@ class Transport:
 
     # --- waiting
 
-    @property
-    def takes_ring(self) -> bool:
-        """Whether the next put goes through the ring, which is empty."""
-        return self.is_ring and not self._through_ring
+    def takes_alone(self, link: ClientLink) -> bool:
+        """Whether the next put may be sent, and its answer taken, on any thread: through the ring, which is empty, or
+        over a link that takes turns."""
+        if self._through_ring or self._over_socket:
+            return False
+        return self.is_ring or (link.takes_turns and self._ring is None)
 
-    def await_answer(self) -> bool:
-        """Spins for an answer through the ring; False where none comes soon."""
-        return self._ring is not None and self._spin(self._ring)
+    def await_answer(self, link: ClientLink) -> bool:
+        """Waits for an answer: spins at the ring, sleeps at a socket; False where none comes soon."""
+        if self._ring is not None:
+            return self._spin(self._ring)
+        (descriptor,) = link.sockets
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(AWAITED_MS))
 
     def arm(self) -> bool:
         """Prepares for sleep; False when an answer is there already."""

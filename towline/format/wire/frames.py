@@ -283,6 +283,13 @@ def decode_put_answer(head: Buffer) -> PutAnswer:
     return PutAnswer(request_id, status, rule, record, retry_after, places, data[end:].decode("utf-8", "replace"))
 
 
+def put_answer_to(request_id: int, found: PutAnswer) -> bytes:
+    """The same answer to a put of another number."""
+    if found.places:
+        return encode_put_answer(request_id, found.status, found.places)
+    return encode_put_refusal(request_id, found.status, found.rule, found.record, found.retry_after, found.sentence)
+
+
 # --- pull
 
 

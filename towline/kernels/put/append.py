@@ -17,13 +17,13 @@ from towline.format.record.rules import Rule
 from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER, Kind
 from towline.kernels.base.directory import NONE, find
 from towline.kernels.base.forms import REALS, Reals
+from towline.kernels.base.put_head import groups_in
 from towline.kernels.base.shape import TOTAL_SIZE
 from towline.kernels.base.words import (
     full_fence,
     load_i32,
     load_i64,
     load_shared,
-    load_u8,
     load_u16,
     raw_i64,
     raw_store_i64,
@@ -104,7 +104,6 @@ Terms = tuple[Bytes, Bytes, Reals, Numbers]
 # `own_values`, its store host (8 or 20 bytes), a RealTopics' arrays and room for RESULT_SIZE numbers.
 Appender = tuple[Rows, Bytes, Bytes, Numbers, Queues, Rows, Terms]
 
-_PUT_KIND: Final = Kind.PUT.value
 _ANSWER_KIND: Final = Kind.PUT_ANSWER.value
 _GROUPS_AT: Final = PUT.offset["groups"]
 _ID_AT: Final = PUT.offset["request_id"]
@@ -142,23 +141,6 @@ def reach(state: Any, point: int) -> None:
     """A failpoint: nothing but a comparison unless a test has armed this process."""
     if state.failpoint != 0:
         call_int(state.failpoint, point, 0, 0, 0)
-
-
-@helper
-def groups_in(head: Bytes) -> int:
-    """The groups of a PUT frame's head that is whole; 0 for anything else."""
-    size = head.size
-    if size < _PUT_SIZE or load_u8(head, 0) != _PUT_KIND:
-        return 0
-    count = load_u16(head, _GROUPS_AT)
-    if count > REQUEST_GROUPS_MAX:
-        return 0
-    at = _PUT_SIZE
-    for _ in range(count):
-        if at + _GROUP_SIZE > size or load_i32(head, at + _COUNT_AT) < 1 or load_i32(head, at + _SIZE_AT) < 1:
-            return 0
-        at += _GROUP_SIZE + load_u16(head, at + _TOPIC_SIZE_AT)
-    return count if at == size else 0
 
 
 @helper

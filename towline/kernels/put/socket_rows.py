@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from towline.kernels.base.put_head import groups_in
 from towline.kernels.base.words import copy_bytes, pause
 from towline.kernels.jit.calls import bytes_at, call_int, call_word
 from towline.kernels.jit.compiled import (
@@ -27,7 +28,7 @@ from towline.kernels.jit.compiled import (
 )
 from towline.kernels.jit.rows import RequestStatus, Sender
 
-from .append import ANSWER_MAX, groups_in
+from .append import ANSWER_MAX
 
 ROWS: Final = 4096  # of a table; a power of two
 PEER_SIZE_MAX: Final = 256  # bytes of a ROUTER's name for a peer

@@ -3,6 +3,8 @@
 `put_sends` makes the record of each row of `read_sends` and writes it into the ring as a request of its own. It notes
 what the answer will need in a row of PENDING, which stands where the request's number says. `take_answers` turns each
 PUT_OK that comes back into the frame of its answer. Whatever else comes back is the interpreter's.
+
+A put of our own clients goes into the ring as it is, under a number of ours, and any answer goes back under theirs.
 """
 
 from typing import Any, Final
@@ -11,10 +13,12 @@ import numpy as np
 
 from towline.format.record import record
 from towline.format.remoting.command import VERSION
+from towline.format.remoting.wire_message import ANSWER_HEAD
 from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SHIFT, HEAD_SIZE, PAD, STAMP_SHIFT, WORD, Word
 from towline.kernels.base.crc import crc_of
 from towline.kernels.base.directory import NONE, find
+from towline.kernels.base.put_head import groups_in
 from towline.kernels.base.shape import BODY_CRC, CRC_MASK, MAGIC, QUEUE_ID, SYS_FLAG, TOTAL_SIZE
 from towline.kernels.base.words import (
     copy_bytes,
@@ -40,8 +44,9 @@ from towline.kernels.jit.compiled import (
     rows_of,
     types,
 )
+from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .sends import SENDS
+from .sends import OURS, SENDS
 
 PENDING_MAX: Final = 1 << 16  # requests without an answer
 KEY_MAX: Final = 64  # bytes of a UNIQ_KEY in an answer; RocketMQ's have 32 or 56
@@ -60,6 +65,7 @@ WAY: Final = np.dtype(
         ("store_size", "i8"),  # of the broker's
         ("host_bits", "i8"),  # of SYSFLAG
         ("connection", "i8"),  # number of the sender's connection
+        ("puts", "i8"),  # whether the sender may send puts of ours
         ("stamp", "i8"),
         ("why", "i8"),  # `put_sends` or `take_answers` came back
         ("out", "i8"),  # bytes of answers
@@ -71,9 +77,10 @@ PENDING: Final = np.dtype(
     [
         ("id", "i8"),  # 0: none
         ("connection", "i8"),
+        ("asked", "i8"),  # the number of a put of ours, by its sender
         ("opaque", "i4"),
         ("queue_id", "i4"),
-        ("form", "i4"),
+        ("form", "i4"),  # of the header; OURS for a put of ours
         ("one_way", "i4"),
         ("key_size", "i8"),
     ],
@@ -119,6 +126,9 @@ _HEAD_MIN: Final = record.LAYOUT.size
 _IPV4_HOST: Final = 8
 _PROPERTIES_MAX: Final = 32_767
 _ANSWER_ROOM: Final = 512  # bytes of an answer, at most
+_HEAD_MAX: Final = PUT.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # bytes of a put's
+_OURS_HEAD: Final = np.frombuffer(ANSWER_HEAD, np.uint8).copy()
+_OURS_SIZES: Final = 5  # bytes before the only part
 assert PUT.size == _GROUP_AT
 
 
@@ -266,6 +276,30 @@ def _store_rest(memory: Bytes, at: int, row: Any, data: Bytes, text: Bytes, suff
     copy_bytes(memory, at + 2 + row.properties_size, suffix, 0, suffix.size)
 
 
+@helper
+def _our_size(row: Any, data: Bytes, way: Any) -> int:
+    """Bytes of head and records of a put of ours, or 0 for what is the interpreter's."""
+    head_size = row.topic_size
+    if way.puts == 0 or head_size > _HEAD_MAX or head_size + row.body_size > (way.area >> 1) - WORD:
+        return 0
+    if groups_in(data[row.topic_at : row.topic_at + head_size]) == 0:
+        return 0
+    return head_size + row.body_size  # type: ignore[no-any-return]
+
+
+@helper
+def _store_ours(memory: Bytes, place: int, row: Any, way: Any, data: Bytes, pendings: Rows) -> None:
+    """Writes a put of ours under our number, and notes it."""
+    copy_bytes(memory, place, data, row.topic_at, row.topic_size + row.body_size)
+    store_i64(memory, place + _ID_AT, OWN | way.next_id)
+    pending = pendings[way.next_id & (PENDING_MAX - 1)]
+    pending.id = way.next_id
+    pending.connection = way.connection
+    pending.asked = load_i64(data, row.topic_at + _ID_AT)
+    pending.form = OURS
+    pending.one_way = 0
+
+
 @kernel(I64(WRITE, WAYS, READ, SENDS, I64, I64, READ, TOPICS, READ, READ, READ, PENDINGS, WRITE))
 def put_sends(
     memory: Bytes,
@@ -293,11 +327,16 @@ def put_sends(
     tail = way.tail
     while number < first + count:
         row = sends[number]
-        total = _record_size(row, way, row.properties_size + suffix.size)
-        if total == 0 or not _is_taken(row, text, topics):
+        if row.plain == OURS:
+            head_size = row.topic_size
+            total = _our_size(row, data, way) - head_size
+        else:
+            head_size = _TOPIC_AT + row.topic_size
+            total = _record_size(row, way, row.properties_size + suffix.size)
+            total = total if _is_taken(row, text, topics) else 0
+        if total <= 0:
             way.why = OTHER
             break
-        head_size = _TOPIC_AT + row.topic_size
         takes = WORD + ((head_size + total + WORD - 1) & ~(WORD - 1))
         at = _place_of(memory, way, tail, takes)
         if at < 0:
@@ -306,11 +345,14 @@ def put_sends(
         tail += (at - tail) & (way.area - 1)
         place = HEAD_SIZE + at
         raw_store_i64(memory, place, way.stamp << STAMP_SHIFT | head_size << HEAD_SHIFT | (head_size + total))
-        place = _store_put(memory, place + WORD, row, way, text, head, total)
-        crc = crc_of(data, row.body_at, row.body_size) & CRC_MASK
-        place = _store_head(memory, place, row, way, total, host, crc)
-        _store_rest(memory, place, row, data, text, suffix)
-        _note(pendings, keys, row, way, text)
+        if row.plain == OURS:
+            _store_ours(memory, place + WORD, row, way, data, pendings)
+        else:
+            place = _store_put(memory, place + WORD, row, way, text, head, total)
+            crc = crc_of(data, row.body_at, row.body_size) & CRC_MASK
+            place = _store_head(memory, place, row, way, total, host, crc)
+            _store_rest(memory, place, row, data, text, suffix)
+            _note(pendings, keys, row, way, text)
         way.next_id += 1
         tail += takes
         number += 1
@@ -425,9 +467,23 @@ def _write_answer(
     return end
 
 
+@helper
+def _our_answer(out: Bytes, at: int, pending: Any, memory: Bytes, answer: int, size: int) -> int:
+    """The frame of an answer to a put of ours, which has so many bytes; where it ends."""
+    begin = at
+    at = _append(out, at + 4, _OURS_HEAD)
+    out[at] = 1
+    store_i32(out, at + 1, size)
+    at += _OURS_SIZES
+    copy_bytes(out, at, memory, answer, size)
+    store_i64(out, at + _ANSWER_ID_AT, pending.asked)
+    store_i32(out, begin, at + size - begin - 4)
+    return at + size
+
+
 @kernel(I64(WRITE, WAYS, PENDINGS, READ, READ, WRITE, ANSWERS))
 def take_answers(memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, host: Bytes, out: Bytes, answers: Rows) -> int:
-    """Takes answers that are PUT_OK to requests of `put_sends`; returns how many rows of `answers` it has filled.
+    """Takes answers to requests of `put_sends`, of plain sends PUT_OK alone; returns how many rows of `answers` it has.
 
     `host` is the broker's address and port, as it stands in ids. The next answer is another's where `why` is OTHER.
     """
@@ -447,17 +503,23 @@ def take_answers(memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, host: B
             head += ANSWERS_SIZE - (head & (ANSWERS_SIZE - 1))
             continue
         at += WORD
-        number = load_i64(memory, at + _ANSWER_ID_AT) if word >= _PHYSICAL_AT + 8 else 0
+        number = load_i64(memory, at + _ANSWER_ID_AT) if word >= _PLACE_AT else 0
         place = number & (PENDING_MAX - 1)
         pending = pendings[place]
-        if number & OWN == 0 or pending.id != number & ~OWN or load_u8(memory, at + _ANSWER_STATUS_AT) != 0:
+        ours = pending.form == OURS
+        sound = ours or (word >= _PHYSICAL_AT + 8 and load_u8(memory, at + _ANSWER_STATUS_AT) == 0)
+        if number & OWN == 0 or pending.id != number & ~OWN or not sound:
             way.why = OTHER
             break
-        if way.out + _ANSWER_ROOM > out.size or filled + 1 > answers.size:
+        room = word + _ANSWER_ROOM if ours else _ANSWER_ROOM
+        if way.out + room > out.size or filled + 1 > answers.size:
             way.why = FULL
             break
         if pending.one_way == 0:
-            end = _write_answer(out, way.out, pending, keys, place * KEY_MAX, host, memory, at)
+            if ours:
+                end = _our_answer(out, way.out, pending, memory, at, word)
+            else:
+                end = _write_answer(out, way.out, pending, keys, place * KEY_MAX, host, memory, at)
             if filled == 0 or answers[filled - 1].connection != pending.connection:
                 answers[filled].connection = pending.connection
                 answers[filled].start = way.out

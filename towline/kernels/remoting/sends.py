@@ -4,6 +4,8 @@ A send is plain where nothing of it has to be thought about: SEND_MESSAGE_V2 of 
 with a topic that is no group's, properties that parse, hold a UNIQ_KEY and no name that a broker writes or that asks
 for a form. Its row has everything that its record and its answer need. Every other frame is the interpreter's: its row
 says where it stands. Whatever is not understood here is not refused here.
+
+A put of our own clients (`towline.format.remoting.wire_message`) has a row too: OURS, with its head and its records.
 """
 
 from typing import Any, Final
@@ -12,6 +14,8 @@ import numpy as np
 
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ANSWER, FRAME_MAX, HEADER_MAX, LENGTH
+from towline.format.remoting.wire_message import REQUEST_HEAD
+from towline.format.wire.frames import PUT, Kind
 from towline.kernels.base.shape import NAME_END, PAIR_END, properties_form
 from towline.kernels.base.words import BLOCK, copy_bytes, load_i32, load_i64, load_u8, load_u16, load_u32, raw_i64
 from towline.kernels.jit.compiled import I64, READ, WRITE, Bytes, Rows, helper, kernel, rows_of
@@ -36,12 +40,16 @@ SENT: Final = np.dtype(
         ("opaque", "i4"),
         ("form", "i4"),  # of the header
         ("one_way", "i4"),
-        ("plain", "i4"),  # 0: only `begin` and `size` are filled
+        ("plain", "i4"),  # PLAIN, OURS, or 0: only `begin` and `size` are filled
         ("unused", "i4"),
     ],
     align=True,
 )
 SENDS: Final = rows_of(SENT)
+
+PLAIN: Final = 1
+# A put of ours: `topic_size` bytes of its head stand at `topic_at` in what came, `body_size` of records at `body_at`.
+OURS: Final = 2
 
 # Why `read_sends` came back, as a negative number of frames would say nothing: the last row's `size` is 0 then.
 BROKEN: Final = -1  # a length that no frame has
@@ -49,6 +57,10 @@ BROKEN: Final = -1  # a length that no frame has
 TEXT_BEFORE: Final = BLOCK  # bytes of `text` that are never written: blocks are read that end where a text ends
 TEXT_MAX: Final = 40 * 1024  # of one frame: the longest properties, a topic, and what they are escaped with less
 
+_OURS_HEAD: Final = np.frombuffer(REQUEST_HEAD, np.uint8).copy()
+_OURS_SIZES: Final = 9  # bytes before the parts
+_PUT_KIND: Final = Kind.PUT.value
+_PUT_SIZE: Final = PUT.size
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _LENGTH: Final = LENGTH.size
 _BINARY_FIXED: Final = 13  # bytes of a ROCKETMQ header before the remark
@@ -470,6 +482,30 @@ def _is_plain(row: Any, text: Bytes) -> bool:
     return sound and suspect == 0 and _find_key(row, text, row.properties_at, end)
 
 
+@helper
+def _read_ours(row: Any, data: Bytes, at: int, end: int) -> bool:
+    """Whether the frame whose mark stands at `at` is a put of ours; fills its row."""
+    body = at + _OURS_HEAD.size
+    if end - body < _OURS_SIZES + _PUT_SIZE:
+        return False
+    for number in range(_OURS_HEAD.size):
+        if load_u8(data, at + number) != _OURS_HEAD[number]:
+            return False
+    head_size, size = load_u32(data, body + 1), load_u32(data, body + 5)
+    body_at = body + _OURS_SIZES
+    if load_u8(data, body) != 2 or head_size < _PUT_SIZE or load_u8(data, body_at) != _PUT_KIND:
+        return False
+    if body_at + head_size + size != end or size == 0:
+        return False
+    row.topic_at = body_at
+    row.topic_size = head_size
+    row.body_at = body_at + head_size
+    row.body_size = size
+    row.one_way = 0
+    row.plain = OURS
+    return True
+
+
 @kernel(I64(READ, I64, SENDS, WRITE))
 def read_sends(data: Bytes, size: int, sends: Rows, text: Bytes) -> int:
     """Reads the whole frames among the first `size` bytes that came; returns how many have a row.
@@ -501,10 +537,10 @@ def read_sends(data: Bytes, size: int, sends: Rows, text: Bytes) -> int:
         if header_end <= end and header_end - header_at + 2 <= TEXT_MAX:
             if row.form == _JSON and _is_ascii(data, header_at, header_end):
                 after = _read_json(row, data, header_at, header_end, text, free)
-            elif row.form == _ROCKETMQ:
+            elif row.form == _ROCKETMQ and not _read_ours(row, data, at + _LENGTH, end):
                 after = _read_binary(row, data, header_at, header_end, text, free)
         if after and _is_plain(row, text):
-            row.plain = 1
+            row.plain = PLAIN
             row.body_at = header_end
             row.body_size = end - header_end
             free = after

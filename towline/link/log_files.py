@@ -1,4 +1,5 @@
-"""The node's log files, read directly by a client on the same machine: only the records' places cross the socket.
+"""The node's log files, read directly by another process on the same machine: only the records' places cross the
+socket.
 
 The node names places of records that it would have sent, so no reader sees unconfirmed bytes (H24), and those bytes
 never change. A file that is deleted meanwhile is read to its end. Device and inode show that a file is the node's.
@@ -42,8 +43,9 @@ class LogFiles:
             return None
         return cls(Path(directory))
 
-    def read(self, place: Buffer) -> Buffer | None:
-        """The bytes of a STRETCH, copied; None where they cannot be read, so that the node has to send them.
+    def read(self, place: Buffer, *, waits: bool = True) -> Buffer | None:
+        """The bytes of a STRETCH, copied; None where they cannot be read, so that the node has to send them, and
+        where they are not in memory and this must not wait for the disk.
 
         Raises MalformedFrame.
         """
@@ -52,7 +54,9 @@ class LogFiles:
             raise MalformedFrame(f"{size} bytes at {start} cannot stand in a file that begins at {base}")
         try:
             descriptor = self._descriptor(base, (device, inode))
-            return None if descriptor is None else _read(descriptor, start - base, size)
+            return None if descriptor is None else _read(descriptor, start - base, size, 0 if waits else os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
         except OSError as error:
             log.info("the log's files are not read here: %s", error)
             return None
@@ -89,11 +93,11 @@ def _close_all(files: _Open) -> None:
         os.close(files.popitem()[1][0])
 
 
-def _read(descriptor: int, at: int, size: int) -> Buffer | None:
+def _read(descriptor: int, at: int, size: int, flags: int) -> Buffer | None:
     target = np.empty(size, dtype=np.uint8).data
     done = 0
     while done < size:
-        count = os.preadv(descriptor, [target[done:]], at + done)
+        count = os.preadv(descriptor, [target[done:]], at + done, flags)
         if not count:
             return None
         done += count

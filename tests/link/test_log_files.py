@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from towline.client.read.log_files import OPEN_MAX, LogFiles
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import STRETCH
 from towline.limits import FRAME_SIZE_MAX
+from towline.link.log_files import OPEN_MAX, LogFiles
 
 BASE = 1 << 20
 CONTENT = bytes(range(256)) * 16

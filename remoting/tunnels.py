@@ -1,0 +1,367 @@
+"""Clients that speak Towline's own protocol over this port: each has links of its own to the processes of the node.
+
+What such a client says goes on to whom it is for, over that process's local socket, and the answers come back; so its
+greeting, its share and its end are that process's to judge, as those of a client of its own port are. Records go into
+put's ring instead, with everybody's. Where a link ends, so does the client's connection: it comes again and greets.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.format.remoting.command import Command
+from towline.format.remoting.wire_message import decode_message, encode_message
+from towline.format.wire.frames import (
+    ANSWER,
+    ASK,
+    GROUP,
+    PULL,
+    PULL_ANSWER,
+    PULL_READS_FILES,
+    RECORDS_IN_FILE,
+    Buffer,
+    Kind,
+    PutAnswer,
+    decode_put,
+    expect,
+    json_part,
+    kind_of,
+    put_answer_to,
+    read_json,
+)
+from towline.format.wire.frames import PUT as PUT_HEAD
+from towline.limits import KIB, MIB, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_QUEUES_MAX
+from towline.link.context import Context
+from towline.link.dealer import Link
+from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
+from towline.link.keys import AuthorizedKeys, RoleRefused, check_ask
+from towline.link.log_files import LogFiles
+from towline.link.poller import Poller
+from towline.link.signature import verify
+
+from .connections import Answer, Connection, Connections
+from .put_client import PutClient
+
+SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
+PULLS_MAX: Final = TOPIC_QUEUES_MAX  # of a client, without an answer
+ON_THE_WAY_MAX: Final = 16 * MIB  # bytes of answers to one client, which its pulls share
+SHARE_MIN: Final = 4 * KIB
+_FLAGS_AT: Final = PULL.offset["flags"]
+_MOST_AT: Final = PULL.offset["max_bytes"]
+_ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
+WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
+UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
+HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
+PUT: Final = "put"
+SERVE: Final = "serve"
+SCHEDULE: Final = "schedule"
+_MAIN: Final = {"producer": PUT, "consumer": SERVE, "admin": SERVE}  # who answers a greeting
+_OF_PUT: Final = frozenset({"create_topic", "alter_topic", "delete_topic"})
+_OF_BOTH: Final = frozenset({"route", "topics"})  # put makes a topic that is asked for
+_OF_SCHEDULE: Final = "transaction_"
+
+
+@dataclass(slots=True)
+class Way:
+    """A link to one process. What a client says before it is greeted waits."""
+
+    link: Link
+    is_greeted: bool = False
+    is_heard: bool = True  # the poller has it
+    waiting: deque[list[Buffer]] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
+class Tunnel:
+    """A client that has greeted: its facts, the name of its key, its links by process."""
+
+    connection: Connection
+    version: int
+    facts: dict[str, Any]
+    key: str
+    main: str
+    ways: dict[str, Way] = field(default_factory=dict)
+    files: LogFiles | None = None
+    pulls: dict[int, list[Buffer]] = field(default_factory=dict)  # without an answer, by number
+    again: deque[int] = field(default_factory=deque)  # those to be answered without files; the first is asked
+
+    def close(self) -> None:
+        if self.files is not None:
+            self.files.close()
+        for way in self.ways.values():
+            way.link.close()
+
+
+class Tunnels:
+    """All of them. Used by one thread."""
+
+    def __init__(
+        self,
+        context: Context,
+        poller: Poller,
+        endpoints: Mapping[str, str],
+        put: PutClient,
+        connections: Connections,
+        keys: AuthorizedKeys | None,
+        port: int,
+        now_ms: Callable[[], int],
+        log: logging.Logger,
+    ) -> None:
+        """`endpoints` are the local sockets, by process; `port` is where the node's other processes are found too;
+        `now_ms` of the wall clock."""
+        self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
+        self._connections, self._keys, self._port, self._now_ms, self._log = connections, keys, port, now_ms, log
+        self._tunnels: dict[Connection, Tunnel] = {}
+        self._unread: set[Connection] = set()  # of clients that have to read before they get more
+
+    def __len__(self) -> int:
+        return len(self._tunnels)
+
+    @property
+    def are_greeting(self) -> bool:
+        """Whether a link is not greeted yet: that goes on by looking."""
+        return any(not way.is_greeted for tunnel in self._tunnels.values() for way in tunnel.ways.values())
+
+    def handle(self, connection: Connection, request: Command, _: Answer) -> None:
+        """One message of a client."""
+        try:
+            parts = decode_message(request.body)
+            tunnel = self._tunnels.get(connection)
+            if kind_of(parts[0]) == Kind.GREETING:
+                self._greet(connection, parts)
+            elif tunnel is None:
+                why = "a request came before a greeting; the server may have been restarted"
+                self._refuse(connection, LinkRefused(NOT_GREETED, why))
+            else:
+                self._take(tunnel, parts)
+        except MalformedFrame as error:
+            self._refuse(connection, LinkRefused(MALFORMED, error.describe()))
+            self._end(connection, error.describe())
+
+    def cycle(self, *, everywhere: bool) -> int:
+        """Goes on with greetings, takes answers that the poller has seen, or all; returns how much of both."""
+        return sum(self._cycle(tunnel, everywhere) for tunnel in tuple(self._tunnels.values()))
+
+    def go_on(self) -> int:
+        """Takes more answers for those who have read; returns how many."""
+        done = 0
+        for connection in [each for each in self._unread if each.held < UNREAD_MAX]:
+            self._unread.discard(connection)
+            tunnel = self._tunnels.get(connection)
+            done += 0 if tunnel is None else self._cycle(tunnel, True)
+        return done
+
+    def ended(self, connection: Connection) -> None:
+        """Ends the links of a client that has gone."""
+        tunnel = self._tunnels.pop(connection, None)
+        self._unread.discard(connection)
+        if tunnel is not None:
+            for way in tunnel.ways.values():
+                self._mute(way)
+            tunnel.close()
+
+    def close(self) -> None:
+        for connection in tuple(self._tunnels):
+            self.ended(connection)
+
+    # --- what clients say
+
+    def _greet(self, connection: Connection, parts: Sequence[Buffer]) -> None:
+        """Raises MalformedFrame."""
+        try:
+            greeting = parse_greeting(parts)
+            role = greeting.facts.get("role")
+            main = _MAIN.get(role) if isinstance(role, str) else None
+            if main is None:
+                raise LinkRefused("ROLE", f"the role {role!r} has no use at this port; {', '.join(_MAIN)} have")
+            key = "" if self._keys is None else verify(greeting.facts, self._keys, self._now_ms()).name
+            most = self._connections.tunnels_max
+            if connection not in self._tunnels and len(self._tunnels) >= most:
+                raise LinkRefused("FULL", f"{most} clients are served at this port already")
+        except LinkRefused as refused:
+            self._refuse(connection, refused)
+            return
+        self.ended(connection)
+        connection.keep_alive()
+        connection.puts = role != "consumer"
+        self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
+        self._way(tunnel, main)
+
+    def _take(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
+        """Raises MalformedFrame."""
+        match kind_of(parts[0]):
+            case Kind.PUT if len(parts) == 2:
+                self._take_put(tunnel, parts)
+            case Kind.ASK if len(parts) == 2:
+                self._take_question(tunnel, parts)
+            case Kind.PULL:
+                self._send(tunnel, SERVE, self._noted(tunnel, parts))
+            case kind:
+                raise MalformedFrame(f"a message of kind {kind} in {len(parts)} parts is no request")
+
+    def _take_put(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
+        if not tunnel.connection.puts:
+            raise MalformedFrame("records come from producers, and this is a consumer")
+        if len(parts[0]) > HEAD_MAX or len(parts[1]) > REQUEST_SIZE_MAX:
+            raise MalformedFrame(f"a put of {len(parts[1])} bytes with a head of {len(parts[0])}: more than put takes")
+        number, epoch, deadline, groups = decode_put(parts[0], REQUEST_GROUPS_MAX)
+        connection = tunnel.connection
+
+        def done(found: PutAnswer | None) -> None:
+            if found is None:
+                self._end(connection, "put has ended: what becomes of its last records is not known")
+            else:
+                self._say(connection, [put_answer_to(number, found)])
+
+        if not self._put.put(groups, parts[1], done, deadline_ms=deadline, epoch=epoch):
+            self._end(connection, "put is away")
+
+    def _take_question(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
+        question = read_json(parts[1])
+        op = question.get("op")
+        try:
+            check_ask(op, tunnel.key, tunnel.facts.get("role"))
+        except RoleRefused as refused:
+            facts = {"error": type(refused).__name__, "sentence": str(refused)}
+            head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, parts[0])[1], 0)
+            self._say(tunnel.connection, [head, json_part(facts)])
+            return
+        self._send(tunnel, _process_for(op, tunnel.main), parts)
+
+    def _noted(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
+        """The pull as serve gets it: a STRETCH may answer it, since records in memory are read here and so cross one
+        socket less; and it asks for no more than its share of what may be on the way to one client."""
+        _, flags, _, number, _, _, most, *_ = expect(PULL, parts[0])
+        if len(tunnel.pulls) >= PULLS_MAX:
+            raise MalformedFrame(f"a pull beside {PULLS_MAX} that are not answered; so many are allowed")
+        most = min(most, max(SHARE_MIN, ON_THE_WAY_MAX // (len(tunnel.pulls) + 1)))
+        head = _with(bytes(parts[0]), _MOST_AT, most.to_bytes(4, "big", signed=True))
+        tunnel.pulls[number] = [head, *parts[1:]]
+        if tunnel.files is not None:
+            head = _with(head, _FLAGS_AT, bytes([flags | PULL_READS_FILES]))
+        return [head, *parts[1:]]
+
+    def _send(self, tunnel: Tunnel, process: str, parts: list[Buffer]) -> None:
+        way = self._way(tunnel, process)
+        if not way.is_greeted:
+            if len(way.waiting) >= WAITING_MAX:
+                self._end(tunnel.connection, f"{process} is away, and {WAITING_MAX} requests wait for it")
+            else:
+                way.waiting.append(parts)
+        elif not way.link.send(parts):
+            self._end(tunnel.connection, f"{process} takes no more of it")
+
+    def _way(self, tunnel: Tunnel, process: str) -> Way:
+        way = tunnel.ways.get(process)
+        if way is None:
+            way = Way(Link(self._context, self._endpoints[process], tunnel.facts))
+            tunnel.ways[process] = way
+            self._poller.add(way.link)
+        return way
+
+    # --- what the processes say
+
+    def _cycle(self, tunnel: Tunnel, everywhere: bool) -> int:
+        done = 0
+        for process, way in tuple(tunnel.ways.items()):
+            try:
+                if not way.is_greeted:
+                    done += self._finish_greeting(tunnel, process, way)
+                elif everywhere or self._poller.ready(way.link):
+                    done += self._receive(tunnel, way)
+            except LinkRefused as refused:
+                self._refuse(tunnel.connection, refused)
+                self.ended(tunnel.connection)
+                return done + 1
+            except (NoAnswer, MalformedFrame) as error:
+                self._end(tunnel.connection, f"{process}: {error.describe()}")
+                return done + 1
+        return done
+
+    def _finish_greeting(self, tunnel: Tunnel, process: str, way: Way) -> int:
+        """Raises LinkRefused, NoAnswer."""
+        welcome = way.link.try_greet()
+        if welcome is None:
+            return 0
+        way.is_greeted = True
+        if process == SERVE:
+            tunnel.files = LogFiles.of(self._endpoints[SERVE], welcome)
+        if process == tunnel.main:
+            here = {"serve_port": self._port, "schedule_port": self._port}
+            self._say(tunnel.connection, encode_welcome(tunnel.version, welcome | here))
+        while way.waiting:
+            self._send(tunnel, process, way.waiting.popleft())
+        return 1
+
+    def _receive(self, tunnel: Tunnel, way: Way) -> int:
+        """Hands answers on, as long as the client reads them. Raises LinkRefused, MalformedFrame."""
+        done = 0
+        while tunnel.connection.held < UNREAD_MAX and (parts := way.link.receive()) is not None:
+            if kind_of(parts[0]) == Kind.PULL_ANSWER:
+                self._say_pulled(tunnel, parts)
+            else:
+                self._say(tunnel.connection, parts)
+            done += 1
+        if way.link.lost:
+            self._end(tunnel.connection, "the process that answered it has ended")
+        elif tunnel.connection.held >= UNREAD_MAX:
+            self._unread.add(tunnel.connection)
+            self._mute(way)
+        elif not way.is_heard:
+            self._poller.add(way.link)
+            way.is_heard = True
+        return done
+
+    def _say_pulled(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
+        """An answer with its records; those that cannot be read at once are asked of serve, one answer at a time."""
+        _, _, _, number, *_, flags = expect(PULL_ANSWER, parts[0])
+        if flags & RECORDS_IN_FILE and tunnel.files is not None and number in tunnel.pulls:
+            records = tunnel.files.read(parts[2], waits=False)
+            if records is None:
+                tunnel.again.append(number)
+                if len(tunnel.again) == 1:
+                    self._send(tunnel, SERVE, tunnel.pulls[number])
+                return
+            head = _with(bytes(parts[0]), _ANSWER_FLAGS_AT, bytes([flags & ~RECORDS_IN_FILE]))
+            parts = [head, parts[1], records]
+        tunnel.pulls.pop(number, None)
+        self._say(tunnel.connection, parts)
+        if tunnel.again and tunnel.again[0] == number:
+            tunnel.again.popleft()
+            if tunnel.again:
+                self._send(tunnel, SERVE, tunnel.pulls[tunnel.again[0]])
+
+    def _mute(self, way: Way) -> None:
+        """Takes a link from the poller, which it would wake for nothing."""
+        if way.is_heard:
+            self._poller.remove(way.link)
+            way.is_heard = False
+
+    # --- what is said to clients
+
+    def _say(self, connection: Connection, parts: Sequence[Buffer]) -> None:
+        self._connections.send_parts(connection, encode_message(parts, from_node=True))
+
+    def _refuse(self, connection: Connection, refused: LinkRefused) -> None:
+        self._say(connection, encode_refusal(refused))
+
+    def _end(self, connection: Connection, why: str) -> None:
+        self._connections.end(connection, why)
+        self.ended(connection)
+
+
+def _process_for(op: object, main: str) -> str:
+    """Who answers a question."""
+    if op in _OF_PUT:
+        return PUT
+    if op in _OF_BOTH:
+        return main
+    return SCHEDULE if str(op).startswith(_OF_SCHEDULE) else SERVE
+
+
+def _with(data: bytes, at: int, value: bytes) -> bytes:
+    """The same bytes with others at a place."""
+    return data[:at] + value + data[at + len(value) :]

@@ -1,0 +1,69 @@
+"""A message of Towline's own protocol (`towline.format.wire`) in a frame of RocketMQ's: one port for both.
+
+The frame has a header in the form ROCKETMQ without fields: code TOWLINE, flag ANSWER from the node, `opaque` 0, as the
+message says itself which request it is or answers. Its body, all integers big-endian:
+
+    at      len  field
+     0       1   n      parts, 1 to PARTS_MAX
+     1     4*n   sizes  bytes of each part
+     1+4*n       parts  one behind the other; nothing follows the last
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from towline.errors import MalformedFrame
+from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.command import ANSWER, LENGTH, Command, Form, encode, frame_size
+from towline.format.wire.frames import Buffer
+from towline.limits import PARTS_MAX
+
+
+def _head(flag: int) -> bytes:
+    """Of every frame, behind its length."""
+    command = Command(RequestCode.TOWLINE, 0, flag, form=Form.ROCKETMQ, language="PYTHON")
+    return bytes(encode(command)[0][LENGTH.size :])
+
+
+REQUEST_HEAD: Final = _head(0)
+ANSWER_HEAD: Final = _head(ANSWER)
+HEAD_SIZE: Final = LENGTH.size + len(ANSWER_HEAD)  # of a frame, before its body
+_SIZES: Final = tuple(struct.Struct(f">B{count}I") for count in range(PARTS_MAX + 1))
+
+
+def encode_message(parts: Sequence[Buffer], *, from_node: bool) -> list[Buffer]:
+    """The frame in parts, of which the first is made and the others are not copied."""
+    mark = ANSWER_HEAD if from_node else REQUEST_HEAD
+    sizes = _SIZES[len(parts)].pack(len(parts), *map(len, parts))
+    length = LENGTH.pack(len(mark) + len(sizes) + sum(map(len, parts)))
+    return [length + mark + sizes, *(part for part in parts if len(part))]
+
+
+def message_size(data: Buffer) -> int:
+    """Bytes of the frame of a message from a node that `data` begins with, 0 while too little has come to know.
+
+    Raises MalformedFrame for a frame of anything else.
+    """
+    size = frame_size(data)
+    head = HEAD_SIZE
+    if size and len(data) >= head and memoryview(data)[LENGTH.size : head] != ANSWER_HEAD:
+        raise MalformedFrame("a frame that holds no message of Towline's")
+    return size if len(data) >= head else 0
+
+
+def decode_message(body: Buffer) -> list[Buffer]:
+    """The parts: the first as bytes, the others as views. Raises MalformedFrame."""
+    view = memoryview(body)
+    count = view[0] if len(view) else 0
+    if not 1 <= count <= PARTS_MAX or len(view) < _SIZES[count].size:
+        raise MalformedFrame(f"a message of {count} parts in {len(view)} bytes; 1 to {PARTS_MAX} are allowed")
+    _, *sizes = _SIZES[count].unpack_from(view)
+    at, parts = _SIZES[count].size, list[Buffer]()
+    if at + sum(sizes) != len(view):
+        raise MalformedFrame(f"parts of {sum(sizes)} bytes where {len(view) - at} follow their sizes")
+    for size in sizes:
+        parts.append(view[at : at + size])
+        at += size
+    parts[0] = bytes(parts[0])
+    return parts

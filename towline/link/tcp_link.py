@@ -1,0 +1,322 @@
+"""The connecting side of a link over a node's remoting port: plain TCP, used on the caller's thread, without ZeroMQ.
+
+A port of ZeroMQ's says so by its first byte, before it is asked anything (RFC 23): then another kind of link is made.
+"""
+
+import contextlib
+import errno
+import select
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import zmq
+
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer, Remedy, TowlineError
+from towline.format.remoting.wire_message import HEAD_SIZE, decode_message, encode_message, message_size
+from towline.format.wire.frames import Buffer, Kind, kind_of
+from towline.limits import KIB, MIB
+
+from .dealer import MUTE, NOBODY, SILENCE
+from .endpoints import parse
+from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
+from .keys import Key
+from .signature import sign
+
+READ_SIZE: Final = 64 * KIB  # read at once; a longer message is read into memory of its own
+OUT_MAX: Final = 16 * MIB  # bytes that wait for the node to take them: beyond it a send fails
+PARTS_AT_ONCE: Final = 64  # of one sendmsg
+PROBE_S: Final = 2  # a node that vanished without closing is noticed: after so many idle seconds it is asked,
+PROBES: Final = 4  # this many times
+_ZEROMQ: Final = 0xFF
+
+
+class SpeaksZeroMQ(TowlineError, remedy=Remedy.FIX_CALL):
+    """The port is not the remoting port, but one of ZeroMQ's."""
+
+    endpoint: str
+
+
+class TcpLink:
+    """A connection to a node's remoting port. Used by one thread at a time.
+
+    `facts` say who we are (see `handshake`). `try_greet` comes first; after it `send` and `receive` never wait.
+    """
+
+    def __init__(self, endpoint: str, facts: Mapping[str, Any], *, key: Key | None = None) -> None:
+        """Begins to connect; the greeting is signed with a `key`. Raises InvalidEndpoint."""
+        parsed = parse(endpoint)
+        self.endpoint = str(parsed)
+        self._facts = dict(facts) if key is None else sign(facts, key)
+        self._given = facts
+        self.greeted_at = 0.0  # monotonic seconds
+        self.own_port = 0
+        self._connected = self._greeted = self._heard = self._lost = False
+        self._trouble = SILENCE
+        self._out: deque[memoryview] = deque()
+        self._out_size = 0
+        self._in = bytearray(READ_SIZE)
+        self._begin = self._end = 0  # of what is in `_in`
+        self._large: memoryview | None = None  # a long message, and how much of it is there
+        self._filled = 0
+        self._selector: selectors.BaseSelector | None = None  # while something waits to be sent
+        self._addresses = self._resolve(parsed.host, parsed.port)
+        self._socket = self._connect()
+
+    @property
+    def takes_turns(self) -> bool:
+        return True
+
+    @property
+    def sockets(self) -> tuple[int, ...]:
+        if self._socket is None:
+            return ()
+        if not self._out:
+            return (self._socket.fileno(),)
+        if self._selector is None:  # readable where the node takes more, too
+            self._selector = selectors.DefaultSelector()
+            self._selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        return (self._descriptor(self._selector),)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection broke, or the node does not know us any more. It never becomes False again."""
+        return self._lost
+
+    @property
+    def refused(self) -> bool:
+        """Whether nobody listens there."""
+        return self._socket is None
+
+    @property
+    def trouble(self) -> str:
+        """The reason why there is no welcome yet, as far as is known."""
+        return "it does not answer our greeting" if self._greeted else self._trouble
+
+    def try_greet(self) -> dict[str, Any] | None:
+        """Connects and greets, without waiting: the node's facts, None while there is no welcome.
+
+        Raises LinkRefused (both sides' values are in its sentence), NoAnswer, SpeaksZeroMQ.
+        """
+        if not self._connected:
+            self._finish_connecting()
+        if self._connected and not self._greeted:
+            self.greeted_at = time.monotonic()
+            self._greeted = self.send(encode_greeting(self._facts))
+        if not self._greeted:
+            return None
+        try:
+            parts = self._next_message()
+        except MalformedFrame as error:
+            self._lost = True
+            raise NoAnswer(self.endpoint, 0, f"what listens there is no Towline node: {error.describe()}") from None
+        if parts is not None:
+            return self._read_welcome(parts)
+        if self._lost:
+            self._greeted = False
+            raise NoAnswer(self.endpoint, 0, "what listens there breaks the connection off")
+        return None
+
+    def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
+        """Sends a message; False, and nothing is sent, when too much waits already or the connection is gone.
+
+        With `copy` False the parts are to stay as they are until they are sent.
+        """
+        if self._lost or self._out_size > OUT_MAX:
+            return False
+        for part in encode_message(parts, from_node=False):
+            self._out.append(memoryview(part).cast("B"))
+            self._out_size += len(part)
+        self._flush()
+        if self._out and copy:
+            self._out = deque(memoryview(bytes(part)) for part in self._out)
+        return not self._lost
+
+    def receive(self) -> list[Buffer] | None:
+        """The parts of the next message, the head as bytes and the others as views; None when there is none.
+
+        Raises LinkRefused when the node ends the link for a reason, MalformedFrame for what is no message; a node that
+        merely forgot us makes it `lost`.
+        """
+        if self._out:
+            self._flush()
+        parts = None if self._lost else self._next_message()
+        if parts is None or kind_of(parts[0]) != Kind.REFUSAL:
+            return parts
+        refused = read_refusal(parts)
+        self._lost = True
+        if refused.code == NOT_GREETED:
+            return None
+        raise refused
+
+    def tend(self) -> None:
+        """Sends what waits, as far as the node takes it."""
+        if self._out:
+            self._flush()
+
+    def watch(self, poller: zmq.Poller) -> None:
+        """Registers what wakes a link that is being greeted."""
+        if self._socket is not None:
+            waits = not self._connected or self._out
+            poller.register(self._socket.fileno(), int(zmq.POLLIN | zmq.POLLOUT) if waits else int(zmq.POLLIN))
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Closes the link at once."""
+        if self._selector is not None:
+            self._selector.close()
+        if self._socket is not None:
+            self._socket.close()
+
+    # --- connecting
+
+    def _resolve(self, host: str, port: int) -> deque[tuple[Any, ...]]:
+        try:
+            return deque(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            self._trouble = f"the host {host!r} has no address: {error.strerror or error}"
+            return deque()
+
+    def _connect(self) -> socket.socket | None:
+        """Begins to connect to the next address; None where there is none that does not fail at once."""
+        while self._addresses:
+            family, kind, number, _, address = self._addresses.popleft()
+            with contextlib.suppress(OSError):
+                made = socket.socket(family, kind, number)
+                made.setblocking(False)
+                failed = made.connect_ex(address)
+                if failed in (0, errno.EINPROGRESS):
+                    return made
+                self._note(failed)
+                made.close()
+        return None
+
+    def _note(self, failed: int) -> None:
+        self._trouble = NOBODY if failed == errno.ECONNREFUSED else SILENCE
+
+    def _finish_connecting(self) -> None:
+        """Raises NoAnswer where no address is left."""
+        if self._socket is None:
+            raise NoAnswer(self.endpoint, 0, self._trouble)
+        if not select.select([], [self._socket], [], 0)[1]:
+            return
+        failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if failed:
+            self._note(failed)
+            self._socket.close()
+            self._socket = self._connect()
+            return
+        self._connected, self._trouble = True, MUTE
+        self.own_port = int(self._socket.getsockname()[1])
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _probe(self._socket)
+
+    def _read_welcome(self, parts: list[Buffer]) -> dict[str, Any]:
+        try:
+            return read_welcome(parts, self._given).facts
+        except LinkRefused:
+            self._lost = True
+            raise
+        except MalformedFrame as error:
+            self._lost = True
+            raise NoAnswer(self.endpoint, 0, f"what listens there is no Towline node: {error.describe()}") from None
+
+    # --- bytes
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        while self._out and not self._lost:
+            try:
+                sent = self._socket.sendmsg([self._out[at] for at in range(min(PARTS_AT_ONCE, len(self._out)))])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._lost = True
+                return
+            self._out_size -= sent
+            while sent:
+                first = self._out[0]
+                if sent < len(first):
+                    self._out[0] = first[sent:]
+                    break
+                sent -= len(first)
+                self._out.popleft()
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+
+    def _next_message(self) -> list[Buffer] | None:
+        """Raises MalformedFrame, SpeaksZeroMQ."""
+        while True:
+            if self._large is not None:
+                if self._filled == len(self._large):
+                    whole, self._large = self._large, None
+                    return decode_message(whole[HEAD_SIZE:])
+            elif self._end > self._begin:
+                size = self._measure()
+                if 0 < size <= self._end - self._begin:
+                    frame = bytes(memoryview(self._in)[self._begin : self._begin + size])
+                    self._begin += size
+                    return decode_message(memoryview(frame)[HEAD_SIZE:])
+                self._make_room(size)
+            if not self._read():
+                return None
+
+    def _measure(self) -> int:
+        came = memoryview(self._in)[self._begin : self._end]
+        if not self._heard and came[0] == _ZEROMQ:
+            raise SpeaksZeroMQ(self.endpoint)
+        size = message_size(came)
+        self._heard = self._heard or size > 0
+        return size
+
+    def _make_room(self, size: int) -> None:
+        """For the rest of a message of `size` bytes, 0 where that is not known yet."""
+        came = memoryview(self._in)[self._begin : self._end]
+        if size > READ_SIZE:
+            self._large = np.empty(size, np.uint8).data
+            self._large[: len(came)] = came
+            self._filled = len(came)
+            self._begin = self._end = 0
+        elif self._begin:
+            count = len(came)
+            self._in[:count] = bytes(came)
+            self._begin, self._end = 0, count
+
+    def _read(self) -> bool:
+        """Reads what has come; False where that is nothing."""
+        assert self._socket is not None
+        large = self._large
+        if large is None and self._begin == self._end:
+            self._begin = self._end = 0
+        room = memoryview(self._in)[self._end :] if large is None else large[self._filled :]
+        try:
+            count = self._socket.recv_into(room)
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        if not count:
+            self._lost = True
+            return False
+        if large is None:
+            self._end += count
+        else:
+            self._filled += count
+        return True
+
+    @staticmethod
+    def _descriptor(selector: selectors.BaseSelector) -> int:
+        return int(selector.fileno())  # type: ignore[attr-defined]
+
+
+def _probe(sock: socket.socket) -> None:
+    """Has the system notice a peer that vanished."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", PROBE_S), ("TCP_KEEPINTVL", PROBE_S), ("TCP_KEEPCNT", PROBES)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
