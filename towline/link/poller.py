@@ -16,7 +16,7 @@ class Pollable(Protocol):
     """A Server or a Link: sockets that become readable when it has something to `receive`."""
 
     @property
-    def sockets(self) -> tuple[Socket, ...]: ...
+    def sockets(self) -> tuple[Socket | int, ...]: ...
 
     def tend(self) -> None:
         """Does what is due by the clock; `sockets` may be others afterwards."""
@@ -48,7 +48,7 @@ class Poller:
         self._silent = self._looked = False
         self._waited_ms = self._found = 0
         self.busy = False  # since what was freed was given back
-        self._tended: dict[Pollable, tuple[Socket, ...]] = {}
+        self._tended: dict[Pollable, tuple[Socket | int, ...]] = {}
         for source in sources:
             self.add(source)
 
@@ -95,7 +95,7 @@ class Poller:
             FreedMemory.release()
         self.busy, self._waited_ms, self._found = busy, 0, 0
 
-    def _replace(self, source: Pollable, sockets: tuple[Socket, ...]) -> None:
+    def _replace(self, source: Pollable, sockets: tuple[Socket | int, ...]) -> None:
         for socket in sockets:
             self._poller.unregister(socket)
             self._ready.discard(socket)

@@ -15,8 +15,8 @@ from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import ANSWER, Buffer, Kind, expect, kind_of
 from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.link.wire import Link
 
 from .replica_reader import ReplicaReader
 

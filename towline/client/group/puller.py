@@ -15,7 +15,7 @@ from towline.errors import MalformedFrame, UnknownQueue, UnknownTopic
 from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Kind, Pull, encode_pull, expect, kind_of
 from towline.format.wire.status import GetStatus
 from towline.limits import KIB
-from towline.link.dealer import Link
+from towline.link.wire import Link
 
 from .coordinator_rpc import CoordinatorRpc
 from .fetch_buffer import FetchBuffer

@@ -12,8 +12,8 @@ from towline.client.link.endpoints import Endpoints
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer
 from towline.link.context import Context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.link.wire import Link
 
 LOOK_S: Final = 1.0  # so long a slave is searched for
 STEP_S: Final = 0.02

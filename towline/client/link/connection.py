@@ -12,13 +12,15 @@ from typing import Any, Final
 
 from towline.errors import LinkRefused, NoAnswer
 from towline.link.context import Context
-from towline.link.dealer import Link, await_any
+from towline.link.dealer import await_any
 from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
+from towline.link.wire import Link
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
+from .wires import link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -143,7 +145,7 @@ class Connection:
         now = time.monotonic()
         for endpoint in self._candidates():
             if endpoint != self._last and endpoint not in self._trying and self._due(endpoint, now):
-                self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+                self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key)
         for endpoint, link in list(self._trying.items()):
             try:
                 welcome = link.try_greet()
@@ -217,7 +219,7 @@ class Connection:
             if now < self._begin_at and not all(link.refused for link in self._trying.values()):
                 return
             self._refusals.pop(endpoint, None)
-            self._trying[endpoint] = Link(self._context, endpoint, self._facts, key=self._key)
+            self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key)
             self._begin_at = now + NEXT_S
 
     def _check_candidates(self) -> Link | None:

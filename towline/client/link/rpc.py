@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.client.columns import Columns
-from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused
+from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused, NotInRocketmq
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child, renew
+from towline.link.wire import Link
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
@@ -58,6 +58,8 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
             raise AskedNoMaster(op, error, sentence, named_masters(answer, "serve"))
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
+        if error == NotInRocketmq.NAME:
+            raise NotInRocketmq(op, error, sentence)
         raise AskRefused(op, error, sentence)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))

@@ -38,7 +38,7 @@ from towline.format.wire.frames import (
     read_json,
 )
 from towline.format.wire.status import GetStatus, PutStatus
-from towline.link.dealer import Link
+from towline.link.wire import Link
 
 from .checks import Checks, parsed, placed
 from .follower import Follower
@@ -101,6 +101,12 @@ class Wanted:
     timeout_ms: int
     reads_files: bool
     check_crcs: bool
+
+    @property
+    def subscription(self) -> dict[str, str]:
+        """The topic, and the tags by name for those who do not compare hashes."""
+        names = b" || ".join(sorted(self.tags)).decode()
+        return {"topic": self.topic, "tags": names} if names else {"topic": self.topic}
 
 
 class Reader:
@@ -197,7 +203,7 @@ class Reader:
     def begin(self) -> None:
         if self.queues:
             return
-        facts = self._caller.ask("route", {"topic": self._wanted.topic}, self._wanted.timeout_ms).facts
+        facts = self._caller.ask("route", self._wanted.subscription, self._wanted.timeout_ms).facts
         there = range(int(facts["read_queues"]))
         wanted = there if self._wanted.queues is None else self._wanted.queues
         for queue_id in wanted:

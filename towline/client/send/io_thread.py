@@ -31,11 +31,11 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.refusals import read_sentence
 from towline.format.wire.status import PutStatus
-from towline.limits import CLIENT_SHARE_MAX
+from towline.limits import CLIENT_SHARE_MAX, REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
+from towline.link.wire import Link
 
 from .accumulator import Accumulator, closed, refused, timed_out
 from .futures import MS, Batch
@@ -370,8 +370,9 @@ class IoThread(threading.Thread):
         """What is ready, while it may go. Without a `link`: through the ring alone."""
         limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
         size_max = min(limit, self._rules.request_bytes_max)
+        count_max = int(self._connection.welcome.get("request_batches_max", REQUEST_GROUPS_MAX))
         while self._may_send:
-            batches = self._accumulator.next_request(time.monotonic(), size_max)
+            batches = self._accumulator.next_request(time.monotonic(), size_max, count_max)
             if not batches:
                 return
             if not self._send_request(link, batches):
@@ -495,17 +496,19 @@ class IoThread(threading.Thread):
             self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
 
     def _handle_stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
-        if len(answer.places) != len(request.groups):
+        batches = request.batches
+        if len(answer.places) == batches[0].count and len(batches) == 1:
+            batches[0].places = answer.places  # of each record; the first is the group's as well
+        elif len(answer.places) != len(request.groups):
             self._in_flight[request.request_id] = request
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
-        batches = request.batches
         if not status.acknowledged and (self._rules.retry_unpromised or self._deposed):
             for batch in batches:
                 batch.unknown = True
             self._retry(batches, f"{status.name}: stored, but not promised")
             return
         store_host = str(self._connection.welcome.get("store_host", ""))
-        for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
+        for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=False):
             for batch in group:
                 batch.store_host = store_host
                 batch.queue_offset, batch.physical_offset = queue_offset, physical_offset

@@ -14,10 +14,10 @@ from towline.client.link.connection import Connection
 from towline.client.link.rpc import PendingCall
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
-from towline.link.dealer import Link
 from towline.link.endpoints import parse
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
+from towline.link.wire import Link
 
 from .futures import MS
 
