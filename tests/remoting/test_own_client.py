@@ -220,7 +220,7 @@ def test_a_dead_letter_and_the_order_of_a_queue(endpoint: str, topic: str) -> No
     assert [body for body, _, _ in read(endpoint, f"%DLQ%{group}", 1)] == [b"3"]
 
 
-@pytest.mark.parametrize("version", ["4.9.8", "5.5.0"])
+@pytest.mark.parametrize("version", [pytest.param("4.9.8", marks=pytest.mark.slow), "5.5.0"])
 def test_a_group_is_shared_with_a_member_in_java(
     version: str, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
 ) -> None:

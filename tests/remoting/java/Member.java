@@ -35,9 +35,11 @@ public final class Member {
         DefaultMQProducer producer = new DefaultMQProducer("member-producers");
         producer.setNamesrvAddr(names);
         producer.setSendMsgTimeout(SEND_MS);
+        producer.setMqClientApiTimeout(SEND_MS);
         producer.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(names);
+        consumer.setMqClientApiTimeout(SEND_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

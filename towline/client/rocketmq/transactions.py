@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from towline.format.record import properties as names
 from towline.format.record.forms import HALF_QUEUE, HALF_TOPIC
-from towline.format.record.record import Record, decode
+from towline.format.record.record import decode
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import EndTransaction, PullMessage
@@ -17,6 +17,11 @@ from .talk import Pause, Refused, Request, Session, Step, Talk, succeeded
 _OUTCOMES: Final = {"commit": 8, "rollback": 12}
 _ALREADY: Final = {"commit": "ALREADY_COMMITTED", "rollback": "ALREADY_ROLLED_BACK"}
 ENDED_MAX: Final = 10_000  # that are remembered
+_NOTHING: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
 _HOLD_MS: Final = 3_000  # a half is readable a moment after it was stored
 _FLAGS: Final = 6  # it may be held, and the subscription is in the request
 
@@ -28,18 +33,11 @@ def end(session: Session, facts: Facts) -> Talk:
     first, key, group = int(facts["first"]), facts["key"], facts["group"]
     if key in session.ended:
         raise Refused(_ALREADY[session.ended[key]], "it has ended, by this producer")
-    half = yield from _half(first)
-    if half is None:
-        raise Refused("NOT_READABLE_YET", f"no half can be read at {first} yet")
-    pairs = names.decode(half.properties)
-    if pairs.get(names.UNIQ_KEY) != key:
-        raise Refused("NO_SUCH_TRANSACTION", f"the half at {first} has another unique key")
-    if pairs.get(names.PRODUCER_GROUP) != group:
-        raise Refused("ANOTHER_GROUP", f"the half at {first} is of the group {pairs.get(names.PRODUCER_GROUP)!r}")
+    place = yield from _place_of(first, key, group)
     header = EndTransaction(
         producer_group=group,
         tran_state_table_offset=first,
-        commit_log_offset=half.physical_offset,
+        commit_log_offset=place,
         commit_or_rollback=_OUTCOMES[facts["outcome"]],
         msg_id=key,
         transaction_id=key,
@@ -60,8 +58,9 @@ def watch(session: Session, facts: Facts) -> Talk:
     return {"checks": [{"first": first} for first, _ in found]}, b"".join(record for _, record in found)
 
 
-def _half(first: int) -> Generator[Step, list[Command], Record | None]:
-    """The half with this offset in its queue."""
+def _place_of(first: int, key: str, group: str) -> Generator[Step, list[Command], int]:
+    """The log offset of the half with this offset in its queue, by which a broker knows it; 0 at a node, which goes by
+    `first` and key, and shows its halves to nobody. Raises Refused."""
     header = PullMessage(
         consumer_group=TOOLS_GROUP,
         topic=HALF_TOPIC,
@@ -73,8 +72,14 @@ def _half(first: int) -> Generator[Step, list[Command], Record | None]:
         subscription=ANY,
     )
     (answer,) = yield [Request(RequestCode.PULL_MESSAGE, header)]
-    others = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
-    if not succeeded(answer, *others):
-        return None
-    found = decode(bytes(answer.body))
-    return found if found.queue_offset == first else None
+    if answer.code in (ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.TOPIC_NOT_EXIST):
+        return 0
+    half = decode(bytes(answer.body)) if succeeded(answer, *_NOTHING) else None
+    if half is None or half.queue_offset != first:
+        raise Refused("NOT_READABLE_YET", f"no half can be read at {first} yet")
+    pairs = names.decode(half.properties)
+    if pairs.get(names.UNIQ_KEY) != key:
+        raise Refused("NO_SUCH_TRANSACTION", f"the half at {first} has another unique key")
+    if pairs.get(names.PRODUCER_GROUP) != group:
+        raise Refused("ANOTHER_GROUP", f"the half at {first} is of the group {pairs.get(names.PRODUCER_GROUP)!r}")
+    return half.physical_offset
