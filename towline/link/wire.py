@@ -1,13 +1,15 @@
 """A link as a client uses it, whatever it speaks outside: to a node over ZeroMQ, or to a broker of RocketMQ."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import zmq
 
 from towline.format.wire.frames import Buffer
 
 from .context import Socket
+
+Poller: TypeAlias = zmq.Poller
 
 
 class Link(Protocol):
@@ -57,6 +59,11 @@ class Link(Protocol):
 
     def close(self, linger_ms: int = 0) -> None: ...
 
-    def watch(self, poller: zmq.Poller) -> None:
+    def watch(self, poller: Poller) -> None:
         """Registers what wakes a link that is being greeted."""
         ...
+
+
+def watch_descriptor(poller: Poller, descriptor: int) -> None:
+    """Registers what becomes readable when there is something to do."""
+    poller.register(descriptor, zmq.POLLIN)

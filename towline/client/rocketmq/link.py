@@ -16,8 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import zmq
-
 from towline.errors import LinkRefused, MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownTopic
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command
@@ -26,6 +24,7 @@ from towline.format.remoting.routes import Broker, read_cluster
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_pull, expect, json_part, kind_of, read_json
 from towline.limits import MESSAGE_BODY_MAX
 from towline.link.endpoints import PORT_MAX
+from towline.link.wire import Poller, watch_descriptor
 
 from .asks import ask
 from .channel import Channel
@@ -166,8 +165,8 @@ class BrokerLink:
             self._heartbeat_at = now + HEARTBEAT_S
             self._start(self._greet_broker(), lambda _: None, self._fatal)
 
-    def watch(self, poller: zmq.Poller) -> None:
-        poller.register(self._epoll.fileno(), zmq.POLLIN)
+    def watch(self, poller: Poller) -> None:
+        watch_descriptor(poller, self._epoll.fileno())
 
     def close(self, linger_ms: int = 0) -> None:
         self._lost = True
