@@ -22,9 +22,10 @@ def brokers_of(endpoint: RocketmqEndpoint) -> list[str]:
     for host, port in endpoint.name_servers:
         try:
             answer = _ask(host, port, endpoint)
-            if answer.code == ResponseCode.SUCCESS:
-                return list(read_cluster(loads(answer.body)))
-            troubles.append(f"{host}:{port}: {answer.remark}")
+            names = list(read_cluster(loads(answer.body))) if answer.code == ResponseCode.SUCCESS else []
+            if names:
+                return names
+            troubles.append(f"{host}:{port}: {answer.remark or 'it knows no broker'}")
         except TowlineError as error:
             troubles.append(error.describe())
     raise NoAnswer(endpoint.of(""), int(ANSWER_S * 1000 * len(endpoint.name_servers)), "; ".join(troubles))
