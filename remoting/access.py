@@ -1,22 +1,18 @@
 """Who may ask for what: RocketMQ's signatures, by the keys of the cluster (`towline.link.keys`).
 
 A client signs each request with its access key, which is the name of its key, and its secret key (`access` in its
-file). Signed are the values of all header fields but the signature, in the order of their names, and the body:
-HMAC-SHA1, in base64.
+file).
 """
 
-import base64
-import hashlib
 import hmac
 import time
 from typing import Final
 
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
+from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.link.keys import ADMIN, AuthorizedKeys, Key
 
-ACCESS_KEY: Final = "AccessKey"
-SIGNATURE: Final = "Signature"
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
 KNOWN_S: Final = 1.0  # a revoked key is refused this late at most: reading the directory costs more than a send
@@ -112,10 +108,3 @@ def roles_for(code: int) -> frozenset[str]:
         return frozenset({PRODUCER, CONSUMER, ADMIN})
     role = PRODUCER if code in _PRODUCERS else CONSUMER if code in _CONSUMERS else ADMIN
     return frozenset({role, ADMIN})
-
-
-def signature(request: Command, secret: str) -> bytes:
-    """Of a request, with this secret key."""
-    values = [value for name, value in sorted(request.fields.items()) if name != SIGNATURE]
-    signed = hmac.new(secret.encode(), "".join(values).encode() + bytes(request.body), hashlib.sha1)
-    return base64.b64encode(signed.digest())

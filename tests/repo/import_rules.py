@@ -62,7 +62,15 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("repair",),
     ),
     "towline.node": (("process",), ("roles", "store"), ("report",), ("peers",), ("supervise",)),
-    "towline.client": (("errors", "message"), ("link",), ("read", "send"), ("consumer",), ("producer",), ("group",)),
+    "towline.client": (
+        ("errors", "message"),
+        ("rocketmq",),
+        ("link",),
+        ("read", "send"),
+        ("consumer",),
+        ("producer",),
+        ("group",),
+    ),
     "master": (("put", "schedule"),),
     "ha": (("leader", "sender"),),
 }

@@ -90,6 +90,14 @@ class AskRefused(TowlineError, remedy=Remedy.FIX_CALL):
     advice = "change what the sentence names"
 
 
+class NotInRocketmq(AskRefused):
+    """A question that a broker of RocketMQ has no answer to."""
+
+    NAME: ClassVar[str] = "NOT_IN_ROCKETMQ"
+    template = "{sentence}"
+    advice = "ask a Towline node, or do without: docs/rocketmq-client.md says what there is at a broker"
+
+
 class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
     """A node does not take a consumer's filter."""
 

@@ -8,7 +8,7 @@ import os
 import socket as sockets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -17,6 +17,7 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
+from . import wire
 from .context import Context, Socket, new_poller, set_common
 from .endpoints import parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
@@ -238,13 +239,7 @@ def _port_of(descriptor: int) -> int:
     return int(name[1]) if isinstance(name, tuple) else 0
 
 
-class Watchable(Protocol):
-    """A link that is being greeted."""
-
-    def watch(self, poller: zmq.Poller) -> None: ...
-
-
-def await_any(links: Iterable[Watchable], timeout_ms: int) -> None:
+def await_any(links: Iterable[wire.Link], timeout_ms: int) -> None:
     """Waits until one of these links, which are being greeted, can go on."""
     poller = new_poller()
     for link in links:

@@ -9,12 +9,14 @@ from towline.errors import InvalidEndpoint
 
 IPC_PATH_SIZE_MAX: Final = 107  # sun_path of Linux holds 108 bytes with the closing NUL
 PORT_MAX: Final = 65_535
+ROCKETMQ: Final = "rocketmq"  # of name servers, for clients alone: `towline.client.rocketmq` reads the rest
 _FORMS: Final = "write ipc://PATH, tcp://HOST:PORT or HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address. `path` is set for ipc, `host` and `port` for tcp; port 0 lets the kernel choose when binding."""
+    """One address. `path` is set for ipc, and is all there is for rocketmq; `host` and `port` for tcp, whose port 0
+    lets the kernel choose when binding."""
 
     scheme: str
     path: str = ""
@@ -22,8 +24,8 @@ class Endpoint:
     port: int = 0
 
     def __str__(self) -> str:
-        if self.scheme == "ipc":
-            return f"ipc://{self.path}"
+        if self.scheme in ("ipc", ROCKETMQ):
+            return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port}"
 
@@ -47,6 +49,8 @@ def parse(text: str) -> Endpoint:
         return _ipc(text, rest)
     if scheme == "tcp":
         return _tcp(text, rest)
+    if scheme == ROCKETMQ:
+        return Endpoint(ROCKETMQ, path=rest)
     raise InvalidEndpoint(text, f"{scheme}:// is not a transport of Towline; {_FORMS}")
 
 

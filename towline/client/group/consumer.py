@@ -18,7 +18,7 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 from towline.client.columns import Columns
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.endpoints import Endpoints, neighbour
-from towline.client.link.routes import GroupRoute, group_routes, puts_of
+from towline.client.link.routes import GroupRoute, group_routes, is_broker, puts_of
 from towline.client.read.checks import Checks
 from towline.client.read.reader import Moved, Start
 from towline.clock import boottime_s
@@ -36,6 +36,7 @@ from .node_groups import NodeGroup, NodeGroups, readable
 from .offsets import OffsetsFile, first_offset
 from .queue import Delivery, Rebalance, Stage
 from .retry_topics import RetryTopics
+from .send_backs import BrokerSendBacks, SendBacks
 from .subscription import EVERYTHING, MemberRules, Topics, retry_topic, subscriptions_of
 
 log = logging.getLogger(__name__)
@@ -151,18 +152,22 @@ class GroupConsumer:
             rules = replace(self._rules, place=place)
             buffer = FetchBuffer(ordered=rules.ordered, manual=not rules.auto_commit, lock=lock)
             member = Member(way.endpoints, rules, buffer, offsets)
-            put = puts[place] if puts else None
-            retry_topics = RetryTopics(
-                rules.group,
-                rules.cluster,
-                partial(_put_of, member, put),
-                partial(_setting_of, member, "retryMaxTimes", RETRIES_DEFAULT),
-                partial(_setting_of, member, "retryQueueNums", 1),
-                rules.timeout_ms,
-            )
+            send_backs = self._make_send_backs(member, way, puts[place] if puts else None)
             checks = Checks(partial(_nodes_of, member), rules.member, rules.cluster) if rules.check_crcs else None
-            made.append(NodeGroup(way.name, member, buffer, retry_topics, offsets, checks))
+            made.append(NodeGroup(way.name, member, buffer, send_backs, offsets, checks))
         return NodeGroups(made, lock)
+
+    def _make_send_backs(self, member: Member, way: GroupRoute, put: GroupRoute | None) -> SendBacks:
+        if is_broker(way):
+            return BrokerSendBacks(member)
+        return RetryTopics(
+            self._rules.group,
+            self._rules.cluster,
+            partial(_put_of, member, put),
+            partial(_setting_of, member, "retryMaxTimes", RETRIES_DEFAULT),
+            partial(_setting_of, member, "retryQueueNums", 1),
+            self._rules.timeout_ms,
+        )
 
     # --- messages
 
@@ -418,7 +423,7 @@ class GroupConsumer:
             self._ended = True
             for node_group in self._node_groups.all:
                 node_group.member.close(CLOSE_MS)
-                node_group.retry_topics.close()
+                node_group.send_backs.close()
                 if node_group.offsets is not None:
                     node_group.offsets.close()
 
@@ -450,7 +455,7 @@ class GroupConsumer:
         return None
 
     def _messages(self, node_group: NodeGroup, delivery: Delivery, columns: Columns) -> list[GroupMessage]:
-        rows, size, send_back = columns.rows(), self._body_size_max, node_group.retry_topics.send
+        rows, size, send_back = columns.rows(), self._body_size_max, node_group.send_backs.send
         numbers = range(len(columns))
         return [GroupMessage(rows, row, body_size_max=size, send_back=send_back, delivery=delivery) for row in numbers]
 

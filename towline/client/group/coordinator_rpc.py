@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.links import ClientLink
 from towline.client.link.rpc import Reply, Waker, encode_ask, read_answer
 from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import ANSWER, Buffer, Kind, expect, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
+from towline.link.wire import Link
 
 from .replica_reader import ReplicaReader
 
@@ -56,7 +56,7 @@ class CoordinatorRpc:
         self.heard = boottime_s()  # when the node answered last
 
     @property
-    def link(self) -> ClientLink | None:
+    def link(self) -> Link | None:
         """The greeted link; None while there is none."""
         link = self.connection.link
         return link if link is not None and self.connection.is_open and not link.lost else None
@@ -81,7 +81,7 @@ class CoordinatorRpc:
         self._poller.poll(max(0, int(timeout_s * 1000) + 1))
         self.waker.drain()
 
-    def receive(self, link: ClientLink) -> Iterator[list[Buffer]]:
+    def receive(self, link: Link) -> Iterator[list[Buffer]]:
         """Messages that are not answers to questions. Raises LinkRefused, MalformedFrame, and what a task raises."""
         while (parts := link.receive()) is not None:
             self.heard = boottime_s()

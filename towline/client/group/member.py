@@ -17,12 +17,12 @@ from typing import Any, Final
 from towline.client.errors import AskRefused, ClientClosed
 from towline.client.link.connection import Connection, own_facts
 from towline.client.link.endpoints import Endpoints
-from towline.client.link.links import ClientLink
 from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply
 from towline.client.read.reader import to_ms
 from towline.clock import boottime_s
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.allocation import allocate
+from towline.link.wire import Link
 
 from .coordinator_rpc import CoordinatorRpc, Question, Task
 from .errors import CONSUME_DISABLED, ConsumeDisabled, MemberTaken
@@ -177,7 +177,7 @@ class Member(threading.Thread):
         except TowlineError as error:
             self._handle_refusal(error, now)
 
-    def _reach(self, now: float) -> ClientLink | None:
+    def _reach(self, now: float) -> Link | None:
         link = self._rpc.link
         if link is not None:
             return link
@@ -373,12 +373,14 @@ class Member(threading.Thread):
         self._reset({str(topic): int(number) for topic, number in facts.get("resets", {}).items()}, first=not before)
         self.generation = int(facts["generation"])  # last: what was read before a reset is committed as of before it
         self.members = [str(member) for member in facts["members"]]
-        subscribers = facts.get("subscribers", {})
+        subscribers, shares = facts.get("subscribers", {}), facts.get("shares", {})
         wanted = {
             (topic, queue_id)
             for topic in self.rules.subscriptions
-            for queue_id in self._share(
-                str(facts["strategy"]), queues.get(topic, 0), subscribers.get(topic, self.members)
+            for queue_id in (
+                shares[topic]
+                if topic in shares
+                else self._share(str(facts["strategy"]), queues.get(topic, 0), subscribers.get(topic, self.members))
             )
         }
         self._divide(wanted, before)

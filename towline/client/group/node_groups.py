@@ -21,7 +21,7 @@ from .fetch_buffer import FetchBuffer
 from .member import Member
 from .offsets import OffsetsFile
 from .queue import Delivery
-from .retry_topics import RetryTopics
+from .send_backs import SendBacks
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class NodeGroup:
     name: str
     member: Member
     buffer: FetchBuffer
-    retry_topics: RetryTopics
+    send_backs: SendBacks
     offsets: OffsetsFile | None
     checks: Checks | None  # None where nobody asked for them
 

@@ -9,13 +9,13 @@ import logging
 from collections import deque
 from typing import Final
 
-from towline.client.link.links import ClientLink
 from towline.client.read.reader import EMPTY_PAUSE_S, LATE_MS, MOVES_MAX, Moved, refusal_of
 from towline.clock import boottime_s
 from towline.errors import MalformedFrame, UnknownQueue, UnknownTopic
 from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Kind, Pull, encode_pull, expect, kind_of
 from towline.format.wire.status import GetStatus
 from towline.limits import KIB
+from towline.link.wire import Link
 
 from .coordinator_rpc import CoordinatorRpc
 from .fetch_buffer import FetchBuffer
@@ -44,7 +44,7 @@ class Puller:
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
         self.missed = self.from_slaves = 0
 
-    def send(self, link: ClientLink, now: float, until: float) -> float:
+    def send(self, link: Link, now: float, until: float) -> float:
         """Sends a pull for every queue that wants one. Returns when to call again, at most `until`."""
         with self._buffer.lock:
             queues = self._buffer.queues
@@ -129,7 +129,7 @@ class Puller:
             else:
                 self._nothing_came(queue, number, following, low)
 
-    def _send(self, link: ClientLink, queue: GroupQueue, size: int, now: float) -> None:
+    def _send(self, link: Link, queue: GroupQueue, size: int, now: float) -> None:
         request_id, wanted, rules = self._rpc.new_id(), queue.subscription, self._rules
         sql = wanted.expression if wanted.kind == SQL92 else ""
         pull = Pull(

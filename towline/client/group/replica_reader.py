@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints
-from towline.client.link.links import ClientLink
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer
 from towline.link.context import Context
 from towline.link.poller import Poller
+from towline.link.wire import Link
 
 LOOK_S: Final = 1.0  # so long a slave is searched for
 STEP_S: Final = 0.02
@@ -41,7 +41,7 @@ class ReplicaReader:
     def is_open(self) -> bool:
         return self._connection.is_open
 
-    def link(self, now: float) -> ClientLink | None:
+    def link(self, now: float) -> Link | None:
         """The link to the slave; None while there is none, then to be asked again STEP_S later."""
         if not self._master.has_choice or now < self._not_before:
             return None

@@ -17,10 +17,11 @@ from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
 from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
+from towline.link.wire import Link
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
-from .links import ClientLink, new_link
+from .wires import link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -64,7 +65,7 @@ class Connection:
         self._learned: dict[str, None] = {}
         self._last = ""  # the endpoint of the newest welcome
         self._shunned = ""  # it comes last when a node is searched for
-        self._trying: dict[str, ClientLink] = {}
+        self._trying: dict[str, Link] = {}
         self._zeromq: set[str] = set()  # endpoints that are ports of ZeroMQ's
         self._not_before: dict[str, float] = {}
         self._troubles: dict[str, str] = {}
@@ -72,7 +73,7 @@ class Connection:
         self._begin_at = 0.0
         self._epochs: dict[str, int] = {}  # store id -> greatest epoch of a master
         self.set_clock(now_ms())
-        self.link: ClientLink | None = None
+        self.link: Link | None = None
         self._muted = False
         self.welcome: dict[str, Any] = {}
         call_in_child(self)
@@ -122,7 +123,7 @@ class Connection:
             self._poller.add(self.link)
         self._muted = False
 
-    def open(self, timeout_ms: int) -> ClientLink:
+    def open(self, timeout_ms: int) -> Link:
         """The greeted link. Raises NoAnswer, after which it may be called again, LinkRefused, InvalidEndpoint.
 
         LinkRefused only when every endpoint has refused us, for another reason than that it is no master; or for that
@@ -196,7 +197,7 @@ class Connection:
 
     # --- search for the node
 
-    def _search(self, timeout_ms: int) -> ClientLink:
+    def _search(self, timeout_ms: int) -> Link:
         if self._find is not None:
             self._given = several(self._find())
             for endpoint in self._trying.keys() - self._given:
@@ -242,9 +243,9 @@ class Connection:
 
     def _begin(self, endpoint: str) -> None:
         zeromq = endpoint in self._zeromq
-        self._trying[endpoint] = new_link(self._context, endpoint, self._facts, self._key, zeromq=zeromq)
+        self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key, zeromq=zeromq)
 
-    def _try_greet(self, endpoint: str, link: ClientLink) -> dict[str, Any] | None:
+    def _try_greet(self, endpoint: str, link: Link) -> dict[str, Any] | None:
         try:
             return link.try_greet()
         except SpeaksZeroMQ:
@@ -253,7 +254,7 @@ class Connection:
             self._begin(endpoint)
             return None
 
-    def _check_candidates(self) -> ClientLink | None:
+    def _check_candidates(self) -> Link | None:
         """The link of the first node that fits, if its welcome is here."""
         for endpoint, link in list(self._trying.items()):
             try:
@@ -289,7 +290,7 @@ class Connection:
         self._epochs[store] = epoch
         return ""
 
-    def _accept(self, endpoint: str, welcome: dict[str, Any]) -> ClientLink:
+    def _accept(self, endpoint: str, welcome: dict[str, Any]) -> Link:
         link = self._trying.pop(endpoint)
         self._close_candidates()
         self.link, self.welcome, self._last, self._shunned = link, welcome, endpoint, ""

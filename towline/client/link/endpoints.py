@@ -5,8 +5,9 @@ from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
 from towline.client.errors import NoNeighbour
+from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint
-from towline.link.endpoints import ipc_endpoint, parse, tcp_endpoint
+from towline.link.endpoints import ROCKETMQ, ipc_endpoint, parse, tcp_endpoint
 
 Endpoints: TypeAlias = str | Sequence[str]
 Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -16,6 +17,9 @@ MASTER: Final = "master"
 
 def several(given: Endpoints) -> tuple[str, ...]:
     """The endpoints of a text with commas, or of a sequence, each once and in order. Raises InvalidEndpoint."""
+    if isinstance(given, str) and given.startswith(PREFIX):
+        RocketmqEndpoint.read(given)
+        return (given,)
     texts = given.split(",") if isinstance(given, str) else given
     found = tuple(dict.fromkeys(str(parse(text)) for text in texts))
     if not found:
@@ -53,6 +57,8 @@ def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
     Raises NoNeighbour when it has no TCP port, InvalidEndpoint.
     """
     known = parse(endpoint)
+    if known.scheme == ROCKETMQ:
+        return endpoint  # a broker is all of them
     if known.scheme == "ipc":
         return ipc_endpoint(str(PurePosixPath(known.path).parent), service)
     port = int(welcome.get(f"{service}_port", 0))

@@ -3,6 +3,7 @@
 tcp://a:10911,tcp://b:10911   nodes of one group
 cluster:/path/cluster.toml    every group of a cluster file
 etcd:http://a:2379/cluster    every group of a cluster whose leaders are in etcd
+rocketmq://a:9876;b:9876      every broker of a RocketMQ cluster, by its name servers
 """
 
 import logging
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from towline.client.rocketmq.clusters import brokers_of
+from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint, NoAnswer, TowlineError
 from towline.route.errors import EtcdSilent
 from towline.route.file import read_cluster
@@ -50,20 +53,32 @@ class GroupRoute:
 def group_routes(given: Endpoints, service: str) -> tuple[GroupRoute, ...]:
     """One route for each group, in the cluster file's order. `service` is put, serve or schedule.
 
-    Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent.
+    Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent; NoAnswer where no name server answers.
     """
     if isinstance(given, str) and given.startswith(ETCD):
         leaders = _EtcdRoutes(given)
         return tuple(GroupRoute(name, leaders.follow(name, service)) for name in leaders.groups)
+    if isinstance(given, str) and given.startswith(PREFIX):
+        return _brokers(RocketmqEndpoint.read(given))
     if isinstance(given, str) and given.startswith(CLUSTER):
         file = _FileRoutes(Path(given.removeprefix(CLUSTER)))
         return tuple(GroupRoute(group.name, file.follow(group.name, service)) for group in file.cluster.groups)
     return (GroupRoute("", several(given)),)
 
 
+def _brokers(endpoint: RocketmqEndpoint) -> tuple[GroupRoute, ...]:
+    names = [endpoint.broker] if endpoint.broker else brokers_of(endpoint)
+    return tuple(GroupRoute(name, (endpoint.of(name),)) for name in names)
+
+
+def is_broker(way: GroupRoute) -> bool:
+    """Whether it leads to a broker of RocketMQ."""
+    return isinstance(way.endpoints, tuple) and way.endpoints[0].startswith(PREFIX)
+
+
 def names_groups(endpoint: Endpoints) -> bool:
     """Whether the endpoint names a cluster, and not the nodes of one group."""
-    return isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD))
+    return isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD, PREFIX))
 
 
 def serve_of(endpoint: Endpoints, serve: Endpoints) -> Endpoints:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.client.columns import Columns
-from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused
+from towline.client.errors import AskRefused, ClientClosed, ClientForked, FilterRefused, NotInRocketmq
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child, renew
+from towline.link.wire import Link
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody, named_masters
-from .links import ClientLink
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
@@ -58,6 +58,8 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
             raise AskedNoMaster(op, error, sentence, named_masters(answer, "serve"))
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
+        if error == NotInRocketmq.NAME:
+            raise NotInRocketmq(op, error, sentence)
         raise AskRefused(op, error, sentence)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))
@@ -97,7 +99,7 @@ class Caller:
         self._next_id += 1
         return self._next_id
 
-    def link(self, timeout_ms: int) -> ClientLink:
+    def link(self, timeout_ms: int) -> Link:
         """The greeted link. Raises NoAnswer, LinkRefused, ClientClosed."""
         if self.closed is not None:
             raise self.closed
@@ -120,7 +122,7 @@ class Caller:
         """Whether `receive` has a message that came earlier."""
         return bool(self._kept)
 
-    def receive(self, link: ClientLink) -> list[Buffer] | None:
+    def receive(self, link: Link) -> list[Buffer] | None:
         """The next message, kept or new."""
         return self._kept.popleft() if self._kept else link.receive()
 
@@ -170,7 +172,7 @@ class Caller:
                 self._poller.poll(min(AGAIN_MS, remaining_ms(deadline)))
         raise NoAnswer(self._connection.endpoint, timeout_ms, why)
 
-    def _ask_once(self, link: ClientLink, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
+    def _ask_once(self, link: Link, op: str, facts: dict[str, Any], deadline: float) -> list[Buffer] | None:
         request_id = self.new_id()
         asked = link.send(encode_ask(request_id, op, facts))
         while asked and not link.lost:

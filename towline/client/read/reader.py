@@ -14,7 +14,6 @@ import numpy as np
 
 from towline.client.columns import Columns
 from towline.client.errors import DamagedMessage, FilterRefused, ReadRefused
-from towline.client.link.links import ClientLink
 from towline.client.link.rpc import AGAIN_MS, Caller, encode_ask
 from towline.errors import (
     MalformedFrame,
@@ -40,6 +39,7 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.log_files import LogFiles
+from towline.link.wire import Link
 
 from .checks import Checks, parsed, placed
 from .follower import Follower
@@ -102,6 +102,12 @@ class Wanted:
     reads_files: bool
     check_crcs: bool
 
+    @property
+    def subscription(self) -> dict[str, str]:
+        """The topic, and the tags by name for those who do not compare hashes."""
+        names = b" || ".join(sorted(self.tags)).decode()
+        return {"topic": self.topic, "tags": names} if names else {"topic": self.topic}
+
 
 class Reader:
     """Reads the queues of one topic. Used by one thread.
@@ -119,7 +125,7 @@ class Reader:
         self._wanted = wanted
         self._caller = caller
         self._pulls: dict[int, Queue] = {}
-        self._pulled_over: ClientLink | None = None
+        self._pulled_over: Link | None = None
         self._files: LogFiles | None = None  # of the node at the other end of that link
         self._unread = 0  # how often in a row a file of it could not be read
         self._follower: Follower | None = None  # of the log of that node
@@ -197,7 +203,7 @@ class Reader:
     def begin(self) -> None:
         if self.queues:
             return
-        facts = self._caller.ask("route", {"topic": self._wanted.topic}, self._wanted.timeout_ms).facts
+        facts = self._caller.ask("route", self._wanted.subscription, self._wanted.timeout_ms).facts
         there = range(int(facts["read_queues"]))
         wanted = there if self._wanted.queues is None else self._wanted.queues
         for queue_id in wanted:
@@ -252,7 +258,7 @@ class Reader:
 
     # --- the link
 
-    def _reach(self, timeout_ms: int) -> ClientLink | None:
+    def _reach(self, timeout_ms: int) -> Link | None:
         """The link, or None when the node is out of reach, though not for too long yet."""
         if self._pulls and min(queue.late for queue in self._pulls.values()) <= time.monotonic():
             self._caller.disconnect()
@@ -287,7 +293,7 @@ class Reader:
                 self._follower = self._new_follower(link)
         return link
 
-    def _new_follower(self, link: ClientLink) -> Follower | None:
+    def _new_follower(self, link: Link) -> Follower | None:
         """None where the log cannot be read here, or the node has to evaluate a filter."""
         tail = LogTail.of(self._caller.connection.endpoint, self._caller.welcome) if not self._wanted.sql else None
         if tail is None:
@@ -342,7 +348,7 @@ class Reader:
 
     # --- pulls
 
-    def _send_pulls(self, link: ClientLink) -> None:
+    def _send_pulls(self, link: Link) -> None:
         now = time.monotonic()
         if self._follower is not None:
             self._begin_to_follow(self._follower, now)
@@ -352,7 +358,7 @@ class Reader:
             if not queue.request_id and not queue.paused and queue.not_before <= now:
                 self._send_pull(link, queue, now)
 
-    def _send_pull(self, link: ClientLink, queue: Queue, now: float) -> None:
+    def _send_pull(self, link: Link, queue: Queue, now: float) -> None:
         request_id = self._caller.new_id()
         pull = Pull(
             request_id,
@@ -374,7 +380,7 @@ class Reader:
 
     # --- answers
 
-    def _accept(self, link: ClientLink, parts: list[Buffer]) -> Columns | None:
+    def _accept(self, link: Link, parts: list[Buffer]) -> Columns | None:
         """The records of an answer that are wanted; the next pull leaves before they are read."""
         kind = kind_of(parts[0])
         if kind == Kind.ANSWER and self._follower is not None:

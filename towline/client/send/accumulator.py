@@ -24,7 +24,6 @@ from .futures import MS, Batch, SendFuture, TopicRoute
 
 log = logging.getLogger(__name__)
 
-RECORDS_MAX: Final = 65_536  # of one batch
 HAND_OVER_S: Final = 0.002
 
 
@@ -94,7 +93,7 @@ class Accumulator:
             self._buffered += size
             if urgent:
                 self._seal(batch, wakes=wakes)
-            elif batch.size >= self._batch_bytes_max or batch.count >= RECORDS_MAX:
+            elif batch.size >= self._batch_bytes_max or batch.count >= route.records_max:
                 self._seal(batch, wakes=False)
                 full = True
             elif batch.due < self._wake_before:
@@ -204,13 +203,13 @@ class Accumulator:
 
     # --- the I/O thread
 
-    def next_request(self, now: float, bytes_max: int) -> list[Batch]:
+    def next_request(self, now: float, bytes_max: int, count_max: int = REQUEST_GROUPS_MAX) -> list[Batch]:
         """Ready batches for one request: at most `bytes_max` bytes unless a single one is larger, oldest first."""
         with self.lock:
             self._seal_due(now)
             chosen: list[Batch] = []
             size = 0
-            while self._ready and len(chosen) < REQUEST_GROUPS_MAX:
+            while self._ready and len(chosen) < count_max:
                 batch = self._ready[0]
                 if chosen and (size + batch.size > bytes_max or batch.alone or chosen[0].alone):
                     break

@@ -1,7 +1,7 @@
 """A batch of messages on its way, the future that the sender of a message holds, and the result."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from towline.format.wire.status import PutStatus
 from .encoding import TopicEncoder
 
 MS: Final = 1000.0
+RECORDS_MAX: Final = 65_536  # of one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class TopicRoute:
         "name",
         "open",
         "read_queues",
+        "records_max",
         "sticky",
         "topic",
         "turns",
@@ -83,6 +85,7 @@ class TopicRoute:
         self.name = topic.encode()
         self.write_queues = int(facts["write_queues"])
         self.read_queues = int(facts["read_queues"])
+        self.records_max = int(facts.get("records_max", RECORDS_MAX))  # of one batch
         self.encoder = encoder
         self.sticky = 0
         self.open: dict[int, Batch] = {}
@@ -116,6 +119,7 @@ class Batch:
         "event",
         "lock",
         "physical_offset",
+        "places",
         "queue_id",
         "queue_offset",
         "records",
@@ -137,6 +141,7 @@ class Batch:
         self.due = created  # when it is sent although there is room left in it
         self.deadline = created
         self.records: list[Buffer] = []
+        self.places: Sequence[tuple[int, int]] = ()  # of each record, where they do not stand back to back
         self.count = 0
         self.size = 0
         self.attempts = 0
@@ -202,12 +207,14 @@ class SendFuture:
         if error is not None:
             raise error
         batch = self._batch
+        place = batch.queue_offset + self._index, batch.physical_offset + self._before
+        if batch.places:
+            place = batch.places[self._index]
         return SendResult(
             batch.status,
             batch.route.topic,
             batch.queue_id,
-            batch.queue_offset + self._index,
-            batch.physical_offset + self._before,
+            *place,
             self.unique_key,
             self._count,
             self.handle,

@@ -90,6 +90,8 @@ class GroupSession:
         """The route of a system topic, for records in a form. No node is asked about it."""
         with self._lock:
             queues = {"write_queues": 1, "read_queues": 1}  # a form names its queue
+            if "form_batch_max" in self.welcome:
+                queues["records_max"] = int(self.welcome["form_batch_max"])
             self.form_routes[topic] = route = TopicRoute(topic, queues, self._encoder(topic), self.name)
             return route
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.links import ClientLink
 from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, Waker, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
@@ -32,10 +31,11 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.refusals import read_sentence
 from towline.format.wire.status import PutStatus
-from towline.limits import CLIENT_SHARE_MAX
+from towline.limits import CLIENT_SHARE_MAX, REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
+from towline.link.wire import Link
 
 from .accumulator import Accumulator, closed, refused, timed_out
 from .futures import MS, Batch
@@ -359,7 +359,7 @@ class IoThread(threading.Thread):
 
     # --- sending
 
-    def _send_calls(self, link: ClientLink) -> None:
+    def _send_calls(self, link: Link) -> None:
         while self._calls and self._abandon_at == math.inf:
             call = self._calls.popleft()
             call.request_id = self._new_id()
@@ -369,12 +369,13 @@ class IoThread(threading.Thread):
                 self._calls.append(self._pending.pop(call.request_id))
                 return
 
-    def _send_batches(self, link: ClientLink | None) -> None:
+    def _send_batches(self, link: Link | None) -> None:
         """What is ready, while it may go. Without a `link`: through the ring alone."""
         limit = int(self._connection.welcome.get("request_limit", self._rules.request_bytes_max))
         size_max = min(limit, self._rules.request_bytes_max)
+        count_max = int(self._connection.welcome.get("request_batches_max", REQUEST_GROUPS_MAX))
         while self._may_send:
-            batches = self._accumulator.next_request(time.monotonic(), size_max)
+            batches = self._accumulator.next_request(time.monotonic(), size_max, count_max)
             if not batches:
                 return
             if not self._send_request(link, batches):
@@ -398,7 +399,7 @@ class IoThread(threading.Thread):
             return False
         return sum(batch.size for request in self._in_flight.values() for batch in request.batches) >= CLIENT_SHARE_MAX
 
-    def _send_request(self, link: ClientLink | None, batches: list[Batch]) -> bool:
+    def _send_request(self, link: Link | None, batches: list[Batch]) -> bool:
         """False, and the batches wait again, where they could not be sent. Raises MalformedFrame likewise."""
         groups = _by_queue(batches)
         heads = [
@@ -440,7 +441,7 @@ class IoThread(threading.Thread):
         while (parts := self._transport.receive()) is not None:
             self._handle_answer(decode_put_answer(parts[0]))
 
-    def _receive(self, link: ClientLink) -> None:
+    def _receive(self, link: Link) -> None:
         self._receive_ring()
         while (parts := link.receive()) is not None:
             kind = kind_of(parts[0])
@@ -498,17 +499,19 @@ class IoThread(threading.Thread):
             self._pause(answer.retry_after / MS or _backoff_s(batches[0].attempts))
 
     def _handle_stored(self, request: InFlight, answer: PutAnswer, status: PutStatus) -> None:
-        if len(answer.places) != len(request.groups):
+        batches = request.batches
+        if len(answer.places) == batches[0].count and len(batches) == 1:
+            batches[0].places = answer.places  # of each record; the first is the group's as well
+        elif len(answer.places) != len(request.groups):
             self._in_flight[request.request_id] = request
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
-        batches = request.batches
         if not status.acknowledged and (self._rules.retry_unpromised or self._deposed):
             for batch in batches:
                 batch.unknown = True
             self._retry(batches, f"{status.name}: stored, but not promised")
             return
         store_host = str(self._connection.welcome.get("store_host", ""))
-        for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=True):
+        for group, (queue_offset, physical_offset) in zip(request.groups, answer.places, strict=False):
             for batch in group:
                 batch.store_host = store_host
                 batch.queue_offset, batch.physical_offset = queue_offset, physical_offset

@@ -12,13 +12,13 @@ from collections import deque
 from typing import Final
 
 from towline.client.link.connection import Connection
-from towline.client.link.links import ClientLink
 from towline.client.link.rpc import PendingCall
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
 from towline.link.endpoints import parse
 from towline.link.poller import Poller
 from towline.link.put_ring import ClientRing, Offer
+from towline.link.wire import Link
 
 from .futures import MS
 
@@ -108,7 +108,7 @@ class Transport:
         """Whether puts that fit go through the ring now."""
         return self._ring is not None and self._agreed and not self._over_socket
 
-    def put(self, link: ClientLink | None, head: bytes, records: Buffer) -> bool:
+    def put(self, link: Link | None, head: bytes, records: Buffer) -> bool:
         """Sends a put, without a `link` through the ring alone; False when it was not sent. Raises MalformedFrame."""
         ring = self._ring if self._agreed else None
         if ring is not None and ring.fits(len(head) + len(records)):
@@ -147,14 +147,14 @@ class Transport:
 
     # --- waiting
 
-    def takes_alone(self, link: ClientLink) -> bool:
+    def takes_alone(self, link: Link) -> bool:
         """Whether the next put may be sent, and its answer taken, on any thread: through the ring, which is empty, or
         over a link that takes turns."""
         if self._through_ring or self._over_socket:
             return False
         return self.is_ring or (link.takes_turns and self._ring is None)
 
-    def await_answer(self, link: ClientLink) -> bool:
+    def await_answer(self, link: Link) -> bool:
         """Waits for an answer: spins at the ring, sleeps at a socket; False where none comes soon."""
         if self._ring is not None:
             return self._spin(self._ring)

@@ -24,6 +24,12 @@ class BatchMember(NamedTuple):
     properties: bytes
 
 
+def member(flag: int, body: bytes, properties: bytes) -> bytes:
+    """One message of a batch."""
+    size = _HEAD.size + len(body) + _PROPERTIES.size + len(properties)
+    return _HEAD.pack(size, 0, 0, flag, len(body)) + body + _PROPERTIES.pack(len(properties)) + properties
+
+
 def members_of(body: bytes) -> Iterator[BatchMember]:
     """The messages of a batch. Raises MalformedFrame at the first that is not whole."""
     at = 0

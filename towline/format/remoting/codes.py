@@ -144,6 +144,39 @@ _OF_PUT: Final = {
 }
 
 
+_AS_PUT: Final = {
+    ResponseCode.SUCCESS: PutStatus.PUT_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.MESSAGE_ILLEGAL: PutStatus.MESSAGE_ILLEGAL,
+    ResponseCode.SERVICE_NOT_AVAILABLE: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.SYSTEM_BUSY: PutStatus.SYSTEM_BUSY,
+    ResponseCode.TOPIC_NOT_EXIST: PutStatus.TOPIC_NOT_EXIST,
+    ResponseCode.INVALID_PARAMETER: PutStatus.UNKNOWN_QUEUE,
+    ResponseCode.NO_PERMISSION: PutStatus.NO_PERMISSION,
+}
+
+
+def put_status_of(code: int) -> PutStatus:
+    """What a broker's answer to a send says of it: UNKNOWN_ERROR where no status of a put does."""
+    return _AS_PUT.get(code, PutStatus.UNKNOWN_ERROR)  # type: ignore[call-overload,no-any-return]
+
+
+def pull_status_of(code: int, offset: int, following: int) -> GetStatus | None:
+    """What a broker's answer to a pull from `offset` says, which goes on at `following`; None for a refusal."""
+    match code:
+        case ResponseCode.SUCCESS:
+            return GetStatus.FOUND
+        case ResponseCode.PULL_NOT_FOUND | ResponseCode.SYSTEM_BUSY:
+            return GetStatus.OFFSET_OVERFLOW_ONE
+        case ResponseCode.PULL_RETRY_IMMEDIATELY:
+            return GetStatus.NO_MATCHED_MESSAGE
+        case ResponseCode.PULL_OFFSET_MOVED:
+            return GetStatus.OFFSET_TOO_SMALL if following > offset else GetStatus.OFFSET_OVERFLOW_BADLY
+    return None
+
+
 def response_of_pull(status: GetStatus, offset: int) -> ResponseCode:
     """The code for a pull that asked for this offset (spec 10.3)."""
     match status:

@@ -325,6 +325,18 @@ def read_header(kind: type[Header], given: Mapping[str, str], *, letters: bool =
     return kind(**values)
 
 
+def write_header(header: Any, *, letters: bool = False) -> dict[str, str]:
+    """The fields of a request as they are on the wire."""
+    shape: Shape = _shape(type(header), letters)  # type: ignore[arg-type]  # as above
+    return {wire: _text(getattr(header, name)) for name, wire, _, _ in shape}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return _TRUE if value else "false"
+    return str(value)
+
+
 @cache
 def _shape(kind: type[Any], letters: bool) -> Shape:
     hints, named = get_type_hints(kind, include_extras=True), getattr(kind, "WIRE", {})

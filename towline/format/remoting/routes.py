@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from towline.errors import MalformedFrame
 from towline.format.files.topics import TopicConfig
 
 
@@ -29,6 +30,43 @@ class Broker:
 def slave_id(node: int) -> int:
     """A slave's broker id: that of its node and 1, since 0 is the master's, whichever node that is."""
     return node + 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """The queues of a topic at one broker. `perm`: a sum of 4 read, 2 write, 1 made by itself (template)."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+def read_route(said: Any) -> list[QueueData]:
+    """The queues of a topic, by the names of their brokers. Raises MalformedFrame."""
+    try:
+        found = [
+            QueueData(str(row["brokerName"]), int(row["readQueueNums"]), int(row["writeQueueNums"]), int(row["perm"]))
+            for row in said["queueDatas"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise MalformedFrame("a route names no queues") from None
+    return sorted(found, key=lambda each: each.broker)
+
+
+def read_cluster(said: Any) -> dict[str, Broker]:
+    """The brokers by their names. Raises MalformedFrame."""
+    try:
+        return {
+            name: Broker(
+                name,
+                str(row["cluster"]),
+                {int(number): str(address) for number, address in row["brokerAddrs"].items()},
+            )
+            for name, row in sorted(said["brokerAddrTable"].items())
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise MalformedFrame("the name server tells of no brokers") from None
 
 
 def route_of(topic: TopicConfig, broker: Broker) -> bytes:

@@ -1,0 +1,438 @@
+"""A link to a broker of RocketMQ: takes and gives the messages that a client and a node exchange (`format.wire`), and
+speaks remoting outside. So producers, consumers and their retries are the same for both.
+
+It finds the broker's address through the name servers whenever it is made. One connection leads to the broker, and one
+to a name server while routes are asked for; a name server that is silent or gone is left for the next.
+"""
+
+import logging
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from towline.errors import LinkRefused, MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownTopic
+from towline.format.remoting.codes import RequestCode, ResponseCode
+from towline.format.remoting.command import ONE_WAY, Command
+from towline.format.remoting.fastjson import loads
+from towline.format.remoting.routes import Broker, read_cluster
+from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_pull, expect, json_part, kind_of, read_json
+from towline.limits import MESSAGE_BODY_MAX
+from towline.link.endpoints import PORT_MAX
+from towline.link.wire import Poller, watch_descriptor
+
+from .asks import ask
+from .channel import Channel
+from .endpoint import RocketmqEndpoint
+from .membership import HEARTBEAT_S, heartbeat, pushed
+from .pulls import pull
+from .puts import REQUEST_BYTES_MAX, put
+from .records import sizes_of
+from .talk import NoNameServer, Pause, Refused, Request, Session, succeeded
+
+VERSION: Final = 479  # of RocketMQ's clients: what a broker may send
+LANGUAGE: Final = "PYTHON"
+SILENT_S: Final = 2.0  # before a name server that does not answer is left for the next
+_STARTING: Final = "STARTING"  # the client asks again
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """The requests of one step of a talk. `done` gets what the talk returns."""
+
+    talk: Generator[Any, list[Command], Any]
+    done: Callable[[Any], None]
+    failed: Callable[[TowlineError], None]
+    answers: list[Command | None] = field(default_factory=list)
+    due: float = 0.0  # of a pause
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A request without an answer: number `place` of its step. `tried`: how many name servers had it."""
+
+    step: _Step
+    place: int
+    request: Request
+    since: float
+    tried: int = 1
+
+
+class BrokerLink:
+    """A link to one broker. Used by one thread.
+
+    `facts` say who we are, as a node is told them.
+    """
+
+    def __init__(self, endpoint: str, facts: Mapping[str, Any]) -> None:
+        """Begins to connect. Raises InvalidEndpoint."""
+        self.endpoint = endpoint
+        self._known = RocketmqEndpoint.read(endpoint)
+        self._session = Session(str(facts.get("role", "")), str(facts.get("name", "")))
+        self.greeted_at = time.monotonic()
+        self._welcome: dict[str, Any] | None = None
+        self._refusal: TowlineError | None = None
+        self._lost = self._refused = False
+        self._trouble = "the name servers have not answered yet"
+        self._next_opaque = 0
+        self._asked: dict[int, _Asked] = {}  # of the broker
+        self._of_names: dict[int, _Asked] = {}
+        self._paused: list[_Step] = []
+        self._out: deque[list[Buffer]] = deque()
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._rung = False
+        self._names: Channel | None = None
+        self._name_server = 0
+        self._broker: Channel | None = None
+        self._heartbeat_at = self.greeted_at + HEARTBEAT_S
+        self._start(self._greeting(), self._greeted, self._not_greeted)
+
+    # --- as a client uses it
+
+    @property
+    def takes_turns(self) -> bool:
+        return False
+
+    @property
+    def sockets(self) -> tuple[int, ...]:
+        return (self._epoll.fileno(),)
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    @property
+    def refused(self) -> bool:
+        return self._refused
+
+    @property
+    def trouble(self) -> str:
+        return self._trouble
+
+    @property
+    def own_port(self) -> int:
+        return self._broker.own_port if self._broker is not None else 0
+
+    def try_greet(self) -> dict[str, Any] | None:
+        """The welcome, made of what name server and broker say; None while it is not here.
+
+        Raises NoAnswer, and LinkRefused where a name server knows no such broker.
+        """
+        self.tend()
+        self._turn()
+        if self._refusal is not None:
+            raise self._refusal
+        if self._lost:
+            raise NoAnswer(self.endpoint, 0, self._trouble)
+        return self._welcome
+
+    def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
+        if self._lost or self._broker is None or not self._broker.has_room:
+            return False
+        kind = kind_of(parts[0])
+        if kind == Kind.PUT:
+            self._start(put(self._session, parts), self._emit, self._fatal)
+        elif kind == Kind.PULL:
+            self._start(pull(self._session, decode_pull(parts)), self._emit, self._fatal)
+        elif kind == Kind.ASK:
+            self._ask(parts)
+        else:
+            raise MalformedFrame(f"a message of kind {kind} is for no broker")
+        return True
+
+    def receive(self) -> list[Buffer] | None:
+        if not self._out:
+            self._turn()
+        if self._out:
+            return self._out.popleft()
+        if self._rung:
+            self._rung = False
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+        return None
+
+    def tend(self) -> None:
+        now = time.monotonic()
+        if self._of_names and now - min(each.since for each in self._of_names.values()) >= SILENT_S:
+            self._next_name_server(f"{self._name} says nothing")
+        self._resume_paused(now)
+        if self._welcome is not None and now >= self._heartbeat_at:
+            self._heartbeat_at = now + HEARTBEAT_S
+            self._start(self._greet_broker(), lambda _: None, self._fatal)
+
+    def watch(self, poller: Poller) -> None:
+        watch_descriptor(poller, self._epoll.fileno())
+
+    def close(self, linger_ms: int = 0) -> None:
+        self._lost = True
+        for each in (*self._asked.values(), *self._of_names.values()):
+            each.step.talk.close()
+        for step in self._paused:
+            step.talk.close()
+        self._asked.clear()
+        self._of_names.clear()
+        self._paused.clear()
+        for channel in (self._names, self._broker):
+            if channel is not None:
+                channel.close()
+        if not self._epoll.closed:
+            self._epoll.close()
+            os.close(self._bell)
+
+    # --- the greeting
+
+    def _greeting(self) -> Generator[Any, list[Command], dict[str, Any]]:
+        (answer,) = yield [Request(RequestCode.GET_BROKER_CLUSTER_INFO, names=True)]
+        succeeded(answer)
+        known = read_cluster(loads(answer.body))
+        broker = _chosen(known, self._known.broker)
+        address = broker.addresses.get(0)
+        if address is None:
+            raise NoNameServer(f"the broker {broker.name} has no master now")
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal() or int(port) > PORT_MAX:
+            raise MalformedFrame(f"the broker {broker.name} has the address {address!r}")
+        session = self._session
+        session.broker, session.cluster, session.address = broker.name, broker.cluster, address
+        session.store_host = _store_host(host, int(port))
+        self._trouble = f"the broker {broker.name} at {address} has not answered yet"
+        self._broker = Channel(host, int(port), self._watch, self._known.credentials, self._known.tls)
+        yield from self._greet_broker()
+        return {
+            "role": "rocketmq",
+            "broker_role": "master",
+            "cluster": broker.cluster,
+            "store_host": session.store_host,
+            "request_limit": REQUEST_BYTES_MAX,
+            "request_batches_max": 1,  # each is answered by itself
+            "form_batch_max": 1,
+            "max_message_size": MESSAGE_BODY_MAX,
+            "rocketmq_version": session.version,
+        }
+
+    def _greet_broker(self) -> Generator[Any, list[Command], None]:
+        (answer,) = yield [heartbeat(self._session)]
+        if answer.code == ResponseCode.NO_PERMISSION:
+            raise LinkRefused("NO_PERMISSION", f"{self._session.address}: {answer.remark}")
+        if not self._session.version:
+            succeeded(answer)
+        self._session.version = answer.version
+
+    def _greeted(self, welcome: dict[str, Any]) -> None:
+        self._welcome = welcome
+
+    def _not_greeted(self, error: TowlineError) -> None:
+        if isinstance(error, LinkRefused):
+            self._refusal = error
+        elif isinstance(error, Refused):
+            self._refusal = LinkRefused(error.error, error.sentence)
+        else:
+            self._lose(error.describe())
+
+    # --- talks
+
+    def _ask(self, parts: Sequence[Buffer]) -> None:
+        (_, request_id), facts = expect(ASK, parts[0]), read_json(parts[1])
+
+        def done(found: tuple[dict[str, Any], bytes]) -> None:
+            told, records = found
+            sizes = sizes_of(records)
+            head = ANSWER.pack(Kind.ANSWER, 0, request_id, len(sizes) // 4)
+            self._emit([head, json_part(told), sizes, records] if sizes else [head, json_part(told)])
+
+        def failed(error: TowlineError) -> None:
+            if isinstance(error, Refused):
+                told = {"error": error.error, "sentence": error.sentence, "position": error.position}
+            elif isinstance(error, NoNameServer):
+                told = {"error": _STARTING, "sentence": error.describe()}
+            else:
+                told = {"error": type(error).__name__, "sentence": error.describe()}
+            self._emit([ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(told)])
+
+        self._start(ask(self._session, facts), done, failed)
+
+    def _start(
+        self,
+        talk: Generator[Any, list[Command], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[TowlineError], None],
+    ) -> None:
+        self._resume(_Step(talk, done, failed), None)
+
+    def _resume(self, step: _Step, error: TowlineError | None) -> None:
+        """Goes on with the answers of a step, or with the error that came in their place."""
+        try:
+            if error is not None:
+                wanted = step.talk.throw(error)
+            elif step.answers:
+                wanted = step.talk.send([each for each in step.answers if each is not None])
+            else:
+                wanted = next(step.talk)
+            following = _Step(step.talk, step.done, step.failed)
+            if isinstance(wanted, Pause):
+                following.due = time.monotonic() + wanted.seconds
+                self._paused.append(following)
+            else:
+                self._send_all(following, wanted)
+        except StopIteration as ended:
+            step.done(ended.value)
+        except (MalformedFrame, MalformedRecord, UnknownTopic, Refused, NoNameServer, LinkRefused) as trouble:
+            step.failed(trouble)
+
+    def _send_all(self, step: _Step, requests: Sequence[Request]) -> None:
+        assert requests, "a step asks something"
+        step.answers = [None] * len(requests)
+        now = time.monotonic()
+        for place, request in enumerate(requests):
+            self._next_opaque += 1
+            asked = _Asked(step, place, request, now)
+            if request.names:
+                self._of_names[self._next_opaque] = asked
+                self._send_names(self._next_opaque, request)
+            else:
+                self._asked[self._next_opaque] = asked
+                self._send_to(self._broker, self._next_opaque, request)
+
+    def _send_to(self, channel: Channel | None, opaque: int, request: Request) -> None:
+        if channel is not None and not channel.trouble:
+            channel.send(
+                Command(request.code, opaque, 0, "", request.fields, request.body, version=VERSION, language=LANGUAGE)
+            )
+
+    def _answer(self, command: Command, pending: dict[int, _Asked]) -> None:
+        asked = pending.pop(command.opaque, None)
+        if asked is None:
+            return
+        asked.step.answers[asked.place] = command
+        if all(each is not None for each in asked.step.answers):
+            self._resume(asked.step, None)
+
+    def _resume_paused(self, now: float) -> None:
+        if not self._paused or not (self._session.has_news or any(each.due <= now for each in self._paused)):
+            return
+        due = [each for each in self._paused if self._session.has_news or each.due <= now]
+        self._session.has_news = False
+        self._paused = [each for each in self._paused if each not in due]
+        for step in due:
+            self._resume(step, None)
+
+    def _emit(self, parts: list[Buffer]) -> None:
+        self._out.append(parts)
+        if not self._rung:
+            self._rung = True
+            os.eventfd_write(self._bell, 1)
+
+    def _fatal(self, error: TowlineError) -> None:
+        """What was answered cannot be understood: whether it was done is not known."""
+        self._lose(error.describe())
+
+    def _lose(self, trouble: str) -> None:
+        self._trouble = trouble
+        self._lost = True
+
+    # --- channels
+
+    def _watch(self, descriptor: int, writes: bool) -> None:
+        events = select.EPOLLIN | (select.EPOLLOUT if writes else 0)
+        try:
+            self._epoll.modify(descriptor, events)
+        except FileNotFoundError:
+            self._epoll.register(descriptor, events)
+
+    def _turn(self) -> None:
+        """Takes what came over both connections."""
+        broker, names = self._broker, self._names
+        if names is not None and self._of_names:
+            for command in names.turn():
+                self._answer(command, self._of_names)
+            if names.trouble:
+                self._next_name_server(f"{names.address}: {names.trouble}")
+        if broker is not None and not self._lost:
+            for command in broker.turn():
+                if command.is_answer:
+                    self._answer(command, self._asked)
+                else:
+                    self._pushed(broker, command)
+            if broker.trouble:
+                self._refused = self._welcome is None
+                self._lose(f"{broker.address}: {broker.trouble}")
+        if self._session.has_news:
+            self._resume_paused(time.monotonic())
+
+    def _pushed(self, broker: Channel, command: Command) -> None:
+        """A request of the broker's."""
+        try:
+            answer = pushed(self._session, command)
+        except MalformedFrame as error:
+            log.warning("%s: request %d is not understood: %s", broker.address, command.code, error.describe())
+            return
+        if not command.flag & ONE_WAY:
+            broker.send(answer)
+
+    # --- name servers
+
+    @property
+    def _name(self) -> str:
+        host, port = self._known.name_servers[self._name_server % len(self._known.name_servers)]
+        return f"{host}:{port}"
+
+    def _send_names(self, opaque: int, request: Request) -> None:
+        if self._names is None or self._names.trouble:
+            host, port = self._known.name_servers[self._name_server % len(self._known.name_servers)]
+            self._names = Channel(host, port, self._watch, self._known.credentials, self._known.tls)
+            self._refused = bool(self._names.trouble)
+        self._send_to(self._names, opaque, request)
+        if self._names.trouble:
+            self._bell_for_trouble()
+
+    def _bell_for_trouble(self) -> None:
+        """The next turn looks at what ended at once."""
+        if not self._rung:
+            self._rung = True
+            os.eventfd_write(self._bell, 1)
+
+    def _next_name_server(self, trouble: str) -> None:
+        """Asks the next one what has no answer; what all of them were asked is given up."""
+        if self._names is not None:
+            self._names.close()
+            self._names = None
+        self._name_server += 1
+        waiting, self._of_names = self._of_names, {}
+        now = time.monotonic()
+        for opaque, asked in waiting.items():
+            if asked.tried >= len(self._known.name_servers):
+                self._resume(asked.step, NoNameServer(trouble))
+                continue
+            asked.tried, asked.since = asked.tried + 1, now
+            self._of_names[opaque] = asked
+            self._send_names(opaque, asked.request)
+
+
+def _chosen(known: Mapping[str, Broker], name: str) -> Broker:
+    """The broker that was named, or the only one. Raises LinkRefused."""
+    if name:
+        if name not in known:
+            raise NoNameServer(f"they know no broker {name!r}, but {', '.join(known) or 'none'}")
+        return known[name]
+    if len(known) == 1:
+        return next(iter(known.values()))
+    if not known:
+        raise NoNameServer("they know no broker")
+    raise LinkRefused("SEVERAL_BROKERS", f"the cluster has {', '.join(known)}: name one behind the last port, with a /")
+
+
+def _store_host(host: str, port: int) -> str:
+    try:
+        address = socket.getaddrinfo(host, port, socket.AF_INET)[0][4][0]
+    except OSError:
+        return ""
+    return f"{socket.inet_aton(str(address)).hex()}{port:08x}".upper()
