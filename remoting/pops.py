@@ -185,6 +185,11 @@ class Pops:
 
     # --- by the clock
 
+    @property
+    def are_due(self) -> bool:
+        """Whether `cycle` has something to do before long."""
+        return bool(self._due or self._again)
+
     def cycle(self, now_ms: int) -> None:
         """Ends pops whose time is over, and looks again at queues that were not to be read."""
         late = []

@@ -106,6 +106,17 @@ class RemotingAgent:
         self._schedule = Questions(self._link("schedule"), KIB)
         self._serve = Questions(self._link("serve"), MIB, self._serve_lost)
         self._link_cycles = (self._put.cycle_link, self._schedule.cycle, self._serve.cycle)
+        self._serve_consumers()
+        self._serve_tools()
+        self._serve_own_clients()
+        handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
+        handlers[RequestCode.TOWLINE] = self._tunnels.handle
+        handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
+        self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
+        gc.freeze()
+
+    def _serve_consumers(self) -> None:
+        node, settings = self._node, self._node.settings
         self._search = GroupSearch(node)
         self._search.begin()
         self._topics = TopicDesk(TopicsFile(node.store.config / "topics.json"), self._put, self._broker, settings)
@@ -127,6 +138,9 @@ class RemotingAgent:
         clocks = node.clock.monotonic_ms, node.clock.now_ms
         self._pops = Pops(self._serve, self._readers, self._topics, self._subjects, settings.broker_name, *clocks)
         self._pop_acks = PopAcks(self._put, self._readers, self._topics, self._subjects, self._pops, *clocks, node.log)
+
+    def _serve_tools(self) -> None:
+        node = self._node
         self._admin = Admin(
             node,
             self._serve,
@@ -140,6 +154,9 @@ class RemotingAgent:
             self._pops.forget,
             self._where,
         )
+
+    def _serve_own_clients(self) -> None:
+        node = self._node
         self._tunnels = Tunnels(
             self._context,
             self._poller,
@@ -147,15 +164,10 @@ class RemotingAgent:
             self._put,
             self._connections,
             key_ring_of(node),
-            settings.remoting_port,
+            node.settings.remoting_port,
             node.clock.now_ms,
             node.log,
         )
-        handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
-        handlers[RequestCode.TOWLINE] = self._tunnels.handle
-        handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
-        self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
-        gc.freeze()
 
     def _for_all(self) -> dict[int, Handler]:
         return {
@@ -294,11 +306,13 @@ class RemotingAgent:
         return self._tunnels.cycle(everywhere=due)
 
     def sleep_ms(self) -> int:
-        """What a request needs to know of the topics is looked up before it: only members and links are due by time."""
+        """What a request needs to know of the topics is looked up before it: only members, pops and links are due by
+        time."""
         if self._tunnels.are_greeting:
             return LINKS_EVERY_MS
         now_ms = self._node.clock.monotonic_ms()
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
+        waits = waits or self._pops.are_due or bool(self._subjects.busy)
         return TOPICS_EVERY_MS if waits else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:

@@ -16,8 +16,9 @@ import numpy as np
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import STRETCH, Buffer, expect
 from towline.limits import FRAME_SIZE_MAX
-from towline.link.endpoints import parse
-from towline.link.unclosed import on_drop
+
+from .endpoints import parse
+from .unclosed import on_drop
 
 OPEN_MAX: Final = 4
 

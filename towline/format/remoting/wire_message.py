@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from towline.errors import MalformedFrame
-from towline.format.remoting.codes import RequestCode
-from towline.format.remoting.command import ANSWER, LENGTH, Command, Form, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import PARTS_MAX
+
+from .codes import RequestCode
+from .command import ANSWER, LENGTH, Command, Form, encode, frame_size
 
 
 def _head(flag: int) -> bytes:

@@ -3,9 +3,10 @@
 from typing import Final
 
 from towline.format.wire.frames import GROUP, PUT, Kind
-from towline.kernels.base.words import load_i32, load_u8, load_u16
 from towline.kernels.jit.compiled import Bytes, helper
 from towline.limits import REQUEST_GROUPS_MAX
+
+from .words import load_i32, load_u8, load_u16
 
 _PUT_KIND: Final = Kind.PUT.value
 _PUT_SIZE: Final = PUT.size
