@@ -50,7 +50,7 @@ class NameServerAgent:
         node, settings = self._node, self._node.settings
         self._bell = bell
         self._connections = Connections(
-            [(settings.listen_host, settings.remoting_port)],
+            settings.remoting_addresses,
             lambda connection, data: self._requests.take(connection, data),
             lambda: False,
             Security.of(settings),

@@ -83,9 +83,8 @@ class RemotingAgent:
         self._context = new_context(SOCKETS_MAX)
         self._clients = Clients()
         self._access = Access(key_ring_of(node))
-        address = settings.listen_host, settings.remoting_port
         self._connections = Connections(
-            [address],
+            settings.remoting_addresses,
             lambda connection, data: self._inbox.take(connection, data),
             lambda: self._put.is_full,
             Security.of(settings),

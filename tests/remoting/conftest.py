@@ -11,25 +11,27 @@ from .raw import RawClient
 
 
 class RemotingNode(TestNode):
-    """A master that listens to RocketMQ's clients on `port`."""
+    """A master that listens to RocketMQ's clients on `port`, and as a name server on `names` too."""
 
     port: int
+    names: int
 
 
 def remoting_node(store: Path, **settings: object) -> RemotingNode:
-    port = free_port()
+    port, names = free_port(), free_port()
     made = RemotingNode(
         "master",
         store,
         flush_disk_type="ASYNC_FLUSH",
         remoting_port=port,
+        name_server_port=names,
         transaction_time_out=500,
         transaction_check_interval=500,
         timer_max_delay_sec=60,
         enable_property_filter=True,
         **settings,
     )
-    made.port = port
+    made.port, made.names = port, names
     return made
 
 

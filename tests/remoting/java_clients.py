@@ -15,7 +15,6 @@ from peers.server import Missing
 from tests.interop.releases import POM
 from tests.requirements import need
 
-from .conftest import RemotingNode
 from .other_clients import await_registered
 
 VERSIONS: Final = ("4.9.8", "5.5.0")
@@ -43,12 +42,6 @@ def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
         yield made
     finally:
         made.end()
-
-
-def spelled(node: RemotingNode) -> str:
-    """The node's address, but not as its route has it: a client of 5 then opens a connection to the broker as well, and
-    has its first heartbeat there (docs/rocketmq.md)."""
-    return f"localhost:{node.port}"
 
 
 def classes_of(module: str, version: str, sources: Sequence[Path], config: pytest.Config) -> str:

@@ -15,7 +15,7 @@ from peers.jars import JavaMissing, class_path
 from tests.requirements import need
 
 from .conftest import RemotingNode
-from .java_clients import spelled, start_broker
+from .java_clients import start_broker
 from .other_clients import make_topic
 from .stores import Stored, stored
 
@@ -73,7 +73,7 @@ def check(starter: str, client: str, node: RemotingNode, real: rocketmq.Rocketmq
     topic = f"spring-{starter.replace('.', '-')}"
     needed = classes(starter, client, config)
     with ThreadPoolExecutor() as pool:
-        ours, theirs = pool.map(lambda address: run(needed, address, topic), (spelled(node), real.address))
+        ours, theirs = pool.map(lambda address: run(needed, address, topic), (f"127.0.0.1:{node.names}", real.address))
     assert set(HEARD) <= set(ours)
     assert ours == theirs
     of_ours, of_theirs = kept(node.store.root, topic), kept(real.store, topic)

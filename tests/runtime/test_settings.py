@@ -386,3 +386,11 @@ class TestRemotingPort:
     @pytest.mark.parametrize("more", [{**FILES, "tls_server_mode": "ENFORCING"}, {"insecure": True}])
     def test_with_both_or_where_it_is_said_it_is_open(self, more):
         assert read_settings(None, self.OPEN | more, {}).remoting_port == 9_876
+
+    def test_the_port_of_a_name_server_needs_one_of_a_broker_and_is_another(self):
+        with pytest.raises(BadSetting, match="needs remoting_port"):
+            read_settings(None, {"name_server_port": 9_876}, {})
+        with pytest.raises(BadSetting, match="must differ"):
+            read_settings(None, {"name_server_port": 9_876, "remoting_port": 9_876}, {})
+        both = read_settings(None, {"name_server_port": 9_876, "remoting_port": 10_931}, {}).remoting_addresses
+        assert both == [("127.0.0.1", 10_931), ("127.0.0.1", 9_876)]

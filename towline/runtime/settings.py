@@ -126,6 +126,11 @@ class Settings(
         return parse_delay_levels(self.message_delay_level)
 
     @property
+    def remoting_addresses(self) -> list[tuple[str, int]]:
+        """Where RocketMQ's clients are listened to."""
+        return [(self.listen_host, port) for port in (self.remoting_port, self.name_server_port) if port]
+
+    @property
     def store_port(self) -> int:
         """The port in records' STOREHOST, and so in the ids that clients make of them: there they ask for a message."""
         return self.remoting_port or self.listen_port
@@ -275,7 +280,9 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
-    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port", "remoting_port")
+    if s.name_server_port and not s.remoting_port:
+        yield ("name_server_port",), "needs remoting_port: that is where routes lead"
+    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port", "remoting_port", "name_server_port")
     ports = {key: getattr(s, key) for key in names if getattr(s, key)}
     twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
     if twice:

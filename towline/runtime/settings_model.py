@@ -379,6 +379,9 @@ class TowlineKeys(Group):
     keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
     remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients, and ours; 0: none", lowest=0, highest=65_535)
+    name_server_port: int = key(
+        0, "", "another port for the same, which clients name as their name server's; 0: none", lowest=0, highest=65_535
+    )
     tls_server_mode: TlsMode = key(
         TlsMode.PERMISSIVE, "", "of `remoting_port`: TLS never, where a client begins with it, or always"
     )
