@@ -22,7 +22,7 @@ def test_keys_may_be_numbers():
 
 
 def test_keys_may_be_objects_and_are_their_text():
-    table = loads(topic_stats("b", {("T", 0): QueueStats(1, 5, 7)}))["offsetTable"]
+    table = loads(topic_stats("b", {("T", 0): QueueStats(1, 5, 7)}, 0.0))["offsetTable"]
     ((key, row),) = table.items()
     assert json.loads(key) == {"brokerName": "b", "queueId": 0, "topic": "T"}
     assert row == {"lastUpdateTimestamp": 7, "maxOffset": 5, "minOffset": 1}
