@@ -185,6 +185,29 @@ def test_a_consumer_of_removed_messages_goes_on_behind_them(build: Build, serve:
         assert [message.queue_offset for message in consumer.poll(10_000)] == [2, 3]
 
 
+@pytest.mark.parametrize("start", ["first", "last"])
+def test_of_a_topic_that_was_not_there_yet_all_messages_come(build: Build, serve: Serve, start: str):
+    built = build()
+    built.topics(other=1)
+    endpoint = serve(built)
+    with Consumer(endpoint, "t", start=start) as consumer:  # type: ignore[arg-type]
+        with pytest.raises(UnknownTopic):
+            consumer.poll(10_000)
+        built.topics(other=1, t=1)
+        for number in range(3):
+            built.append("t", 0, b"%d" % number)
+        built.dispatch()
+        found: list[bytes] = []
+        deadline = time.monotonic() + DEADLINE_S
+        while len(found) < 3:
+            assert time.monotonic() < deadline
+            try:
+                found += [message.body for message in consumer.poll(100)]
+            except UnknownTopic:
+                continue
+        assert found == [b"0", b"1", b"2"]
+
+
 def test_an_administrator_looks_messages_up(build: Build, serve: Serve):
     built = build()
     built.topics(t=2, u=1)

@@ -21,7 +21,7 @@ from towline.link.wire import Link
 
 from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
 from .keys import now_ms
-from .wires import link_to
+from .wires import ZEROMQ, link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -66,7 +66,6 @@ class Connection:
         self._last = ""  # the endpoint of the newest welcome
         self._shunned = ""  # it comes last when a node is searched for
         self._trying: dict[str, Link] = {}
-        self._zeromq: set[str] = set()  # endpoints that are ports of ZeroMQ's
         self._not_before: dict[str, float] = {}
         self._troubles: dict[str, str] = {}
         self._refusals: dict[str, LinkRefused] = {}
@@ -242,15 +241,14 @@ class Connection:
             self._begin_at = now + NEXT_S
 
     def _begin(self, endpoint: str) -> None:
-        zeromq = endpoint in self._zeromq
-        self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key, zeromq=zeromq)
+        self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key)
 
     def _try_greet(self, endpoint: str, link: Link) -> dict[str, Any] | None:
         try:
             return link.try_greet()
         except SpeaksZeroMQ:
             link.close()
-            self._zeromq.add(endpoint)
+            ZEROMQ.add(endpoint)
             self._begin(endpoint)
             return None
 
@@ -307,7 +305,7 @@ class Connection:
 
     def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
         self._trying.pop(endpoint).close()
-        self._zeromq.discard(endpoint)
+        ZEROMQ.discard(endpoint)
         self._troubles[endpoint] = trouble
         self._not_before[endpoint] = time.monotonic() + seconds
 

@@ -1,7 +1,7 @@
 """The link to an endpoint: to a node, over its remoting port or over ZeroMQ, or to a broker of RocketMQ."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from towline.client.rocketmq.endpoint import PREFIX
 from towline.client.rocketmq.link import BrokerLink
@@ -12,12 +12,14 @@ from towline.link.keys import Key
 from towline.link.tcp_link import TcpLink
 from towline.link.wire import Link
 
+ZEROMQ: Final[set[str]] = set()  # endpoints that have shown themselves to be ports of ZeroMQ's
 
-def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key | None, *, zeromq: bool) -> Link:
-    """Begins to connect; a `key` is for nodes. A TCP port is taken for a remoting port unless it is known to be
-    `zeromq`'s. Raises InvalidEndpoint."""
+
+def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key | None) -> Link:
+    """Begins to connect; a `key` is for nodes. A TCP port is taken for a remoting port unless it is known as one of
+    ZeroMQ's. Raises InvalidEndpoint."""
     if endpoint.startswith(PREFIX):
         return BrokerLink(endpoint, facts)
-    if zeromq or parse(endpoint).scheme != "tcp":
+    if endpoint in ZEROMQ or parse(endpoint).scheme != "tcp":
         return dealer.Link(context, endpoint, facts, key=key)
     return TcpLink(endpoint, facts, key=key)

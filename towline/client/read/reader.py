@@ -130,6 +130,7 @@ class Reader:
         self._unread = 0  # how often in a row a file of it could not be read
         self._follower: Follower | None = None  # of the log of that node
         self._look_at_link = 0.0  # when to, while following
+        self._was_absent = False  # the topic, when this began: all that it has now came later
         self._epoch = 0  # of the master under which the positions were read
         self._out_of_reach_since: float | None = None
 
@@ -203,7 +204,11 @@ class Reader:
     def begin(self) -> None:
         if self.queues:
             return
-        facts = self._caller.ask("route", self._wanted.subscription, self._wanted.timeout_ms).facts
+        try:
+            facts = self._caller.ask("route", self._wanted.subscription, self._wanted.timeout_ms).facts
+        except UnknownTopic:
+            self._was_absent = True
+            raise
         there = range(int(facts["read_queues"]))
         wanted = there if self._wanted.queues is None else self._wanted.queues
         for queue_id in wanted:
@@ -223,7 +228,7 @@ class Reader:
         for queue_id in wanted:
             first, end = ends.get(queue_id, (0, 0))
             if isinstance(self._wanted.start, str):
-                position = first if self._wanted.start == "first" else end
+                position = first if self._wanted.start == "first" or self._was_absent else end
             else:
                 position = self.offset_at(queue_id, self._wanted.start)
             queues[queue_id] = Queue(queue_id, position, end)
