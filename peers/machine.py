@@ -34,7 +34,7 @@ class Limits:
             records = self._loads[body].records
             found[f"synced_64_x_{body}_per_s"] = TOGETHER * self._synced(records)
         found["synced_1_x_1024_per_s"] = self._synced(self._loads[KIB].records[: self._loads[KIB].record_size])
-        pair = RawPair(self._root)
+        pair = RawPair()
         try:
             for body, load in self._loads.items():
                 found[f"raw_zmq_64_x_{body}_per_s"] = self._raw(pair, load)

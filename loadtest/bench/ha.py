@@ -76,7 +76,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         directory = Path(name)
         note("a master and a slave start")
         with bench_pair(directory / "stream", plan.segment_size) as pair:
-            stream = _streams(pair, directory, plan, note)
+            stream = _streams(pair, plan, note)
             note("lag under a steady load")
             lag = _lag(pair, plan)
             note(f"a slave that is {plan.behind / GIB:g} GiB behind")
@@ -103,9 +103,9 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
 # --- how fast it streams
 
 
-def _streams(pair: BenchPair, directory: Path, plan: Plan, note: Note) -> dict[str, float]:
+def _streams(pair: BenchPair, plan: Plan, note: Note) -> dict[str, float]:
     """Medians over the rounds, ratios taken in each."""
-    raw_pair, context = RawPair(directory), new_context()
+    raw_pair, context = RawPair(), new_context()
     client = PutClient(context, pair.node.put_endpoint("ipc"))
     try:
         client.make_topic()

@@ -78,7 +78,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         copies = Copies(plan.copy_size)
         kernel = _kernel(directory, plan, copies)
         note("a master starts")
-        pair = RawPair(directory)
+        pair = RawPair()
         stack.callback(pair.close)
         node = stack.enter_context(bench_node(directory, plan.segment_size))
         rows = _put(node, pair, plan, note)

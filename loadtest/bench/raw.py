@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import zmq
@@ -25,8 +24,7 @@ UNCOPIED: Final = 16 * KIB  # parts of this size or more are received where Zero
 class RawPair:
     """Pushes to a process of its own that pulls and throws away."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._receiver = subprocess.Popen(
             [sys.executable, "-m", "loadtest.bench.raw"],
@@ -38,7 +36,8 @@ class RawPair:
 
     def measure(self, transport: str, load: Load, requests: int) -> float:
         """Seconds for `requests` messages of head and records, until the last has been received."""
-        endpoint = f"ipc://{self._directory / 'raw.sock'}" if transport == "ipc" else "tcp://127.0.0.1:*"
+        # A name without a file: a directory for measurements may be too long for the path of a socket.
+        endpoint = f"ipc://@towline-raw-{self._receiver.pid}" if transport == "ipc" else "tcp://127.0.0.1:*"
         window = load.shape.window
         bound = self._tell({"endpoint": endpoint, "window": window, "copy": len(load.records) < UNCOPIED})
         parts = [[zmq.Frame(head, copy=False), zmq.Frame(load.records, copy=False)] for head in load.heads]

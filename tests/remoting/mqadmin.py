@@ -13,7 +13,7 @@ import pytest
 from .java_clients import classes_of
 
 VERSION: Final = "5.5.0"
-SOURCES: Final = sorted((Path(__file__).parent / "java" / "tools").glob("*.java"))
+SOURCES: Final = Path(__file__).parent / "java" / "tools"
 COMMAND_S: Final = 60.0
 PROGRAM_S: Final = 240.0
 ENDED: Final = "--- ended"
@@ -91,8 +91,9 @@ def run_tool(name: str, config: pytest.Config, *words: str, version: str = VERSI
 
 
 def program(name: str, config: pytest.Config, version: str = VERSION) -> list[str]:
-    """Java's flags for one of the programs in java/tools, and its class."""
-    classes = classes_of("rocketmq-tools", version, SOURCES, config)
+    """Java's flags for one of the programs in java/tools, and its class. Each is compiled alone: not every one is for
+    every version."""
+    classes = classes_of("rocketmq-tools", version, [SOURCES / f"{name}.java"], config)
     flags = ["-Drocketmq.client.logLevel=ERROR", "-Drocketmq.client.rebalance.waitInterval=1000"]
     return [*flags, "-cp", classes, f"towline.remoting.{name}"]
 

@@ -75,10 +75,10 @@ SET_IN_BOTH: Final = ("timerMaxDelaySec", "enablePropertyFilter", "brokerName", 
 class Side:
     """One of the two brokers, filled, with a consumer and a producer, and mqadmin."""
 
-    def __init__(self, names: str, asked: RawClient, client: RawClient, tool: Mqadmin, address: str) -> None:
+    def __init__(self, names: str, client: RawClient, tool: Mqadmin, address: str) -> None:
         """`names` and `address`: `host:port` of the name server and of the broker."""
         self.names, self.address = names, address
-        self._asked, self._client, self._tool = asked, client, tool
+        self._client, self._tool = client, tool
         self._id = self._fill()
 
     def run(self, command: str, *words: str) -> list[str]:
@@ -123,17 +123,23 @@ class Side:
         assert self._client.heartbeat("producer@1", "sellers").code == 0
 
     def _await_route(self, topic: str) -> None:
+        """With a connection of its own: a name server closes those that ask nothing for two minutes."""
         wanted = {"topic": topic}
-        await_(lambda: self._asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, wanted).code == 0, WAIT_S, topic)
+        with RawClient(port_of(self.names)) as names:
+            await_(lambda: names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, wanted).code == 0, WAIT_S, topic)
 
 
 @contextmanager
 def side(names: str, config: pytest.Config) -> Iterator[Side]:
     """Of the broker that a name server at `host:port` knows."""
-    with RawClient(int(names.rpartition(":")[2])) as asked:
+    with RawClient(port_of(names)) as asked:
         port = broker_of(asked)
-        with RawClient(port) as client, Mqadmin(names, config) as tool:
-            yield Side(names, asked, client, tool, f"127.0.0.1:{port}")
+    with RawClient(port) as client, Mqadmin(names, config) as tool:
+        yield Side(names, client, tool, f"127.0.0.1:{port}")
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def broker_of(names: RawClient) -> int:

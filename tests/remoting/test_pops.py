@@ -24,9 +24,10 @@ SOON_MS = 500
 
 
 def filled(client: RawClient, topic: str, count: int, **more: object) -> None:
-    """Messages 0, 1, ... in queue 0."""
+    """Messages 0, 1, ... in queue 0, all of which can be read."""
     for number in range(count):
         assert client.put(topic, b"%d" % number, **more).code == SUCCESS
+    await_(lambda: client.pull("of-nobody", topic, 0, count - 1).code == SUCCESS, WAIT_S, "the last message")
 
 
 def stands_at(client: RawClient, group: str, topic: str, wanted: int) -> None:
