@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import count
 from typing import Any, Final
 
 import zmq
@@ -25,6 +26,7 @@ class RawPair:
     """Pushes to a process of its own that pulls and throws away."""
 
     def __init__(self) -> None:
+        self._numbers = count()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._receiver = subprocess.Popen(
             [sys.executable, "-m", "loadtest.bench.raw"],
@@ -36,8 +38,10 @@ class RawPair:
 
     def measure(self, transport: str, load: Load, requests: int) -> float:
         """Seconds for `requests` messages of head and records, until the last has been received."""
-        # A name without a file: a directory for measurements may be too long for the path of a socket.
-        endpoint = f"ipc://@towline-raw-{self._receiver.pid}" if transport == "ipc" else "tcp://127.0.0.1:*"
+        # A name without a file: a directory for measurements may be too long for the path of a socket. A new one each
+        # time: ZeroMQ closes sockets behind the caller's back.
+        name = f"towline-raw-{self._receiver.pid}-{next(self._numbers)}"
+        endpoint = f"ipc://@{name}" if transport == "ipc" else "tcp://127.0.0.1:*"
         window = load.shape.window
         bound = self._tell({"endpoint": endpoint, "window": window, "copy": len(load.records) < UNCOPIED})
         parts = [[zmq.Frame(head, copy=False), zmq.Frame(load.records, copy=False)] for head in load.heads]
@@ -60,11 +64,11 @@ class RawPair:
         self._receiver.stdout.close()
         self._context.destroy(linger=0)
 
-    def _send(self, push: "zmq.Socket[bytes]", parts: list[list[zmq.Frame]], count: int) -> None:
+    def _send(self, push: "zmq.Socket[bytes]", parts: list[list[zmq.Frame]], messages: int) -> None:
         assert self._receiver.stdin is not None
-        self._receiver.stdin.write(f"{count}\n")
+        self._receiver.stdin.write(f"{messages}\n")
         self._receiver.stdin.flush()
-        for number in range(count):
+        for number in range(messages):
             push.send_multipart(parts[number % len(parts)])
         self._answer()
 
@@ -91,16 +95,16 @@ def receive() -> None:
             pull.set(zmq.RCVHWM, order["window"])
             pull.bind(order["endpoint"])
             _say(pull.get_string(zmq.LAST_ENDPOINT).rstrip("\0"))
-            while count := int(sys.stdin.readline() or 0):
+            while messages := int(sys.stdin.readline() or 0):
                 if order["copy"]:
-                    for _ in range(count):
+                    for _ in range(messages):
                         pull.recv()
                         pull.recv()
                 else:
-                    for _ in range(count):
+                    for _ in range(messages):
                         pull.recv()
                         pull.recv(copy=False)
-                _say(count)
+                _say(messages)
         _say(0)
     context.destroy(linger=0)
 
